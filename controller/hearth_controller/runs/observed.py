@@ -131,7 +131,7 @@ class ObservedRun:
 
     @property
     def regroups(self) -> int:
-        """How often nodes left or joined its team, in all launches."""
+        """Number of times that nodes left or joined its team, in all launches."""
         return int(self.metrics.get("regroups", 0))
 
     @property

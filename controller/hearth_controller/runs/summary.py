@@ -176,7 +176,7 @@ def _what_happened(outcome: Outcome, folder: str) -> Row:
 
 
 def _absences(story: Story) -> list[Row]:
-    """Return who left the team of a run that went on in place, who came back, and the cost."""
+    """Return the absences of nodes from a run that went on in place, and what they cost."""
     lines = _first([f"{each.node} {each.text}" for each in story.absences])
     if not lines:
         return []

@@ -35,7 +35,7 @@ class Team:
 
     @property
     def changes(self) -> str:
-        """Who left, and why, and who joined; or that the same nodes formed a new group."""
+        """The nodes that left, with the reasons, and those that joined."""
         changes = [f"{node} left ({_short(why)})" for node, why in self.left.items()]
         changes += [f"{node} joined" for node in self.joined]
         return ", ".join(changes) or "the same nodes formed a new group"
@@ -122,7 +122,7 @@ def explained(team: Team, since: int, launches: Iterable[Mapping[str, Any]]) -> 
 
 
 def describe_cost(teams: Sequence[Team]) -> str:
-    """Return how long the nodes that stayed waited in regroups, '' if it is not on record."""
+    """Return the time that the other nodes waited in regroups, '' if it is not on record."""
     waited = [team.waited for team in teams if team.waited is not None]
     return f"the others waited {_seconds(sum(waited))}" if waited else ""
 

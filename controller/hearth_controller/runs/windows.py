@@ -74,7 +74,7 @@ def by_team(windows: Iterable[Window]) -> list[list[Window]]:
 
 
 def _team_of(window: Window) -> tuple[int, int]:
-    """Return what identifies the team of a window."""
+    """Return the key of the team of a window."""
     return window.launch, window.team
 
 

@@ -50,7 +50,7 @@ def take(planner, rows=24, slowness=(1, 1, 1), steps=1):
 
 
 def taught(planner) -> Known:
-    """Return what a planner knows, as it arrives at a rank that joins."""
+    """Return the knowledge of a planner as it arrives at a rank that joins."""
     return TypeAdapter(Known).validate_python(json.loads(json.dumps(asdict(planner.known))))
 
 

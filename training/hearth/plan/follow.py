@@ -75,7 +75,7 @@ class AdaptivePlanner(Planner):
 
     @property
     def known(self) -> Known:
-        """What this planner knows of the ranks, absent ones included."""
+        """The knowledge of this planner of all ranks, absent ones included."""
         slowness = {
             rank: slow
             for rank, (slow, recent) in enumerate(zip(self.slowness, self._recent, strict=True))

@@ -65,7 +65,7 @@ class Planner(Protocol):
 
     @property
     def known(self) -> Known:
-        """What this planner knows of the ranks, absent ones included; nothing by default."""
+        """The knowledge of this planner of all ranks, absent ones included; empty by default."""
         return Known()
 
 
