@@ -98,7 +98,7 @@ class Ring:
 
         The result is the same on all members, bit for bit.
         """
-        flat = buffer.view(-1)
+        flat = buffer.detach().view(-1)
         self._begin("sum", flat.numel() * flat.element_size())
         ends = [flat.numel() * part // self._size for part in range(self._size + 1)]
         parts = [flat[begin:end] for begin, end in pairwise(ends)]
