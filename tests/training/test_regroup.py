@@ -184,12 +184,12 @@ def test_a_rank_that_stands_still_holds_up_the_others_until_they_are_interrupted
     assert conductor.wait(0, 1, seconds=20) == [0, 0]
 
 
-def test_a_rank_may_end_in_a_group_with_one_that_stands_still(conducted, tmp_path):
+def test_a_rank_may_end_in_a_group_with_one_that_stands_still(conducted):
     conductor = conducted({"tower": 1, "laptop": 1})
     formed(conductor, conductor.form())
     conductor.stop(1)
     os.kill(conductor.pids[0], signal.SIGINT)  # Python's exit, in the middle of a sum
-    assert conductor.wait(0, seconds=20) == [1]
+    assert conductor.wait(0, seconds=20) == [-signal.SIGINT]
     assert "KeyboardInterrupt" in conductor.log(0)
 
 

@@ -9,6 +9,7 @@ from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
 
+import psutil
 import pytest
 from support.strangers import answers
 from support.supervisors import free_port
@@ -48,6 +49,27 @@ def test_each_member_is_connected_to_the_one_behind(order, size):
         member.before.setblocking(True)
         assert member.before.recv(9) == bytes([(index - 1) % size])
         member.close()
+
+
+def own_link_local() -> list[str]:
+    """Return IPv6 link-local addresses of this machine with their interfaces."""
+    return [
+        entry.address
+        for entries in psutil.net_if_addrs().values()
+        for entry in entries
+        if entry.family == socket.AF_INET6 and entry.address.startswith("fe80")
+    ][:1]
+
+
+@pytest.mark.parametrize(
+    "address",
+    ["::1", *own_link_local()],
+    ids=lambda address: "loopback" if address == "::1" else "link-local",
+)
+def test_members_meet_over_ipv6(order, address):
+    plain = address.partition("%")[0]
+    for each in meet_all(replace(order, address=address, clients=(plain,)), 3):
+        each.close()
 
 
 def test_the_first_member_may_come_last(order):

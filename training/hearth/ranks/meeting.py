@@ -7,11 +7,12 @@ with an old order is turned away.
 
 from __future__ import annotations
 
+import ipaddress
 import json
 import select
 import socket
 import struct
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
 from dataclasses import dataclass
 
@@ -74,30 +75,29 @@ class _Meeting:
         order = self._order
         listener = opened.enter_context(listening(order.address, order.port, order.clients))
         found = self._greet(listener, {(index, _TABLE) for index in range(1, self._size)})
-        places = [(order.address, order.port)]
+        places = [(order.address.partition("%")[0], order.port)]
         for index in range(1, self._size):
             member, port = found[index, _TABLE]
             opened.enter_context(member)
-            places.append((_plain(member.getpeername()[0]), port))
+            places.append((member.getpeername()[0], port))
         table = json.dumps(places).encode()
         for index in range(1, self._size):
             self._send(found[index, _TABLE][0], _LENGTH.pack(len(table)) + table)
-        return self._close_ring(listener, places[1])
+        address, port = places[1]
+        scope = found[1, _TABLE][0].getsockname()[2:]
+        return self._close_ring(listener, (_scoped(address, scope), port))
 
     def take_part(self, opened: ExitStack) -> Neighbours:
         """Take part as another member."""
         order = self._order
         table = opened.enter_context(self._connect((order.address, order.port)))
-        own = table.getsockname()[0]
-        listener = opened.enter_context(listening(own, 0, order.clients))
+        own, _, *scope = table.getsockname()
+        listener = opened.enter_context(listening(_scoped(own, scope), 0, order.clients))
         self._send(table, self._hello(_TABLE, listener.getsockname()[1]))
         (length,) = _LENGTH.unpack(self._receive(table, _LENGTH.size))
         places = json.loads(self._receive(table, length))
-        scope = own.partition("%")[1:]
         address, port = places[(self._index + 1) % self._size]
-        if "%" not in address and scope[0] and address.startswith("fe80"):
-            address += "".join(scope)  # of this machine: another's interface has another name
-        return self._close_ring(listener, (address, port))
+        return self._close_ring(listener, (_scoped(address, scope), port))
 
     def _close_ring(self, listener: socket.socket, behind: tuple[str, int]) -> Neighbours:
         """Connect to the member behind, and accept the one before."""
@@ -239,6 +239,10 @@ def _closing_unless_done(
                 each.close()
 
 
-def _plain(address: str) -> str:
-    """Return an address without the scope that only this machine knows."""
-    return address.partition("%")[0]
+def _scoped(address: str, scope: Sequence[int]) -> str:
+    """Return a link-local address with its interface, whose number is known to this machine only.
+
+    `scope` is the end of a socket's IPv6 address: flow and interface; empty for IPv4.
+    """
+    local = ipaddress.ip_address(address).is_link_local
+    return f"{address}%{scope[-1]}" if local and scope else address
