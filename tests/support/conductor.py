@@ -6,20 +6,25 @@ on this machine. Ranks are forked from a process that has imported what they nee
 
 from __future__ import annotations
 
+import atexit
+import functools
 import json
 import os
+import shutil
 import signal
 import socket
 import subprocess
 import sys
+import tempfile
 import threading
 import time
+from collections import deque
 from collections.abc import Callable, Iterable
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from types import TracebackType
-from typing import TypeVar
+from typing import Any, TypeVar
 
 from hearth.ranks.orders import (
     CONTROL,
@@ -93,6 +98,52 @@ while open_ or children:
 """
 
 
+class _Nursery:
+    """The process that ranks are forked from, for all conductors; it ends with this one."""
+
+    def __init__(self, imports: tuple[str, ...]) -> None:
+        self._home = Path(tempfile.mkdtemp(prefix="hearth-nursery-"))
+        self._process = subprocess.Popen(
+            [sys.executable, "-c", _NURSERY, *imports],
+            cwd=self._home,
+            env=environment(self._home),
+            stdin=subprocess.PIPE,
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        self._sending = threading.Lock()
+        self._starting: deque[tuple[Callable[[int], None], Callable[[int], None]]] = deque()
+        atexit.register(self._end)
+        threading.Thread(target=self._hear, daemon=True).start()
+
+    def fork(
+        self, job: dict[str, Any], started: Callable[[int], None], ended: Callable[[int], None]
+    ) -> None:
+        """Fork a rank; `started` is called with its id, `ended` with its exit status."""
+        with self._sending:
+            self._starting.append((started, ended))
+            self._process.stdin.write(json.dumps(job) + "\n")
+            self._process.stdin.flush()
+
+    def _hear(self) -> None:
+        ends = {}
+        for line in self._process.stdout:
+            told = json.loads(line)
+            if "started" in told:
+                started, ends[told["started"]] = self._starting.popleft()
+                started(told["started"])
+            else:
+                ends.pop(told["ended"])(told["status"])
+
+    def _end(self) -> None:
+        self._process.stdin.close()
+        self._process.wait(10)
+        shutil.rmtree(self._home)
+
+
+_nursery = functools.cache(_Nursery)
+
+
 @dataclass(frozen=True)
 class Said:
     """A message of a rank, and when it came (seconds of `time.monotonic`)."""
@@ -151,17 +202,7 @@ class Conductor:
             listener = listen_for_ranks(self.place(node))
             self._listeners.append(listener)
             self._thread(self._accept, node, listener)
-        self._nursery = subprocess.Popen(
-            [sys.executable, "-c", _NURSERY, *imports],
-            cwd=folder,
-            env=environment(folder) | variables,
-            stdin=subprocess.PIPE,
-            stdout=subprocess.PIPE,
-            text=True,
-        )
-        self._starting: list[int] = []
-        self._rank_of: dict[int, int] = {}
-        self._thread(self._hear_nursery)
+        self._nursery = _nursery(tuple(imports))
 
     def __enter__(self) -> Conductor:
         return self
@@ -215,9 +256,9 @@ class Conductor:
             }
             with self._news:
                 self.statuses.pop(rank, None)
-                self._starting.append(rank)
-                self._nursery.stdin.write(json.dumps(job) + "\n")
-                self._nursery.stdin.flush()
+            self._nursery.fork(
+                job, functools.partial(self._started, rank), functools.partial(self._ended, rank)
+            )
         self.hear(Here, *ranks, since=since)
         with self._news:  # the nursery says so on its own way
             assert self._news.wait_for(lambda: {*ranks} <= self._running(), HANG)
@@ -336,8 +377,6 @@ class Conductor:
                     os.kill(pid, signal.SIGKILL)
         with suppress(AssertionError):
             self.wait(*self.pids, seconds=10)
-        self._nursery.stdin.close()
-        self._nursery.wait(10)
         for each in (*self._listeners, *self._connections.values()):
             with suppress(OSError):
                 each.shutdown(socket.SHUT_RDWR)
@@ -349,17 +388,15 @@ class Conductor:
     def _thread(self, act: Callable[..., None], *arguments: object) -> None:
         threading.Thread(target=act, args=arguments, daemon=True).start()
 
-    def _hear_nursery(self) -> None:
-        for line in self._nursery.stdout:
-            told = json.loads(line)
-            with self._news:
-                if "started" in told:
-                    rank = self._starting.pop(0)
-                    self.pids[rank] = told["started"]
-                    self._rank_of[told["started"]] = rank
-                else:
-                    self.statuses[self._rank_of[told["ended"]]] = told["status"]
-                self._news.notify_all()
+    def _started(self, rank: int, pid: int) -> None:
+        with self._news:
+            self.pids[rank] = pid
+            self._news.notify_all()
+
+    def _ended(self, rank: int, status: int) -> None:
+        with self._news:
+            self.statuses[rank] = status
+            self._news.notify_all()
 
     def _accept(self, node: str, listener: socket.socket) -> None:
         while not self._closed:

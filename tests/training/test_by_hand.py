@@ -148,7 +148,7 @@ def rank(number, port):
     world = join()
     exchange = Exchange([torch.nn.Parameter(torch.zeros(100_000))], world)
     for _ in range(2):
-        exchange.run({"stop": False, "keep": False}, tokens=1)
+        exchange.run({"stop": False, "keep": False, "pause": False}, tokens=1)
     leave(world)
 
 def free_port():

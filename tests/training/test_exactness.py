@@ -37,7 +37,9 @@ from support.waiting import until
 
 from hearth.base.files import sha256_of
 from hearth.data.load import load_data
+from hearth.ranks.world import World
 from hearth.trainer.compute import Compute
+from hearth.trainer.work import Work
 
 STEPS = 10
 
@@ -176,7 +178,8 @@ def computing(tmp_path_factory, tiny_model, tiny_data):
         tiny_data, make_tokenizer(), sequence_length=96, packing=True, held_out=0.1, seed=1,
         cache=tmp_path_factory.mktemp("tokens"),
     ).train  # fmt: skip
-    compute = Compute(model, rows, nullcontext, model.network.zero_grad, lambda loss: loss)
+    clear = model.network.zero_grad
+    compute = Compute(model, rows, nullcontext, clear, lambda loss: loss, Work(World()))
 
     def gradient(own, most, denominator):
         compute.gradients(own, most, denominator, int, print)

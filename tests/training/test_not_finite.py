@@ -19,7 +19,7 @@ from hearth.model import precision
 from hearth.model.load import load_model
 from hearth.prepare.node import prepare
 from hearth.ranks.world import join
-from hearth.trainer import loop
+from hearth.trainer import assembly
 from hearth.trainer.loop import Trainer
 
 
@@ -128,7 +128,7 @@ def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
         with one_at_a_time:
             return load_model(*arguments)
 
-    monkeypatch.setattr(loop, "load_model", load)
+    monkeypatch.setattr(assembly, "load_model", load)
 
     def train(world, runs, **changed):
         given = {

@@ -11,7 +11,9 @@ import numpy as np
 from hearth.data.rows import IGNORED, Batch, Rows
 from hearth.model.backend import TrainableModel
 from hearth.plan.speed import micro_batches, pieces_of
+from hearth.ranks.world import World
 from hearth.trainer.compute import Compute
+from hearth.trainer.work import Work
 
 
 class PaddedRows:
@@ -45,7 +47,8 @@ def cost(
     The seconds are of processor time, which other programs on the computer do not lengthen; tokens
     are no padding, positions are both.
     """
-    compute = Compute(model, rows, nullcontext, model.network.zero_grad, lambda loss: loss)
+    clear = model.network.zero_grad
+    compute = Compute(model, rows, nullcontext, clear, lambda loss: loss, Work(World()))
     began = time.process_time()
     compute.gradients(own, at_once, int(rows.label_tokens[own].sum()), int, print)
     seconds = time.process_time() - began

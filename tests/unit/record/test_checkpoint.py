@@ -11,7 +11,7 @@ from support.facts import assert_names, refuses
 from support.several import on_ranks
 
 from hearth.base.errors import CheckpointError
-from hearth.record import checkpoint
+from hearth.record import checkpoint, folders
 from hearth.record.checkpoint import newest, save, share_newest
 
 
@@ -177,7 +177,7 @@ def shared(nodes):
 def test_the_newest_checkpoint_of_any_node_reaches_all_of_them_in_small_pieces(
     tmp_path, monkeypatch
 ):
-    monkeypatch.setattr(checkpoint, "_PIECE", 64)
+    monkeypatch.setattr(folders, "_PIECE", 64)
     nodes = [tmp_path / str(rank) for rank in range(3)]
     keep(nodes[0], 5)
     keep(nodes[1], 10, lambda folder: (write_something(folder), (folder / "empty").touch()))

@@ -97,5 +97,8 @@ def test_weights_and_biases_is_online_only_if_wanted(tmp_path, monkeypatch, want
     monkeypatch.setattr("wandb.init", lambda mode, **_: used.append(mode))  # stands in for it
     monkeypatch.setenv("WANDB_API_KEY", key)
     run = resolve_run({"model": "smollm2-135m", "wandb": wanted}, tmp_path)
-    Telemetry(run, tmp_path, True, 0, False).close(failed=False)
+    telemetry = Telemetry(run, tmp_path, keeps=True)
+    telemetry.begin(0, False)
+    telemetry.lead(True, 0)
+    telemetry.close(failed=False)
     assert used == modes

@@ -13,7 +13,9 @@ from support.ranks import python, succeeded
 
 from hearth.base.errors import HearthError
 from hearth.measure.probe import probe
+from hearth.ranks.world import World
 from hearth.trainer.compute import Compute
+from hearth.trainer.work import Work
 
 
 class SmallMemory:
@@ -60,7 +62,7 @@ class SomeRows:
 def computed(model, most, say=print, turns=0, rows=range(1, 12)):
     torch.nn.init.ones_(model.network.weight)
     zero = partial(model.network.zero_grad, set_to_none=False)
-    compute = Compute(model, SomeRows(), nullcontext, zero, lambda loss: loss)
+    compute = Compute(model, SomeRows(), nullcontext, zero, lambda loss: loss, Work(World()))
     result = compute.gradients(np.array(rows, int), most, 100, int, say, turns)
     return result, model.network.weight.grad.clone()
 

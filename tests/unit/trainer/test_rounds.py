@@ -15,6 +15,7 @@ from hearth.trainer import rounds
 from hearth.trainer.exchange import Exchange
 from hearth.trainer.rounds import OUTER_MOMENTUM, OUTER_RATE, PARTS, Local, Rounds, norm_of_all
 
+FLAGS = {"stop": False, "keep": False, "pause": False}
 START = [[1.0, -2.0], [0.5]]
 
 
@@ -40,7 +41,9 @@ class Rank:
                 state["exp_avg_sq"].fill_(moved**2)
                 state["step"] += taken
         local = Local(labels=labels, of_all=of_all, taken=taken, norms=moved * taken)
-        return self.rounds.end(local, {"stop": False, "keep": False})
+        summed = self.rounds.propose(local, FLAGS)
+        self.rounds.commit(local, summed)
+        return summed
 
     def numbers(self):
         return torch.cat([parameter.detach().flatten() for parameter in self.parameters])

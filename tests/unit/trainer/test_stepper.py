@@ -10,10 +10,12 @@ import numpy as np
 
 from hearth.plan.planner import Fixed
 from hearth.plan.row_order import RowOrder
+from hearth.ranks.world import World
 from hearth.trainer.compute import Computed
 from hearth.trainer.stepper import Stepper
+from hearth.trainer.work import Work
 
-COMPUTED, UPDATED, WAITED = 10.0, 0.02, 0.2
+COMPUTED, UPDATED, WAITED = 10.0, 0.01, 0.2
 """Seconds; the later ones really pass."""
 
 
@@ -29,12 +31,14 @@ def exchange(heard: list[float]) -> SimpleNamespace:
         waited=0.0,
         run=lambda flags, compute_seconds, **others: reported(compute_seconds),
         begin=lambda: None,
-        end=lambda local, flags, **others: reported(local.seconds),
+        propose=lambda local, flags, **others: reported(local.seconds),
+        commit=lambda local, summed: None,
     )
 
 
 def stepper(heard: list[float], sync_every: int) -> Stepper:
     """Return a stepper of one rank with steps of two rows."""
+    world = World()
     rows = SimpleNamespace(tokens=np.ones(8, int), label_tokens=np.ones(8, int))
     exchanged = exchange(heard)
 
@@ -51,14 +55,21 @@ def stepper(heard: list[float], sync_every: int) -> Stepper:
         SimpleNamespace(sync_every=sync_every, seed=0, packing=True),
         rows,
         RowOrder(rows=8, global_batch=2, seed=0),
-        SimpleNamespace(rank=0, device=SimpleNamespace(type="cpu"), say=print),
+        world,
         Fixed((1,), [1]),
         SimpleNamespace(gradients=lambda *a, **k: Computed(1.0, COMPUTED, 1)),
         exchanged,
-        SimpleNamespace(rate=1e-3, update=slow_update, advance_schedule=lambda: None),
-        lambda: {"stop": False, "keep": False},
+        SimpleNamespace(
+            rate=1e-3,
+            propose=slow_update,
+            commit=lambda: time.sleep(UPDATED),
+            advance_schedule=lambda: None,
+            mark=lambda: None,
+        ),
+        lambda: {"stop": False, "keep": False, "pause": False},
         lambda *plans: None,
         exchanged if sync_every > 1 else None,
+        Work(world),
     )
 
 
@@ -68,9 +79,9 @@ def test_the_others_hear_how_long_a_ranks_optimizer_took_in_the_step_before():
     steps.take(1, 1)
     first, second = heard
     assert first == COMPUTED  # no step was before it
-    assert COMPUTED + UPDATED <= second < COMPUTED + WAITED
+    assert COMPUTED + 2 * UPDATED <= second < COMPUTED + WAITED
 
 
 def test_the_others_hear_how_long_it_took_in_all_steps_of_a_round():
     stepper(heard := [], sync_every=3).take(0, 3)
-    assert heard[0] >= 3 * (COMPUTED + UPDATED)
+    assert heard[0] >= 3 * (COMPUTED + 2 * UPDATED)

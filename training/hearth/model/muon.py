@@ -53,6 +53,7 @@ class Muon(torch.optim.Optimizer):
         self._adamw = adamw
         self._rank, self._share = rank, share
         self.shares: Sequence[int] = (1,)
+        self._updates: Sequence[torch.Tensor] | None = None
 
     @property
     def bytes(self) -> int:
@@ -60,31 +61,52 @@ class Muon(torch.optim.Optimizer):
         return sum(m.numel() * m.element_size() for m in self.param_groups[0]["params"])
 
     @torch.no_grad()
+    def prepare(self) -> None:
+        """Compute the matrices' updates for the next `step`, each on one rank for all.
+
+        All ranks call this with the same gradients. It changes neither weights nor momenta, so that
+        `forget` undoes it if another rank is lost meanwhile.
+        """
+        matrices = self.param_groups[0]["params"]
+        sizes = [matrix.numel() for matrix in matrices]
+        flat = matrices[0].new_zeros(sum(sizes))
+        owners = divide([cost(matrix.shape) for matrix in matrices], self.shares)
+        for matrix, update, owner in zip(matrices, flat.split(sizes), owners, strict=True):
+            if owner == self._rank:
+                momentum = self._momentum(matrix).lerp(matrix.grad, 1 - _MOMENTUM)
+                found = orthogonal(matrix.grad.lerp(momentum, _MOMENTUM))
+                update.view_as(matrix).copy_(found)
+        self._share(flat)
+        self._updates = flat.split(sizes)
+
+    def forget(self) -> None:
+        """Discard prepared updates."""
+        self._updates = None
+
+    @torch.no_grad()
     def step(self) -> None:
-        """Take one step; all ranks call this with the same gradients."""
+        """Take one step with the prepared updates; prepare them first if nobody has."""
+        if self._updates is None:
+            self.prepare()
         hidden, others = self.param_groups
         # Of this optimizer's own state, so that schedule and checkpoints see one optimizer.
         self._adamw.param_groups, self._adamw.state = [others], self.state
         self._adamw.step()
 
-        matrices, rate = hidden["params"], hidden["lr"]
-        sizes = [matrix.numel() for matrix in matrices]
-        flat = matrices[0].new_zeros(sum(sizes))
-        updates = [
-            part.view_as(matrix) for matrix, part in zip(matrices, flat.split(sizes), strict=True)
-        ]
-        owners = divide([cost(matrix.shape) for matrix in matrices], self.shares)
-        for matrix, update, owner in zip(matrices, updates, owners, strict=True):
-            state = self.state[matrix]
-            if not state:
-                state["momentum"] = torch.zeros_like(matrix)
-            state["momentum"].lerp_(matrix.grad, 1 - _MOMENTUM)
-            if owner == self._rank:
-                update.copy_(orthogonal(matrix.grad.lerp(state["momentum"], _MOMENTUM)))
-        self._share(flat)
-        for matrix, update in zip(matrices, updates, strict=True):
+        rate = hidden["lr"]
+        for matrix, update in zip(hidden["params"], self._updates, strict=True):
+            self.state[matrix]["momentum"] = self._momentum(matrix).lerp_(
+                matrix.grad, 1 - _MOMENTUM
+            )
             matrix.mul_(1 - rate * hidden["weight_decay"])
-            matrix.add_(update, alpha=-rate * _LIKE_ADAMW * max(matrix.shape) ** 0.5)
+            scale = _LIKE_ADAMW * max(matrix.shape) ** 0.5
+            matrix.add_(update.view_as(matrix), alpha=-rate * scale)
+        self._updates = None
+
+    def _momentum(self, matrix: torch.nn.Parameter) -> torch.Tensor:
+        """Return the momentum of `matrix`, zeros before its first step."""
+        known = self.state[matrix].get("momentum") if matrix in self.state else None
+        return torch.zeros_like(matrix) if known is None else known
 
 
 def orthogonal(matrix: torch.Tensor) -> torch.Tensor:

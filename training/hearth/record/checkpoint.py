@@ -13,9 +13,9 @@ import json
 import os
 import shutil
 from collections import deque
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
-from pathlib import Path, PurePosixPath
+from pathlib import Path
 from typing import Any
 
 from safetensors import SafetensorError
@@ -23,14 +23,13 @@ from safetensors import SafetensorError
 from hearth.base.errors import CheckpointError
 from hearth.base.files import sha256_of, sync, sync_below
 from hearth.ranks.world import World
+from hearth.record.folders import broadcast_folder, files_below, inside, store_pieces
 
 DISK_ERRORS = (OSError, SafetensorError)
 """Errors raised by writing to a disk that is full, read-only or gone."""
 
 _MANIFEST = "checkpoint.json"
 _TEMPORARY = ".writing-"
-_PIECE = 64 << 20
-"""Largest piece, in bytes, sent at once from node to node."""
 
 
 @dataclass(frozen=True)
@@ -119,18 +118,13 @@ def _write_complete(
     try:
         folder.mkdir()
         write(folder)
-        sums = {str(path.relative_to(folder)): sha256_of(path) for path in _files(folder)}
+        sums = {str(path.relative_to(folder)): sha256_of(path) for path in files_below(folder)}
         content = json.dumps({"step": step, **facts, "files": sums}, indent=1)
         (folder / _MANIFEST).write_text(content + "\n")
         sync_below(folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
-
-
-def _files(folder: Path) -> list[Path]:
-    """Return all files below `folder`, sorted."""
-    return sorted(path for path in folder.rglob("*") if path.is_file())
 
 
 def _publish(temporary: Path, final: Path) -> None:
@@ -159,22 +153,11 @@ def _read(path: Path) -> Checkpoint:
     try:
         facts = json.loads((path / _MANIFEST).read_text())
         for name, expected in facts["files"].items():
-            if sha256_of(_inside(path, name)) != expected:
+            if sha256_of(inside(path, name)) != expected:
                 raise CheckpointError(f"{path / name} does not have its recorded checksum")
         return Checkpoint(path, facts["step"], facts)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is not complete: {error}") from error
-
-
-def _inside(folder: Path, name: str) -> Path:
-    """Return the path of a checkpoint's file; raise `CheckpointError` if it is not in `folder`."""
-    place = PurePosixPath(name)
-    if not place.parts or place.is_absolute() or ".." in place.parts or "\0" in name:
-        raise CheckpointError(
-            f"{folder}: {name!r} does not name a file in this checkpoint, and Hearth writes no "
-            "such name; look for the node that sent it, and delete that node's checkpoint"
-        )
-    return folder / place
 
 
 def newest(
@@ -214,14 +197,14 @@ def share_newest(
     own = newest(folder, warn, created)
     facts = own.facts if own else {}
     held = world.gather((own.step if own else -1, facts.get("launch"), facts.get("best")))
-    steps = [step for step, *_ in held]
-    step, source = max(steps), steps.index(max(steps))
+    step, launch, best = max(held, key=lambda each: each[0])
     if step < 0:
         return None
-    if all(each == held[source] for each in held):
+    source = world.members[held.index([step, launch, best])]
+    if all(each == [step, launch, best] for each in held):
         return own
-    pieces = _broadcast(own.path if own else None, world.members[source], world)
-    if world.local_rank == 0 and held[world.members.index(world.rank)] != held[source]:
+    pieces = broadcast_folder(own.path if own else None, source, world)
+    if world.local_rank == 0 and held[world.members.index(world.rank)] != [step, launch, best]:
         try:
             _store(folder, step, pieces)
         except OSError as error:
@@ -232,35 +215,10 @@ def share_newest(
     return newest(folder, warn, created)
 
 
-def _broadcast(path: Path | None, source: int, world: World) -> Iterator[tuple[str, bytes]]:
-    """Broadcast the checkpoint at `path` on rank `source`; yield its pieces on every rank."""
-    pieces = _pieces(path) if path and world.rank == source else iter(())
-    while True:
-        name, content = next(pieces, (None, b""))
-        if (name := world.from_rank(source, name)) is None:
-            return
-        yield name, world.bytes_from(source, content)
-
-
-def _pieces(folder: Path) -> Iterator[tuple[str, bytes]]:
-    """Yield name and content of each file in `folder`, large files in several pieces."""
-    for path in _files(folder):
-        with path.open("rb") as file:
-            content = file.read(_PIECE)
-            yield str(path.relative_to(folder)), content
-            while content := file.read(_PIECE):
-                yield str(path.relative_to(folder)), content
-
-
 def _store(folder: Path, step: int, pieces: Iterable[tuple[str, bytes]]) -> None:
     """Write another node's checkpoint, received in `pieces`, into `folder`."""
     final = folder / f"step-{step:08d}"
     temporary = folder / f"{_TEMPORARY}{final.name}"
     shutil.rmtree(temporary, ignore_errors=True)
-    for name, content in pieces:
-        path = _inside(temporary, name)
-        path.parent.mkdir(parents=True, exist_ok=True)
-        with path.open("ab") as file:
-            file.write(content)
-    sync_below(temporary)
+    store_pieces(temporary, pieces)
     _publish(temporary, final)

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import shutil
 import time
-from collections.abc import Mapping
+from collections import deque
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -17,17 +18,31 @@ from hearth.model.backend import TrainableModel
 from hearth.ranks.world import World
 from hearth.record import checkpoint
 from hearth.record.checkpoint import Checkpoint
+from hearth.record.folders import broadcast_folder, store_pieces
 from hearth.record.history import METRICS, Copies, restore
 from hearth.trainer.telemetry import Telemetry
+from hearth.trainer.training_state import TrainingState
 
-_STATE = "state.pt"
+_LATENCY = 120.0
+"""Seconds for a checkpoint of any size: a disk that sleeps, or one that others use."""
+
+_BYTES_A_BYTE = 10
+"""Bytes read, hashed and written for each byte of trained weights: with the optimizer's state and
+the best weights a checkpoint has up to 5, and all is read again for the checksums."""
+
+_SLOWEST = 5e6
+"""Bytes a second below which a disk counts as hanging."""
 
 BEST = "best"
 """Folder of the weights with the lowest held-out loss, in a run's folder and a checkpoint's."""
 
 
 class Checkpointer:
-    """Saves and restores one run; all ranks call it, the first rank of each node writes."""
+    """Saves and restores one run; all ranks call it, the first rank of each node writes.
+
+    Attributes:
+        newest_step: the step of the newest checkpoint that this process wrote; -1 before.
+    """
 
     def __init__(self, run: Run, layout: Layout, world: World) -> None:
         self._run, self._world = run, world
@@ -35,6 +50,7 @@ class Checkpointer:
         self._checkpoints = layout.checkpoint_dir(run.name)
         self._copies = Copies(self._folder / METRICS, world)
         self._last_at = time.monotonic()
+        self.newest_step = -1
 
     def newest(self) -> Checkpoint | None:
         """Return the newest checkpoint of this run on any node, after copying it to all nodes."""
@@ -42,12 +58,12 @@ class Checkpointer:
             self._checkpoints, self._run.created, self._world, warn=print
         )
 
-    def load(self, found: Checkpoint, model: TrainableModel, changing: Mapping[str, Any]) -> None:
-        """Restore the model and the training state `changing` from the checkpoint `found`.
+    def load(self, found: Checkpoint, state: TrainingState) -> None:
+        """Restore the training `state` from the checkpoint `found`.
 
-        The run's metrics and its best adapter are restored with them.
+        The run's metrics and its best adapter are restored with it.
         """
-        _load_state(found.path, model, changing)
+        state.load(found.path)
         if self._world.local_rank != 0:
             return
         restore(self._folder / METRICS, found.path / METRICS, found.step)
@@ -55,29 +71,49 @@ class Checkpointer:
             with replaced_folder(self._folder / BEST) as folder:
                 shutil.copytree(found.path / BEST, folder, dirs_exist_ok=True)
 
+    def share_best(self, source: int, lacks: bool) -> None:
+        """Send the best weights of rank `source` to the nodes that have others, or none.
+
+        All members of the group take part; `lacks`: whether this rank's node is one of those.
+        """
+        place = self._folder / BEST
+        pieces = broadcast_folder(place, source, self._world)
+        if lacks and self._world.local_rank == 0:
+            with replaced_folder(place) as folder:
+                store_pieces(folder, pieces)
+        else:
+            deque(pieces, maxlen=0)  # take part in the broadcast and discard the pieces
+
     def overdue(self) -> bool:
-        """Return whether `checkpoint_minutes` have passed since the last one, by rank 0's clock."""
+        """Return whether `checkpoint_minutes` have passed on the leader since the last one."""
         most = self._run.settings.checkpoint_minutes * 60
         return bool(self._world.leads and most and time.monotonic() - self._last_at > most)
+
+    def allowed_seconds(self, learned: Sequence[torch.nn.Parameter]) -> float:
+        """Return the seconds that writing the state of `learned` may take, on a slow disk."""
+        return (
+            _LATENCY
+            + _BYTES_A_BYTE * sum(each.numel() * each.element_size() for each in learned) / _SLOWEST
+        )
 
     def keep(
         self,
         step: int,
         facts: Mapping[str, Any],
-        model: TrainableModel,
-        changing: Mapping[str, Any],
+        state: TrainingState,
         telemetry: Telemetry,
     ) -> None:
-        """Write a checkpoint after `step` on every node; `facts` are recorded with it."""
+        """Write a checkpoint after `step` on every node; `facts` are recorded with it.
+
+        Where every node keeps the whole record, the ranks need not communicate for it.
+        """
         started = time.perf_counter()
         telemetry.sync()
-        self._copies.update()
+        if not self._world.control:
+            self._copies.update()
 
         def write(folder: Path) -> None:
-            model.save(folder / model.learned, self._run.source.id)
-            # Open the file here: torch's own writer hides a full disk behind a failed assertion.
-            with (folder / _STATE).open("wb") as file:
-                torch.save({name: part.state_dict() for name, part in changing.items()}, file)
+            state.save(folder, self._run.source.id)
             shutil.copyfile(self._folder / METRICS, folder / METRICS)
             if facts["best"] is not None:
                 shutil.copytree(self._folder / BEST, folder / BEST)
@@ -91,7 +127,7 @@ class Checkpointer:
                 keep=self._run.settings.checkpoint_keep,
                 write=write,
             )
-        self._last_at = time.monotonic()
+        self._last_at, self.newest_step = time.monotonic(), step
         telemetry.record(
             "checkpoint",
             step=step,
@@ -106,21 +142,3 @@ class Checkpointer:
             with replaced_folder(folder) as new:
                 model.save(new, self._run.source.id)
         return folder
-
-
-def _load_state(folder: Path, model: TrainableModel, parts: Mapping[str, Any]) -> None:
-    """Restore the model and the training state `parts` from the checkpoint in `folder`.
-
-    Raises `CheckpointError` if the checkpoint belongs to another model.
-    """
-    model.restore(folder / model.learned)
-    saved = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
-    for name, part in parts.items():
-        if name in saved:  # a checkpoint of a single rank has no outer momentum
-            part.load_state_dict(saved[name])
-    optimizer, schedule = parts["optimizer"], parts["schedule"]
-    # If the run has been given more steps, the rate follows the new schedule from here on.
-    for group, base, curve in zip(
-        optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True
-    ):
-        group["lr"] = base * curve(schedule.last_epoch)

@@ -15,6 +15,7 @@ from hearth.data.rows import Rows
 from hearth.model.backend import TrainableModel
 from hearth.plan.speed import micro_batches, pieces_of
 from hearth.ranks.memory import is_out_of_memory, row_too_large, too_large_together
+from hearth.trainer.work import Work
 
 T = TypeVar("T")
 
@@ -72,6 +73,7 @@ class Compute:
     """Forward and backward passes over this rank's rows.
 
     `clear` sets all gradients to zero; `scale` multiplies a loss by the loss scaler's factor.
+    `work` is told of each micro-batch.
     """
 
     def __init__(
@@ -81,8 +83,9 @@ class Compute:
         autocast: Callable[[], AbstractContextManager[object]],
         clear: Callable[[], None],
         scale: Callable[[torch.Tensor], torch.Tensor],
+        work: Work,
     ) -> None:
-        self._model, self._rows = model, rows
+        self._model, self._rows, self._work = model, rows, work
         self._autocast, self._clear, self._scale = autocast, clear, scale
 
     def gradients(
@@ -107,7 +110,8 @@ class Compute:
             self._clear()
             self._model.before_step()
             loss = torch.zeros((), dtype=torch.float64, device=device)
-            for numbers in pieces_of(own, sizes):
+            for part, numbers in enumerate(pieces_of(own, sizes)):
+                self._work.begin_rows("micro-batch", part, self._rows.tokens[numbers])
                 batch = self._rows.batch(numbers)
                 if seeds := [seed_of(int(number)) for number in numbers]:
                     torch.manual_seed(seeds[0])
@@ -128,7 +132,8 @@ class Compute:
         as in `gradients`.
         """
         found: list[int] = []
-        for row in pieces_of(own, micro_batches(len(own), 1, turns)):
+        for part, row in enumerate(pieces_of(own, micro_batches(len(own), 1, turns))):
+            self._work.begin_rows("search for non-finite rows", part, self._rows.tokens[row])
             self._clear()
             with self._autocast():
                 part = self._model.loss(self._rows.batch(row), denominator)

@@ -10,7 +10,7 @@ import numpy as np
 import torch
 
 from hearth.config import Settings
-from hearth.data.load import Beginning, TokenData
+from hearth.data.load import Beginning, Question, TokenData
 from hearth.data.mixture import MixedRows
 from hearth.data.rows import Rows
 from hearth.data.template import encode_prompt
@@ -21,6 +21,7 @@ from hearth.plan.split import Plan
 from hearth.ranks.world import World
 from hearth.trainer.compute import retry_smaller
 from hearth.trainer.telemetry import Telemetry
+from hearth.trainer.work import Work
 
 _ANSWER_TOKENS = 96
 
@@ -32,27 +33,33 @@ def held_out_loss(
     world: World,
     plan: Plan,
     autocast: Callable[[], AbstractContextManager[object]],
+    work: Work,
 ) -> tuple[float, int]:
     """Return the mean loss over all held-out tokens, in nats per token, and their number.
 
     The mean is exact: the ranks' sums are added. `plan` divides the rows over the ranks.
 
-    Raises `HearthError` if the rows do not fit into memory (see `retry_smaller`).
+    Raises `HearthError` if the rows do not fit into memory (see `retry_smaller`), and `GroupBroken`
+    if a rank is lost.
     """
     own = np.arange(len(rows))[plan.slice_of(world.rank)]
 
     def attempt(sizes: Sequence[int]) -> float:
         total = 0.0
-        for numbers in pieces_of(own, sizes):
+        for part, numbers in enumerate(pieces_of(own, sizes)):
+            work.begin_rows("evaluation", part, rows.tokens[numbers])
             with autocast():
                 total += model.loss(rows.batch(numbers), 1).item()
         return total
 
     model.network.eval()
     most = plan.micro_batch[world.rank]
-    total, _ = retry_smaller(attempt, rows, own, most, plan.turns, model.release, world.say)
-    model.network.train()
+    try:
+        total, _ = retry_smaller(attempt, rows, own, most, plan.turns, model.release, world.say)
+    finally:
+        model.network.train()
     tokens = int(rows.label_tokens.sum())
+    work.wait()
     return sum(world.gather(total)) / tokens, tokens
 
 
@@ -84,10 +91,11 @@ class Evaluator:
         planner: Planner,
         autocast: Callable[[], AbstractContextManager[object]],
         keep_best: Callable[[], object],
+        work: Work,
     ) -> None:
         self._settings, self._data, self._model = settings, data, model
         self._world, self._planner, self._autocast = world, planner, autocast
-        self._keep_best = keep_best
+        self._keep_best, self._work = keep_best, work
         self.best: float | None = None
         self.since_best = 0
 
@@ -98,13 +106,20 @@ class Evaluator:
         return limit is not None and self.since_best >= limit
 
     def evaluate(self, when: str, step: int, telemetry: Telemetry) -> None:
-        """Record held-out perplexity and, before and after training, one sample answer."""
+        """Record held-out perplexity and, before and after training, one sample answer.
+
+        Nothing is recorded or changed before the ranks have exchanged the last of it. Raises
+        `GroupBroken` if a rank is lost.
+        """
         rows, settings = self._data.held_out, self._settings
         wanted = settings.evaluate or (settings.eval_every and when != "before")
         if not wanted or not len(rows):
             return
         loss, tokens, by_set = self._losses(rows)
         perplexity = perplexity_of(loss)
+        # With fsdp each generated token would gather the whole model over the network.
+        answers = settings.evaluate and settings.parallel == "ddp" and when != "during"
+        sample = self._sample() if answers else None
         telemetry.record(
             "evaluate",
             step=step,
@@ -125,11 +140,8 @@ class Evaluator:
             self._keep_best()
         elif when == "during":
             self.since_best += 1
-        # With fsdp each generated token would gather the whole model over the network.
-        answered = settings.evaluate and settings.parallel == "ddp"
-        if self._world.leads and when != "during" and answered:
-            self._answer(when, step, telemetry)
-        self._world.barrier()
+        if sample:
+            telemetry.record("sample", step=step, when=when, **sample)
 
     def _losses(self, rows: Rows) -> tuple[float, int, dict[str, float]]:
         """Return mean loss and tokens of the held-out rows, and a mixture's perplexity by name."""
@@ -144,17 +156,23 @@ class Evaluator:
     def _loss(self, rows: Rows) -> tuple[float, int]:
         """Return mean loss and tokens of held-out rows (see `held_out_loss`)."""
         plan = self._planner.share(len(rows))
-        return held_out_loss(self._model, rows, self._world, plan, self._autocast)
+        return held_out_loss(self._model, rows, self._world, plan, self._autocast, self._work)
 
-    def _answer(self, when: str, step: int, telemetry: Telemetry) -> None:
-        """Record the model's answer to the first held-out question, on rank 0.
+    def _sample(self) -> dict[str, str] | None:
+        """Return the leader's answer to the first held-out question, on every rank; None if none.
 
         Where the data are one text, let the model go on with its beginning.
         """
-        question, tokenizer = self._data.question(), self._model.tokenizer
-        if question is None:
-            return
-        most = _ANSWER_TOKENS
+        sample = None
+        if self._world.leads and (question := self._data.question()) is not None:
+            self._work.begin("sample answer")
+            sample = self._answer(question)
+        self._work.wait()
+        return self._world.from_leader(sample)
+
+    def _answer(self, question: Question | Beginning) -> dict[str, str]:
+        """Return a held-out question, the model's answer to it and the expected one."""
+        tokenizer, most = self._model.tokenizer, _ANSWER_TOKENS
         if isinstance(question, Beginning):
             prompt, following = question.ids, question.following[:most]
             text, expected = (
@@ -166,6 +184,4 @@ class Evaluator:
             text, expected = question.text, question.expected
         with self._autocast():
             answer = self._model.generate(prompt, most)
-        telemetry.record(
-            "sample", step=step, when=when, question=text, answer=answer, expected=expected
-        )
+        return {"question": text, "answer": answer, "expected": expected}

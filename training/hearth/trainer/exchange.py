@@ -24,7 +24,7 @@ import torch
 from hearth.ranks.world import World
 
 # Flags: if any rank sets one, every rank acts on it.
-_FLAGS = ("stop", "keep")
+_FLAGS = ("stop", "keep", "pause")
 
 # Reported by every rank. Each fills only its own slot, so the sum acts as an all-gather.
 _COUNTS = ("tokens", "micro_batch", "labels", "taken", "skipped")
@@ -34,12 +34,15 @@ _OWN = (*_MEASURES, *_COUNTS)
 
 @dataclass(frozen=True)
 class StepSum:
-    """Summed result of a step or a round of local steps; sequences hold one number per rank.
+    """Summed result of a step or a round of local steps.
+
+    Sequences hold one number per rank of the run, 0 for a rank that was not in the group.
 
     Attributes:
         loss: mean over the step's label tokens; for a round, the sum of its steps' means.
         stop: whether the run ends after this step.
         keep: whether a checkpoint follows this step.
+        pause: whether the ranks leave their group after this step, for another one.
         compute_seconds: including the optimizer's previous step, or its steps in the round.
         celsius: temperature of the GPU or processor; 0 if unknown.
         labels, taken, skipped, norm: for a round (see `rounds.Local`); else 0.
@@ -48,6 +51,7 @@ class StepSum:
     loss: float
     stop: bool
     keep: bool
+    pause: bool
     tokens: list[int]
     compute_seconds: list[float]
     wait_seconds: list[float]
@@ -135,7 +139,7 @@ class Exchange:
             self._sum(self._buffer)
             summed = self._buffer[self._size :].tolist()
         self.waited = time.perf_counter() - started
-        self.given += self.bytes if self._world.size > 1 else 0
+        self.given += 0 if self._world.alone else self.bytes
 
         by_rank = {
             name: summed[len(_FLAGS) + index * self._world.size :][: self._world.size]
@@ -153,7 +157,7 @@ class Exchange:
         started = time.perf_counter()
         self._sum(updates)
         self.waited += time.perf_counter() - started
-        if self._world.size > 1:
+        if not self._world.alone:
             self.given += updates.numel() * updates.element_size()
 
     def _sum(self, buffer: torch.Tensor) -> None:

@@ -1,9 +1,14 @@
-"""The optimizer step: clipping, optimizer, learning-rate schedule, loss scale."""
+"""The optimizer step: clipping, optimizer, learning-rate schedule, loss scale.
+
+It is proposed, then committed: what needs the other ranks comes first and changes nothing that
+lasts, so that a step in which a rank is lost is undone and taken again.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from typing import Any
 
 import torch
 
@@ -30,6 +35,8 @@ class Learner:
         self._schedule = make_schedule(settings, self.optimizer, steps)
         self._parameters, self._scaler = parameters, scaler
         self._limit = settings.clip_norm or math.inf
+        self._takes = False
+        self._marked: tuple[dict[str, Any], list[float]] = ({}, [])
         # The scaler creates its scale on first use, which a rank without rows may never reach.
         scaler.scale(torch.zeros((), device=parameters[0].device))
         self.changing = {
@@ -55,26 +62,58 @@ class Learner:
 
     @property
     def may_lower_scale(self) -> bool:
-        """Whether fp16's loss scaler may still lower its scale (down to 1) by skipping steps."""
-        return self._scaler.is_enabled() and self._scaler.get_scale() >= 1
+        """Whether fp16's loss scaler may lower its scale (down to 1) by skipping this step."""
+        if not self._scaler.is_enabled():
+            return False
+        return self._scaler.get_scale() * self._scaler.get_backoff_factor() >= 1
 
-    def update(self, rows: Sequence[int]) -> float:
-        """Clip the gradient, take one optimizer step, and return the norm before clipping.
+    def propose(self, rows: Sequence[int]) -> float:
+        """Clip the gradient, let the ranks divide the optimizer's work; return the norm before.
 
-        Work that the optimizer divides over the ranks follows their `rows` in this step.
+        The work follows their `rows` in this step. `commit` or `abandon` comes next.
 
         For a summed gradient every rank sees the same norm, so all of them skip the step if it is
         not finite.
         """
-        if isinstance(self.optimizer, Muon):
-            self.optimizer.shares = rows
         self._scaler.unscale_(self.optimizer)
         norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._limit).item()
-        if math.isfinite(norm) or self._scaler.is_enabled():
+        self._takes = math.isfinite(norm) or self._scaler.is_enabled()
+        if self._takes and isinstance(self.optimizer, Muon):
+            self.optimizer.shares = rows
+            self.optimizer.prepare()
+        return norm
+
+    def commit(self) -> None:
+        """Take the proposed optimizer step, by itself."""
+        if self._takes:
             self._scaler.step(self.optimizer)
         self._scaler.update()
-        return norm
+        self._forget()
+
+    def abandon(self) -> None:
+        """Undo a proposed step, if there is one."""
+        if self._scaler.is_enabled():
+            # Setting the scale that it has makes the scaler forget that it unscaled gradients.
+            self._scaler.update(self._scaler.get_scale())
+        self._forget()
+
+    def _forget(self) -> None:
+        """Discard what `propose` found; a skipped step may have left it."""
+        if isinstance(self.optimizer, Muon):
+            self.optimizer.forget()
 
     def advance_schedule(self) -> None:
         """Advance the learning-rate schedule by one step; a skipped step counts too."""
         self._schedule.step()
+
+    def mark(self) -> None:
+        """Remember the place in the schedule for `rewind`."""
+        rates = [group["lr"] for group in self.optimizer.param_groups]
+        self._marked = self._schedule.state_dict(), rates
+
+    def rewind(self) -> None:
+        """Return to the marked place in the schedule."""
+        state, rates = self._marked
+        self._schedule.load_state_dict(state)
+        for group, rate in zip(self.optimizer.param_groups, rates, strict=True):
+            group["lr"] = rate

@@ -104,7 +104,8 @@ class Rounds:
     """Start and end of a round: start parameters, the one exchange, the average, the outer step.
 
     `optimizer` is AdamW over `parameters`, `exchange` has `PARTS` parts. The momentum of the
-    optimizer `outer` belongs in a checkpoint.
+    optimizer `outer` belongs in a checkpoint. `undoable`: whether `undo` may be called in a round;
+    it takes main memory for two numbers a parameter.
     """
 
     def __init__(
@@ -112,8 +113,11 @@ class Rounds:
         parameters: Sequence[torch.nn.Parameter],
         optimizer: torch.optim.Optimizer,
         exchange: Exchange,
+        undoable: bool = False,
     ) -> None:
         self._parameters, self._optimizer, self._exchange = parameters, optimizer, exchange
+        self._undoable = undoable
+        self._moments_before: list[torch.Tensor] = []
         self._begun = torch.nn.Parameter(_flat(parameters))
         self.outer = torch.optim.SGD(
             [self._begun], lr=OUTER_RATE, momentum=OUTER_MOMENTUM, nesterov=True
@@ -121,23 +125,36 @@ class Rounds:
         _begin_state(optimizer)
 
     def begin(self) -> None:
-        """Save the parameters at the start of the round, the same on all ranks."""
+        """Save the parameters at the start of the round, the same on all ranks.
+
+        If rounds are undoable, save the moments too.
+        """
         with torch.no_grad():
             self._begun.copy_(_flat(self._parameters))
         self._steps_before = self._states[0]["step"].clone()
+        if self._undoable:
+            self._moments_before = [_flat(self._moments(name)).cpu() for name in _MOMENTS]
 
-    def end(self, local: Local, flags: Mapping[str, bool], **sensors: float) -> StepSum:
-        """Average the ranks' parameters and moments, and set all ranks to the result.
+    @torch.no_grad()
+    def undo(self) -> None:
+        """Return to the start of the round."""
+        _spread(self._begun, self._parameters)
+        for kept, name in zip(self._moments_before, _MOMENTS, strict=True):
+            _spread(kept, self._moments(name))
+        for state in self._states:
+            state["step"].copy_(self._steps_before)
 
-        If no rank learned anything, all keep their parameters. `flags` and `sensors` are passed to
-        `Exchange.run`.
+    def propose(self, local: Local, flags: Mapping[str, bool], **sensors: float) -> StepSum:
+        """Average the ranks' parameters and moments in the exchange's buffer; change nothing else.
+
+        `flags` and `sensors` are passed to `Exchange.run`.
         """
         weight = local.labels / local.of_all
         change, *moments = self._exchange.parts
         change.copy_(_flat(self._parameters)).sub_(self._begun.detach()).mul_(weight)
         for part, name in zip(moments, _MOMENTS, strict=True):
-            part.copy_(_flat([state[name] for state in self._states])).mul_(weight)
-        summed = self._exchange.run(
+            part.copy_(_flat(self._moments(name))).mul_(weight)
+        return self._exchange.run(
             flags,
             loss=local.loss,
             tokens=local.tokens,
@@ -149,11 +166,17 @@ class Rounds:
             norm=local.norms / max(1, local.taken),
             **sensors,
         )
+
+    def commit(self, local: Local, summed: StepSum) -> None:
+        """Set this rank to the proposed average, as all ranks do.
+
+        If no rank learned anything, all keep their parameters.
+        """
+        change, *moments = self._exchange.parts
         if learned := sum(summed.labels):
             for part in (change, *moments):
                 part.mul_(local.of_all / learned)
             self._go_on_from(change, moments, max(summed.taken))
-        return summed
 
     @torch.no_grad()
     def _go_on_from(
@@ -165,9 +188,13 @@ class Rounds:
         self._begun.grad = None
         _spread(self._begun, self._parameters)
         for part, name in zip(moments, _MOMENTS, strict=True):
-            _spread(part, [state[name] for state in self._states])
+            _spread(part, self._moments(name))
         for state in self._states:
             state["step"].copy_(self._steps_before + taken)
+
+    def _moments(self, name: str) -> list[torch.Tensor]:
+        """Return the moment of this name of each parameter."""
+        return [state[name] for state in self._states]
 
     @property
     def _states(self) -> list[dict[str, torch.Tensor]]:

@@ -8,6 +8,10 @@ these sums are added over the ranks, and the gradient of a sum is the sum of the
 
 N is known to every rank beforehand from the token index and needs no communication. A rank without
 rows adds zero. (This does not hold for rounds of local steps: see `rounds`.)
+
+For the same reason a step in which a rank is lost can be taken again by the others. Until the last
+exchange of a step has succeeded, nothing that lasts is changed: parameters, optimizer, schedule,
+planner and record. `Stepper.abandon` undoes the rest.
 """
 
 from __future__ import annotations
@@ -29,9 +33,10 @@ from hearth.ranks.temperature import celsius
 from hearth.ranks.world import World
 from hearth.trainer import rounds
 from hearth.trainer.compute import Compute, Computed
-from hearth.trainer.exchange import Exchange
+from hearth.trainer.exchange import Exchange, StepSum
 from hearth.trainer.optimizer_step import Learner
 from hearth.trainer.window import StepResult
+from hearth.trainer.work import Work
 
 
 class Stepper:
@@ -39,10 +44,11 @@ class Stepper:
 
     Args:
         flags: returns this rank's `stop` and `keep` flags for `StepSum`.
-        on_plans: called with the 0-based step, the previous plans and the new ones, before each
+        on_plans: called with the 0-based step, the previous plans and the new ones, after each
             exchange; after a step that all take together, called again with its plan and the
             plan as it was computed.
         in_rounds: rounds of local steps; None if all ranks take each step together.
+        work: is told what this rank does.
     """
 
     def __init__(
@@ -58,18 +64,21 @@ class Stepper:
         flags: Callable[[], Mapping[str, bool]],
         on_plans: Callable[[int, Plans, Plans], None],
         in_rounds: rounds.Rounds | None,
+        work: Work,
     ) -> None:
         self._settings, self._rows, self._order, self._world = settings, rows, order, world
         self._planner, self._compute, self._exchange = planner, compute, exchange
         self._learner, self._flags, self._on_plans = learner, flags, on_plans
-        self._rounds = in_rounds
+        self._rounds, self._work = in_rounds, work
+        self._in_round = False
         self._plans: Plans = ()  # as they were computed
         self._updating = 0.0  # seconds of the optimizer's last step
 
     def take(self, step: int, most: int) -> StepResult:
         """Take the 0-based `step`, or a round of at most `most` that begins with it.
 
-        Raises `HearthError` before the first if the record of an earlier run does not fit them all.
+        Raises `HearthError` before the first if the record of an earlier run does not fit them all,
+        `GroupBroken` if a rank is lost; `abandon` then undoes what was done.
         """
         if not self._plans and isinstance(self._planner, Replayed):
             # Check now: failing at that step would waste everything computed before it.
@@ -77,13 +86,25 @@ class Stepper:
         count = min(self._settings.sync_every, most) if self._rounds else 1
         batches = [self._order.batch(number) for number in range(step, step + count)]
         plans = self._planner.plans(step, [len(batch) for batch in batches])
-        self._note(step, plans)
         if self._rounds:
             result = self._round(self._rounds, step, batches, plans)
         else:
             result = self._step(step, batches[0], plans[0])
         self._update_planner(result)
         return result
+
+    def abandon(self) -> None:
+        """Undo what an interrupted step or round has changed."""
+        self._work.abandon()
+        self._learner.abandon()
+        if self._rounds and self._in_round:
+            self._rounds.undo()
+            self._learner.rewind()
+        self._in_round = False
+
+    def regroup(self) -> None:
+        """Record the next plans even if they are as before, since not every rank knows those."""
+        self._plans = ()
 
     def _step(self, step: int, batch: np.ndarray, plan: Plan) -> StepResult:
         """Take one step together: this rank's gradients, the sum of all, the optimizer."""
@@ -92,6 +113,7 @@ class Stepper:
         denominator = int(self._rows.label_tokens[batch].sum())
         most = plan.micro_batch[self._world.rank]
         computed = self._gradients(step, own, most, denominator, plan.turns)
+        self._work.wait()
         summed = self._exchange.run(
             self._flags(),
             loss=computed.loss,
@@ -101,15 +123,24 @@ class Stepper:
             **self._sensors(),
             micro_batch=computed.micro_batch,
         )
-        # Micro-batches are smaller than planned on a rank that ran out of memory.
-        self._note(step, (replace(plan, micro_batch=tuple(summed.micro_batch)),))
-        norm = self._update(plan)
+        self._work.begin("optimizer step")
+        started, waited = time.perf_counter(), self._exchange.waited
+        norm = self._learner.propose(plan.rows)
+        proposing = time.perf_counter() - started - (self._exchange.waited - waited)
         skipped = not math.isfinite(norm)
         by_scaler = skipped and self._learner.may_lower_scale
-        bad = []
+        bad: list[str] = []
         if skipped and not by_scaler:
             bad = self._bad_rows(own, denominator, plan.row_by_row().turns)
+            bad = self._of_all(bad)
+        # From here on the rank is by itself, and the step is done.
+        started = time.perf_counter()
+        self._learner.commit()
+        self._updating = proposing + time.perf_counter() - started
         self._learner.advance_schedule()
+        self._note(step, (plan,))
+        # Micro-batches are smaller than planned on a rank that ran out of memory.
+        self._note(step, (replace(plan, micro_batch=self._computed_sizes(plan, summed)),))
         return StepResult((plan,), summed, rate, norm, int(skipped), by_scaler, bad)
 
     def _round(
@@ -118,13 +149,34 @@ class Stepper:
         """Take local steps up to the next synchronisation, then average over all ranks."""
         local = rounds.Local()
         round_.begin()
+        self._learner.mark()
+        self._in_round = True
         for number, (batch, plan) in enumerate(zip(batches, plans, strict=True), step):
             rate = self._learner.rate
             self._local_step(number, batch, plan, local)
             self._learner.advance_schedule()
-        summed = round_.end(local, self._flags(), **self._sensors())
+        self._work.wait()
+        summed = round_.propose(local, self._flags(), **self._sensors())
         skipped = sum(summed.skipped)
-        return StepResult(plans, summed, rate, rounds.norm_of_all(summed), skipped, bad=local.bad)
+        bad = self._of_all(local.bad) if skipped else []
+        # From here on the rank is by itself, and the round is done.
+        round_.commit(local, summed)
+        self._in_round = False
+        self._note(step, plans)
+        return StepResult(plans, summed, rate, rounds.norm_of_all(summed), skipped, bad=bad)
+
+    def _of_all(self, bad: list[str]) -> list[str]:
+        """Return the rows with a non-finite gradient that all ranks have found."""
+        self._work.wait()
+        return [source for found in self._world.gather(bad) for source in found]
+
+    def _computed_sizes(self, plan: Plan, summed: StepSum) -> tuple[int, ...]:
+        """Return the micro-batch of each rank as it was computed; of an absent rank, as planned."""
+        present = set(self._world.members)
+        sizes = zip(plan.micro_batch, summed.micro_batch, strict=True)
+        return tuple(
+            had if rank in present else planned for rank, (planned, had) in enumerate(sizes)
+        )
 
     def _sensors(self) -> dict[str, float]:
         """Return this rank's peak memory and temperature, to report to the other ranks."""
@@ -139,18 +191,15 @@ class Stepper:
         if not labels:
             return
         computed = self._gradients(step, own, most, labels)
-        norm = self._update(plan)
-        computed = replace(computed, seconds=computed.seconds + self._updating)
+        self._work.begin("optimizer step")
+        started = time.perf_counter()
+        norm = self._learner.propose(plan.rows)
+        self._learner.commit()
+        updating = time.perf_counter() - started
+        computed = replace(computed, seconds=computed.seconds + updating)
         local.end_step(computed, int(self._rows.tokens[own].sum()), labels, of_all, norm)
         if not math.isfinite(norm):
             local.bad += self._bad_rows(own, labels)
-
-    def _update(self, plan: Plan) -> float:
-        """Take an optimizer step and time it, without waiting; return the gradient's norm."""
-        started, waited = time.perf_counter(), self._exchange.waited
-        norm = self._learner.update(plan.rows)
-        self._updating = time.perf_counter() - started - (self._exchange.waited - waited)
-        return norm
 
     def _note(self, step: int, plans: Plans) -> None:
         """Report the plans that begin with this step to `on_plans`, and store them."""
@@ -168,6 +217,7 @@ class Stepper:
         self, step: int, own: np.ndarray, most: int, denominator: int, turns: int = 0
     ) -> Computed:
         """Compute the gradients of this rank's rows."""
+        self._work.step = step + 1
 
         def seed_of(row: int) -> int:  # the same in whichever rank computes the row
             return hash((self._settings.seed, step, row))
@@ -184,7 +234,7 @@ class Stepper:
     def _update_planner(self, result: StepResult) -> None:
         """Pass each rank's speed and micro-batch limit to the planner."""
         summed, planned = result.summed, result.plans[-1].micro_batch
-        for rank, (had, most) in enumerate(zip(summed.micro_batch, planned, strict=True)):
-            if had < most:
-                self._planner.fits_no_more_than(rank, had)
+        for rank in self._world.members:
+            if summed.micro_batch[rank] < planned[rank]:
+                self._planner.fits_no_more_than(rank, summed.micro_batch[rank])
         self._planner.observe(result.plans, summed.tokens, summed.compute_seconds)

@@ -1,8 +1,10 @@
 """Metrics and log of a run: metrics.jsonl, TensorBoard, Weights & Biases, standard output.
 
-Rank 0 writes for all: it gets the other ranks' measurements in the step's one exchange.
+Every rank knows all that is recorded: it gets the other ranks' measurements in the step's one
+exchange. Under a supervisor that forms groups in place every node keeps the whole record, else the
+leader does.
 The rest of Hearth reads `metrics.jsonl`: one JSON object per line, each with its `kind`:
-start, plan, step, skip, evaluate, sample, checkpoint or end.
+start, plan, step, skip, evaluate, sample, checkpoint, team or end.
 """
 
 from __future__ import annotations
@@ -12,15 +14,16 @@ import json
 import logging
 import math
 import os
-from collections.abc import Collection, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, TextIO
 
 from torch.utils.tensorboard import SummaryWriter
 
 from hearth.base.errors import HearthError
+from hearth.base.files import write_whole
 from hearth.base.text import duration
 from hearth.config import Run
 from hearth.plan.straggler import waited_for
@@ -28,56 +31,99 @@ from hearth.record.history import METRICS, forget_after
 
 
 class Telemetry:
-    """The metrics writers of one run; only rank 0 `writes`.
+    """The metrics writers of one run on one rank.
 
-    `evaluation_due`: whether the evaluation after the first `first_step` steps is still to come.
+    `keeps`: whether this rank writes `metrics.jsonl`. TensorBoard, Weights & Biases and the log are
+    the leader's, see `lead`.
     """
 
-    def __init__(
-        self, run: Run, folder: Path, writes: bool, first_step: int, evaluation_due: bool
-    ) -> None:
-        self._writes = writes
-        if not writes:
-            return
-        forget_after(folder / METRICS, first_step, evaluation_due)
-        self._file = (folder / METRICS).open("a", encoding="utf-8", buffering=1)
-        self._board = SummaryWriter(str(folder / "tensorboard"), purge_step=first_step + 1)
-        self._wandb = _start_wandb(run, folder)
+    def __init__(self, run: Run, folder: Path, keeps: bool) -> None:
+        self._run, self._folder, self._keeps = run, folder, keeps
+        self._metrics = folder / METRICS
+        self._file: TextIO | None = None
+        self._board: SummaryWriter | None = None
+        self._wandb: Any = None
+        self._leads = False
+
+    def begin(self, step: int, evaluation_due: bool) -> None:
+        """Open the record for what follows the first `step` steps.
+
+        `evaluation_due`: whether the evaluation after them is still to come.
+        """
+        if self._keeps:
+            forget_after(self._metrics, step, evaluation_due)
+            self._open()
+
+    def take_over(self, text: str) -> None:
+        """Replace the record by another node's, and continue it."""
+        if self._keeps:
+            if self._file:
+                self._file.close()
+            write_whole(self._metrics, text)
+            self._open()
+
+    def text(self) -> str:
+        """Return the record so far; empty on a rank that does not keep it."""
+        return self._metrics.read_text(encoding="utf-8") if self._keeps else ""
+
+    def lead(self, leads: bool, step: int) -> None:
+        """Write TensorBoard, W&B and the log from now on, after `step` steps, or leave it.
+
+        Another leader's TensorBoard keeps the curves so far; W&B goes on in the same run.
+        """
+        self._leads = leads
+        if leads and not self._board:
+            self._board = SummaryWriter(str(self._folder / "tensorboard"), purge_step=step + 1)
+            self._wandb = _start_wandb(self._run, self._folder)
+        elif not leads:
+            self._end_boards(failed=False)
 
     def record(self, kind: str, **values: Any) -> None:
         """Write one line of `kind` to metrics.jsonl, and its numbers to TensorBoard and W&B."""
-        if not self._writes:
-            return
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = {"kind": kind, "time": now} | {key: _finite(value) for key, value in values.items()}
-        self._file.write(json.dumps(line, allow_nan=False) + "\n")
+        if self._file:
+            self._file.write(json.dumps(line, allow_nan=False) + "\n")
         if kind in ("step", "evaluate"):
             numbers = dict(_numbers(kind, values))
-            for name, number in numbers.items():
-                self._board.add_scalar(name, number, values["step"])
+            if self._board:
+                for name, number in numbers.items():
+                    self._board.add_scalar(name, number, values["step"])
             if self._wandb:
                 self._wandb.log(numbers, step=values["step"])
 
     def say(self, text: str) -> None:
-        """Print a line to the log of rank 0."""
-        if self._writes:
+        """Print a line to the log of the leader."""
+        if self._leads:
             print(text, flush=True)
 
     def sync(self) -> None:
         """Sync the metrics to disk, so that a checkpoint never covers more steps than they do."""
-        if self._writes:
+        if self._file:
             os.fsync(self._file.fileno())
 
     def close(self, failed: bool) -> None:
         """Flush and close all writers; tell Weights & Biases whether the run failed."""
-        if not self._writes:
-            return
         # A full disk has been reported already by the write that failed first.
         with suppress(OSError) if failed else nullcontext():
-            self._file.close()
-            self._board.close()
-        if self._wandb:
-            self._wandb.finish(exit_code=int(failed))
+            if self._file:
+                self._file.close()
+            self._end_boards(failed)
+
+    def _open(self) -> None:
+        """Open the record to append to it, line by line."""
+        self._file = self._metrics.open("a", encoding="utf-8", buffering=1)
+
+    def _end_boards(self, failed: bool) -> None:
+        """Close TensorBoard and W&B."""
+        board, self._board = self._board, None
+        online, self._wandb = self._wandb, None
+        try:
+            if board:
+                board.close()
+        finally:
+            if online:
+                online.finish(exit_code=int(failed))
 
 
 def _finite(value: Any) -> Any:
@@ -87,7 +133,7 @@ def _finite(value: Any) -> Any:
     return None if isinstance(value, float) and not math.isfinite(value) else value
 
 
-def _numbers(kind: str, values: dict[str, Any]) -> Any:
+def _numbers(kind: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
     """Yield name and value of each curve in a record.
 
     A list by rank gives a curve per rank, a mapping by data set one per set. None values are left

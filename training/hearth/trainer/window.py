@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from typing import Any
+
+from pydantic import TypeAdapter
 
 from hearth.plan.split import Plan, Plans
 from hearth.trainer.exchange import StepSum
@@ -21,7 +23,7 @@ class StepResult:
         skipped: number of steps whose gradient was not finite.
         by_scaler: whether the skipped step is harmless, because the loss scaler of fp16 was
             still lowering its scale.
-        bad: this rank's rows whose gradient, computed alone, was not finite.
+        bad: rows of all ranks whose gradient, computed alone, was not finite.
     """
 
     plans: Plans
@@ -41,6 +43,26 @@ class LogWindow:
         self._sums: list[StepSum] = []
         self._plans: list[Plan] = []
         self._skipped = self._scaler_skipped = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return the steps so far as JSON, for a rank that goes on from here."""
+        return {
+            "seconds": self.seconds,
+            "sums": [asdict(summed) for summed in self._sums],
+            "plans": [asdict(plan) for plan in self._plans],
+            "skipped": self._skipped,
+            "scaler_skipped": self._scaler_skipped,
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> LogWindow:
+        """Return the window with this `state`."""
+        window = cls()
+        window.seconds = state["seconds"]
+        window._sums = TypeAdapter(list[StepSum]).validate_python(state["sums"])
+        window._plans = TypeAdapter(list[Plan]).validate_python(state["plans"])
+        window._skipped, window._scaler_skipped = state["skipped"], state["scaler_skipped"]
+        return window
 
     def add(self, result: StepResult, seconds: float) -> None:
         """Add a step, or a round of steps, that took `seconds`."""

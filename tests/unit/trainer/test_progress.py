@@ -1,0 +1,50 @@
+"""The rank that the others of a new group go on from."""
+
+from __future__ import annotations
+
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearth.plan.split import Plan
+from hearth.trainer.exchange import StepSum
+from hearth.trainer.progress import Progress, Standing, furthest
+from hearth.trainer.window import LogWindow, StepResult
+
+
+def standing(rank, step, done=0, launch="x", keeps=True):
+    return Standing(rank, keeps, launch, step, done, None)
+
+
+def test_the_others_go_on_from_whoever_is_furthest():
+    assert furthest([standing(0, 4, 9), standing(1, 5), standing(2, 5)]).rank == 1
+    assert furthest([standing(0, 5, 1), standing(2, 5, 2)]).rank == 2
+
+
+def test_a_rank_that_has_loaded_alone_has_nothing_to_give():
+    assert furthest([standing(0, 0, launch=""), standing(1, 0)]).rank == 1
+    assert furthest([standing(0, 0, launch="")]) is None
+
+
+def test_a_step_that_no_record_has_is_done_again():
+    assert furthest([standing(0, 4), standing(1, 5, keeps=False)]).rank == 0
+
+
+@given(st.lists(st.tuples(st.integers(0, 3), st.integers(0, 3)), min_size=1, max_size=5))
+def test_all_agree_in_whatever_order_they_hear_of_each_other(reached):
+    everyone = [standing(rank, step, done) for rank, (step, done) in enumerate(reached)]
+    assert furthest(everyone) == furthest(everyone[::-1])
+    assert (furthest(everyone).step, furthest(everyone).done) == max(reached)
+
+
+def test_progress_arrives_with_the_steps_that_are_not_logged_yet():
+    numbers = {name: [1.0, 0.0] for name in ("compute_seconds", "wait_seconds", "norm")}
+    numbers |= {name: [2.0, 0.0] for name in ("peak_memory_mib", "celsius")}
+    counts = {name: [3, 0] for name in ("tokens", "micro_batch", "labels", "taken", "skipped")}
+    summed = StepSum(loss=0.5, stop=False, keep=False, pause=True, **numbers, **counts)
+    window = LogWindow()
+    window.add(StepResult((Plan((7, 0), (1, 1)),), summed, 0.1, 1.0), 2.5)
+    progress = Progress("launch", 3, 2, announced=True, nodes=("a", "b"), window=window)
+    found = Progress.from_state(progress.state())
+    assert found.state() == progress.state()
+    assert found.nodes == ("a", "b")
+    assert found.window.record() == window.record()

@@ -1,0 +1,86 @@
+"""The progress of a run on one rank: the steps and the other things that all ranks have done."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field, fields
+from typing import Any
+
+from hearth.trainer.window import LogWindow
+
+
+@dataclass
+class Progress:
+    """How far the run is. The ranks of a group have the same, and do the same next.
+
+    Attributes:
+        launch: identifies the launch whose training this rank has; empty while it has none.
+        step: steps done.
+        done: things done together besides steps: announcement, evaluations, new groups.
+        announced: whether the start is recorded.
+        begun: whether the evaluation before the first step is done.
+        ended: whether the evaluation after the last step is done.
+        evaluation_due: whether the newest step is still to be evaluated. A stop does not wait for
+            it: it then runs after the run is resumed.
+        checkpoint_due: whether this node has to write a checkpoint of the newest step.
+        stopping: whether a stop was requested.
+        failures: steps in a row whose gradient was not finite.
+        nodes: of the newest group.
+        window: the steps that are not logged yet.
+    """
+
+    launch: str = ""
+    step: int = 0
+    done: int = 0
+    announced: bool = False
+    begun: bool = False
+    ended: bool = False
+    evaluation_due: bool = False
+    checkpoint_due: bool = False
+    stopping: bool = False
+    failures: int = 0
+    nodes: tuple[str, ...] = ()
+    window: LogWindow = field(default_factory=LogWindow)
+
+    def state(self) -> dict[str, Any]:
+        """Return the progress as JSON, for a rank that goes on from here."""
+        plain = {each.name: getattr(self, each.name) for each in fields(self)}
+        return plain | {"window": self.window.state()}
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> Progress:
+        """Return the progress with this `state`."""
+        window = LogWindow.from_state(state["window"])
+        return cls(**state | {"window": window, "nodes": tuple(state["nodes"])})
+
+
+@dataclass(frozen=True)
+class Standing:
+    """What a rank tells of its progress when a group is new.
+
+    Attributes:
+        rank: its number.
+        keeps: whether it writes its node's record, checkpoints and best weights.
+        launch, step, done: as in `Progress`.
+        best: the lowest held-out loss so far, whose weights its node keeps.
+    """
+
+    rank: int
+    keeps: bool
+    launch: str
+    step: int
+    done: int
+    best: float | None
+
+    def reached(self) -> tuple[str, int, int]:
+        """Return what ranks with the same training have in common."""
+        return self.launch, self.step, self.done
+
+
+def furthest(everyone: list[Standing]) -> Standing | None:
+    """Return the rank that all others go on from: the furthest, on a tie the lowest.
+
+    Only a rank that keeps a record can be it. Another rank that is even further takes the last
+    thing back: no record has it, so it is done again. None if no rank has trained yet.
+    """
+    trained = [each for each in everyone if each.launch and each.keeps]
+    return max(trained, key=lambda each: (each.step, each.done, -each.rank), default=None)

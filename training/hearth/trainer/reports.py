@@ -1,0 +1,201 @@
+"""Reports of a run's steps, plans and teams: records of metrics and lines of the log."""
+
+from __future__ import annotations
+
+from collections import deque
+from collections.abc import Sequence
+from typing import Any
+
+from hearth.base.errors import HearthError
+from hearth.config import Run
+from hearth.data.rows import Rows
+from hearth.model.backend import TrainableModel
+from hearth.model.sharded import weight_bytes
+from hearth.plan.follow import AdaptivePlanner
+from hearth.plan.planner import Planner
+from hearth.plan.row_order import RowOrder, StreamOrder
+from hearth.plan.sharded import network_cost
+from hearth.plan.split import Plans
+from hearth.plan.straggler import moves
+from hearth.prepare.node import versions_here
+from hearth.ranks.world import World
+from hearth.trainer.planning import rows_over, slowness_of
+from hearth.trainer.regrouping import nodes_of
+from hearth.trainer.telemetry import Telemetry, step_line
+from hearth.trainer.window import LogWindow, StepResult
+
+_NON_FINITE_IN_A_ROW = 3
+
+
+class Reports:
+    """What a run tells of itself; every rank calls the same methods, and `telemetry` writes.
+
+    `steps` is the number of the last step; `local_steps`: whether ranks take steps alone.
+    """
+
+    def __init__(
+        self,
+        run: Run,
+        world: World,
+        planner: Planner,
+        order: RowOrder | StreamOrder,
+        steps: int,
+        telemetry: Telemetry,
+        local_steps: bool,
+    ) -> None:
+        self._run, self._world, self._planner, self._order = run, world, planner, order
+        self._steps, self._telemetry, self._local_steps = steps, telemetry, local_steps
+        self._recent_seconds: deque[float] = deque(maxlen=20)
+
+    def start(
+        self, step: int, rows: Rows, trained: TrainableModel, exchange_bytes: int, **facts: Any
+    ) -> None:
+        """Record the start of the run after `step` steps, with the ranks, versions and `facts`.
+
+        Raises `GroupBroken` if a rank is lost; nothing is recorded then.
+        """
+        own = {"rank": self._world.rank, "node": self._world.node}
+        ranks = self._world.gather(own | {"device": str(self._world.device)})
+        shards = self._shards(trained)
+        self._telemetry.record(
+            "start",
+            run=self._run.name,
+            generation=self._world.generation,
+            world_size=self._world.size,
+            ranks=ranks,
+            step=step,
+            steps=self._steps,
+            **self._epoch(rows),
+            trainable_parameters=sum(each.numel() for _, each in trained.trainable()),
+            versions=versions_here(),
+            **facts,
+            gradients="nccl" if self._world.gradients else "gloo",
+            exchange_bytes=exchange_bytes,
+            **shards,
+        )
+        where = ", ".join(f"{rank['node']} ({rank['device']})" for rank in ranks)
+        settings = self._run.settings
+        self._telemetry.say(
+            f"run {self._run.name}: step {step} of {self._steps}, "
+            f"{'streamed' if settings.streaming else len(rows)} rows, "
+            f"{facts['precision']}, on {where}"
+        )
+        if self._local_steps:
+            self._telemetry.say(
+                f"sync_every={settings.sync_every}: each rank takes that many local steps "
+                "between two averagings; the result is approximate"
+            )
+        if settings.compress != "none" and self._world.size > 1:
+            self._telemetry.say(
+                f"compress={settings.compress}: gradients are rounded to it for the exchange; "
+                "the result is approximate"
+            )
+
+    def _epoch(self, rows: Rows) -> dict[str, int]:
+        """Return the rows and the tokens of an epoch for the record; a stream has none."""
+        if isinstance(self._order, StreamOrder):
+            return {}
+        order = self._order.epoch(0)
+        return {"rows": len(rows), "tokens_per_epoch": int(rows.tokens[order].sum())}
+
+    def _shards(self, model: TrainableModel) -> dict[str, Any]:
+        """Return shard sizes in bytes for the record and announce their cost; {} without shards."""
+        if self._run.settings.parallel == "ddp":
+            return {}
+        weights, own = weight_bytes(model)
+        self._telemetry.say(network_cost(weights, self._world.size))
+        turns = self._planner.share(self._run.settings.global_batch).turns
+        self._telemetry.say(
+            f"micro-batches per step: {turns}; no held-out question is answered, since every token "
+            "would fetch as much"
+        )
+        return {"weight_bytes": weights, "weight_bytes_by_rank": self._world.gather(own)}
+
+    def plans(self, step: int, before: Plans, plans: Plans) -> None:
+        """Record each changed plan, and announce a changed split if it adapts to the machines."""
+        was, now = rows_over(before), rows_over(plans)
+        slowness = slowness_of(self._planner, self._world.size)
+        in_round = {"rows_of_round": now} if len(plans) > 1 else {}
+        # A round with a new split is recorded even if its first step has the same plan as before.
+        last = before[-1] if before and not (in_round and was != now) else None
+        for number, plan in enumerate(plans, step + 1):
+            if plan != last:
+                self._telemetry.record(
+                    "plan",
+                    step=number,
+                    rows=plan.rows,
+                    micro_batch=plan.micro_batch,
+                    slowness=slowness,
+                    **in_round,
+                )
+            last = plan
+        if isinstance(self._planner, AdaptivePlanner) and sum(was) == sum(now) and was != now:
+            what = "the split of a round" if in_round else "the split"
+            self._telemetry.say(f"{what} {moves(was, now, slowness, self._world.layout)}")
+
+    def non_finite(self, step: int, result: StepResult, failures: int) -> None:
+        """Report the rows, of all ranks, that gave a non-finite gradient up to `step`.
+
+        Raises `HearthError` on all ranks after too many failures in a row.
+        """
+        unit = "round" if self._local_steps else "step"
+        named = result.bad
+        rows = f"row{'s' * (len(named) > 1)} {', '.join(named)}" if named else "no row by itself"
+        self._telemetry.record("skip", step=step, rows=named)
+        skipped = f"step {step} skipped"
+        if self._local_steps:
+            steps = f"{result.skipped} local step{'s' * (result.skipped > 1)}"
+            skipped = f"{steps} skipped in the {len(result.plans)} before step {step + 1}"
+        self._telemetry.say(f"{skipped}: non-finite gradient in {rows}")
+        if failures == _NON_FINITE_IN_A_ROW:
+            last = f"up to step {step}" if self._local_steps else f"step {step}"
+            raise HearthError(
+                f"the gradient was not finite in {failures} {unit}s in a row, the last of them "
+                f"{last} ({rows}); check these rows, or start a new run with a lower "
+                "learning_rate or precision=fp32"
+            )
+
+    def step(self, step: int, window: LogWindow, last: StepResult) -> None:
+        """Record the steps in `window` as one line of metrics; `last` is the newest step."""
+        self._recent_seconds.extend(window.seconds)
+        per_step = sorted(self._recent_seconds)[len(self._recent_seconds) // 2]
+        record = window.record() | {
+            "step": step,
+            "steps": self._steps,
+            "epoch": round(step / self._order.steps_per_epoch, 4),
+            "learning_rate": last.rate,
+            "grad_norm": last.norm,
+            "eta_seconds": round(per_step * (self._steps - step), 1),
+        }
+        self._telemetry.record("step", **record)
+        self._telemetry.say(step_line(record, self._world.layout, nodes_of(self._world)))
+
+    def team(
+        self,
+        step: int,
+        generation: int,
+        nodes: Sequence[str],
+        left: dict[str, str],
+        joined: Sequence[str],
+        waited: float,
+    ) -> None:
+        """Record a new group of `nodes`, which goes on after `step` steps.
+
+        `left` has the nodes that are gone and why, `waited` are the seconds from then on.
+        """
+        self._telemetry.record(
+            "team",
+            step=step,
+            generation=generation,
+            nodes=nodes,
+            left=left,
+            joined=joined,
+            waited=waited,
+        )
+        gone = [f"without {node} ({why})" for node, why in left.items()]
+        came = [f"with {', '.join(joined)}"] if joined else []
+        self._telemetry.say(
+            f"going on after step {step} on {', '.join(nodes)}"
+            + (f", {'; '.join([*gone, *came])}" if gone or came else "")
+            + f", after {waited:.1f} s"
+        )

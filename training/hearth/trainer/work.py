@@ -1,0 +1,149 @@
+"""Reports of this rank's work to its supervisor, which ends a rank that hangs.
+
+Each piece of work is announced with the seconds that it may take: several times those that the
+slowest earlier piece of its kind took, in proportion to its tokens. At each micro-batch the rank
+also notices whether its group is over.
+
+How long a rank waits for the others says nothing of itself. A thread tells meanwhile that its
+process lives, until the group is over: a process that was stopped tells nothing.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import Counter
+from collections.abc import Hashable
+
+import numpy as np
+
+from hearth.ranks.orders import Doing
+from hearth.ranks.world import World
+
+_TIMES = 10.0
+"""Multiple of the slowest time so far that is no hang: others may use the machine too."""
+
+_LEAST = 20.0
+"""Seconds that any piece of work may take."""
+
+_UNKNOWN = 900.0
+"""Seconds for a kind of work that this process has hardly done: kernels are compiled for it."""
+
+_WARM = 2
+"""Pieces of a kind whose time says nothing, since they may include a compilation."""
+
+
+_WAITING = "waiting for the others"
+
+_BEAT = 5.0
+"""Seconds between two signs of life while a rank waits."""
+
+
+class Allowances:
+    """The seconds that pieces of work may take, learned from earlier ones of their kind."""
+
+    def __init__(self) -> None:
+        self._seen: Counter[Hashable] = Counter()
+        self._slowest: dict[Hashable, float] = {}
+
+    def allowed(self, kind: Hashable, amount: float) -> float:
+        """Return the most seconds for a piece of this kind and amount."""
+        if kind not in self._slowest:
+            return _UNKNOWN
+        return max(_LEAST, _TIMES * self._slowest[kind] * amount)
+
+    def observe(self, kind: Hashable, amount: float, seconds: float) -> None:
+        """Note that a piece of this kind and amount took `seconds`."""
+        self._seen[kind] += 1
+        if self._seen[kind] > _WARM:
+            self._slowest[kind] = max(self._slowest.get(kind, 0.0), seconds / amount)
+
+
+class Work:
+    """Announces this rank's pieces of work; does nothing without a supervisor that listens.
+
+    Attributes:
+        step: the number of the step that the rank is in, from 1.
+    """
+
+    def __init__(self, world: World) -> None:
+        self._world = world
+        self._allowances = Allowances()
+        # A GPU works on several micro-batches behind the back of Python.
+        self._apart = world.device.type == "cpu"
+        self._open: tuple[set[Hashable], float] | None = None
+        self._started = 0.0
+        self._waits = threading.Event()
+        self._telling = threading.Lock()
+        self._beating: threading.Thread | None = None
+        self.step = 0
+
+    def begin_rows(self, what: str, part: int, tokens: np.ndarray) -> None:
+        """Begin the micro-batch number `part` of rows with these `tokens`.
+
+        Raises `GroupBroken` if the group is over.
+        """
+        if not self._world.control:
+            return
+        self._world.check()
+        kind = (what, len(tokens))
+        # Padded to the longest row.
+        kinds, amount = {kind}, float(max(1, len(tokens) * int(tokens.max(initial=0))))
+        if self._open and part and not self._apart:
+            kinds, amount = kinds | self._open[0], amount + self._open[1]
+        else:
+            self._close()
+            self._started = time.monotonic()
+        self._open = kinds, amount
+        self._tell(what, part, max(self._allowances.allowed(each, amount) for each in kinds))
+
+    def begin(self, what: str, seconds: float | None = None) -> None:
+        """Begin a piece of work that may take `seconds`; None to learn it from earlier ones.
+
+        It does not need the group.
+        """
+        if not self._world.control:
+            return
+        self._close()
+        self._open, self._started = ({what}, 1.0), time.monotonic()
+        self._tell(what, 0, seconds or self._allowances.allowed(what, 1.0))
+
+    def wait(self) -> None:
+        """Begin to wait for the other ranks."""
+        if not self._world.control:
+            return
+        self._close()
+        self._tell(_WAITING, 0, _LEAST)
+        self._waits.set()
+        if not self._beating:
+            self._beating = threading.Thread(target=self._beat, name="beat", daemon=True)
+            self._beating.start()
+
+    def abandon(self) -> None:
+        """Forget the piece that was begun, whose end nobody will see."""
+        self._waits.clear()
+        self._open = None
+
+    def _close(self) -> None:
+        """Learn from the piece that ends now."""
+        if self._open:
+            kinds, amount = self._open
+            for kind in kinds:
+                self._allowances.observe(kind, amount, time.monotonic() - self._started)
+        self._open = None
+
+    def _tell(self, what: str, part: int, allowed: float) -> None:
+        """Tell the supervisor of a piece of work."""
+        with self._telling:
+            self._waits.clear()
+            self._world.control.tell(Doing(what, self.step, part, round(allowed, 1)))
+
+    def _beat(self) -> None:
+        """Tell again and again that this rank waits, while it does."""
+        control = self._world.control
+        while True:
+            self._waits.wait()
+            time.sleep(_BEAT)
+            with self._telling:
+                if self._waits.is_set() and not control.is_over(self._world.generation):
+                    control.tell(Doing(_WAITING, self.step, 0, _LEAST))
