@@ -429,6 +429,8 @@ class Cluster:
             nodes = self.nodes[one], self.nodes[other]
             able = all(node.up and not node.asleep for node in nodes) and pair not in self.cuts
             known = self.connections.get(pair)
+            if known:
+                self._mend(known)
             for node, peer in (nodes, nodes[::-1]):
                 # Its machine answers, and no supervisor listens.
                 if node.up and peer.outcome and not self._refused(node, peer.name):
@@ -463,6 +465,13 @@ class Cluster:
             for end in [*connection.ends]:
                 if not self.nodes[end].asleep:
                     connection.close(end, f"silent for {SILENCE:g} s")
+
+    def _mend(self, connection: Connection) -> None:
+        """Deliver what waits, now that both ends can be reached: also that the other one closed."""
+        for end in [*connection.ends]:
+            connection.deliver(end)
+        if len(connection.ends) == 1 and not connection.cut:
+            connection.close(*connection.ends, "broke off")
 
     # Groups
 
@@ -596,11 +605,8 @@ class Cluster:
 
         def heal() -> None:
             self.cuts.discard(pair)
-            for end in pair:
-                if connection := self.connections.get(pair):
-                    connection.deliver(end)
-                    if len(connection.ends) == 1:
-                        connection.close(*connection.ends, "broke off")
+            if connection := self.connections.get(pair):
+                self._mend(connection)
 
         self.later(seconds, heal)
 
@@ -625,10 +631,8 @@ class Cluster:
                 return
             if seconds > SILENCE:
                 self.disconnect(node, f"suspended or stopped for {seconds:.0f} s")
-            for pair, connection in self.connections.items():
-                if name in pair:
-                    for end in pair:
-                        connection.deliver(end)
+            for connection in [c for pair, c in self.connections.items() if name in pair]:
+                self._mend(connection)
             rank = node.rank
             if rank.group and rank.group.over:
                 self._out(rank, rank.group)

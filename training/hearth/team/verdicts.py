@@ -9,6 +9,7 @@ from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.team.messages import TEAMED, WAITING
 from hearth.team.notes import FUTILE, Notes, curable
 from hearth.team.view import Conclude, Depart, View
+from hearth.team.voting import newest_committed
 
 COLLECT = 1.0
 """Seconds in which the errors of other nodes may still arrive: the first real one is the cause."""
@@ -52,15 +53,16 @@ def waited_too_long(
     settings = view.settings
     if not missing or notes.idle_since is None:
         return None
-    first = view.own.votes.committed is None and not notes.team
+    # A node with an empty disk learns from the others that the run has begun.
+    begun = newest_committed(report.votes for report in view.reports.values()) or notes.team
     patience = settings.ready_timeout
     since = notes.idle_since
-    if not first and not _all_refuse(view, missing, patience):
+    if begun and not _all_refuse(view, missing, patience):
         patience = max(settings.return_timeout, settings.ready_timeout)
     if view.now - since <= patience:
         return None
     names = ", ".join(missing)
-    reasons = [why] if why and not first else []
+    reasons = [why] if why and begun else []
     reasons += [report.voteless for report in view.reports.values() if report.voteless]
     reason = f" ({'; '.join(reasons)})" if reasons else ""
     if notes.lost:
