@@ -398,6 +398,15 @@ def test_after_a_loss_of_all_ranks_the_rest_waits_a_moment_and_starts_fresh():
     assert [(move.fresh, move.attempt.config.nodes) for move in fresh] == [(True, NODES[:2])]
 
 
+def test_ranks_that_do_not_get_ready_hold_up_the_others_for_a_while_only():
+    notes, seen = Notes(), everybody("ready ready starting", now=1)
+    assert moves(seen, notes) == []
+    assert moves(replace(seen, now=seen.settings.ready_timeout), notes) == []
+    (proposed,) = moves(replace(seen, now=seen.settings.ready_timeout + 1), notes)
+    assert proposed.fresh
+    assert proposed.attempt.config.nodes == NODES[:2]
+
+
 def test_ranks_that_have_loaded_for_nothing_are_started_again():
     notes, seen = Notes(), everybody("loaded ready away", gone={}, now=1)
     assert not any(isinstance(move, RestartRanks) for move in moves(seen, notes))

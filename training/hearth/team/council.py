@@ -140,14 +140,16 @@ def _plan(view: View, notes: Notes) -> Plan | Refusal | None:
     """Return the next team, the reason why there is none, or None if it is not to be formed now."""
     if notes.stop or notes.over:
         return None
-    plan = next_team(view, avoid=_avoided(view, notes))
+    newest = newest_committed(report.votes for report in view.reports.values())
+    waited = view.now - notes.idle_since if notes.idle_since is not None else 0.0
+    # The first team waits for all; later, ranks that hang at their start hold up nobody for ever.
+    impatient = newest is not None and waited > view.settings.ready_timeout
+    plan = next_team(view, avoid=_avoided(view, notes), impatient=impatient)
     if not isinstance(plan, Plan):
         return plan
-    newest = newest_committed(report.votes for report in view.reports.values())
     trained = max(view.reports[node].trained for node in plan.team)
     # A missing node may hold a newer state than any here; when all load anew, many come late.
     older = newest is not None and trained < newest.generation
-    waited = view.now - notes.idle_since if notes.idle_since is not None else 0.0
     return None if view.missing and older and waited < SETTLE else plan
 
 

@@ -24,7 +24,10 @@ class Plan:
 
 
 def next_team(
-    view: View, waiting: Collection[str] = (), avoid: Collection[str] = ()
+    view: View,
+    waiting: Collection[str] = (),
+    avoid: Collection[str] = (),
+    impatient: bool = False,
 ) -> Plan | Refusal | None:
     """Return the team to form now, why there is none, or None while some node must be waited for.
 
@@ -34,6 +37,7 @@ def next_team(
         view: what this node knows.
         waiting: nodes to treat as if their ranks had left their group already.
         avoid: nodes to leave out for now, as forming a group with them failed.
+        impatient: whether nodes that are ready begin anew without those whose ranks are not.
     """
     reports = {
         node: replace(report, state="paused") if node in waiting else report
@@ -49,9 +53,11 @@ def next_team(
     if any(_has_state(report) for report in reports.values()):
         candidates = {node for node, report in usable.items() if report.state in WAITING}
         return _best(view, usable, candidates, fresh=False)
-    if any(report.state != "ready" and not report.leaving for report in usable.values()):
+    ready = {node for node, report in usable.items() if report.state == "ready"}
+    late = {node for node, report in usable.items() if node not in ready and not report.leaving}
+    if late and not (impatient and ready):
         return None
-    return _best(view, usable, {*usable}, fresh=True)
+    return _best(view, usable, ready, fresh=True)
 
 
 def _has_state(report: Report) -> bool:
