@@ -9,9 +9,10 @@ from support.facts import assert_names
 
 from hearth.ranks.orders import Interrupt, Leave, Load, Pause
 from hearth.supervise.messages import Stop
-from hearth.team.council import BRIEF, FORM_TIMEOUT, SETTLE, answer, next_moves
+from hearth.team.council import BRIEF, answer, next_moves
 from hearth.team.messages import Failure, Propose, Report
 from hearth.team.notes import FUTILE, Notes
+from hearth.team.own_ranks import FORM_TIMEOUT, SETTLE
 from hearth.team.verdicts import COLLECT, LEAVE_TIMEOUT
 from hearth.team.view import (
     Absence,

@@ -8,19 +8,17 @@ proposes that team to all its nodes, which vote (`voting`). The caller passes th
 
 from __future__ import annotations
 
-from hearth.ranks.orders import Interrupt, Leave, Load, Pause
 from hearth.team.forming import Plan, next_team
-from hearth.team.messages import TEAMED, WAITING, Propose, Report
-from hearth.team.notes import Notes, Promise, loss
-from hearth.team.verdicts import LEAVE_TIMEOUT, conclusion, waited_too_long
+from hearth.team.messages import TEAMED, WAITING, Propose
+from hearth.team.notes import Notes, Promise
+from hearth.team.own_ranks import SETTLE, orders
+from hearth.team.verdicts import conclusion, waited_too_long
 from hearth.team.view import (
     DropProposal,
     Move,
     ProposeTeam,
-    RestartRanks,
     SayWaiting,
     StartTeam,
-    TellRanks,
     View,
 )
 from hearth.team.voting import (
@@ -30,12 +28,6 @@ from hearth.team.voting import (
     newest_committed,
     promise,
 )
-
-SETTLE = 10.0
-"""Seconds for which nodes with nothing to lose wait for missing ones before they go on."""
-
-FORM_TIMEOUT = 30.0
-"""Seconds after which a member that has not got the order to form the group breaks it."""
 
 BRIEF = 1.0
 """Seconds after the loss of a team in which nobody is told that nodes are missing."""
@@ -49,14 +41,15 @@ def next_moves(view: View, notes: Notes) -> list[Move]:
     notes.observe(view)
     if end := conclusion(view, notes):
         return [end]
-    moves = _own_ranks(view, notes)
+    moves = orders(view, notes)
     if view.proposal:
         return moves + _follow(view, notes)
     plan = _plan(view, notes)
     missing, why = _missing(view, notes, plan)
     if late := waited_too_long(view, notes, missing, why):
         return [late]
-    brief = notes.team and notes.idle_since and view.now - notes.idle_since < BRIEF
+    waited = view.now - (notes.idle_since or 0.0)
+    brief = notes.team and waited < BRIEF
     if missing != notes.said and not (missing and brief):
         notes.said = missing
         moves.append(SayWaiting(missing, why))
@@ -144,17 +137,13 @@ def _plan(view: View, notes: Notes) -> Plan | Refusal | None:
     waited = view.now - notes.idle_since if notes.idle_since is not None else 0.0
     # The first team waits for all; later, ranks that hang at their start hold up nobody for ever.
     impatient = newest is not None and waited > view.settings.ready_timeout
-    plan = next_team(view, avoid=_avoided(view, notes), impatient=impatient)
+    plan = next_team(view, avoid=notes.avoided(view.now), impatient=impatient)
     if not isinstance(plan, Plan):
         return plan
     trained = max(view.reports[node].trained for node in plan.team)
     # A missing node may hold a newer state than any here; when all load anew, many come late.
     older = newest is not None and trained < newest.generation
     return None if view.missing and older and waited < SETTLE else plan
-
-
-def _avoided(view: View, notes: Notes) -> set[str]:
-    return {node for node, until in notes.avoid.items() if view.now < until}
 
 
 def _proposes(view: View, notes: Notes, plan: Plan) -> bool:
@@ -171,116 +160,3 @@ def _missing(view: View, notes: Notes, plan: Plan | Refusal | None) -> tuple[tup
         voteless = tuple(node for node, report in view.reports.items() if report.voteless)
         return view.missing or plan.missing or voteless, plan.reason
     return view.missing, ""
-
-
-def _own_ranks(view: View, notes: Notes) -> list[Move]:
-    """Return the orders for the ranks of this node."""
-    own = view.own
-    if own.state == "failed":
-        assert own.failure
-        if own.node in notes.failures:
-            return []  # It ends the run in a moment.
-        notes.restarts.add(notes.step)
-        return [RestartRanks(own.failure.message)]
-    if own.state in TEAMED:
-        if notes.interrupted < own.generation and (why := _broken_by(view, notes)):
-            notes.interrupted = own.generation
-            return [TellRanks(Interrupt(own.generation, why))]
-        if own.state == "training" and notes.paused < own.generation and _pauses(view, notes):
-            notes.paused = own.generation
-            return [TellRanks(Pause(own.generation))]
-        return []
-    if own.state not in WAITING and own.state != "ready":
-        return []
-    if _leaves(view, notes):
-        if notes.told_leave:
-            return []
-        notes.told_leave = True
-        return [TellRanks(Leave(save=own.trained > 0 and notes.over != "finished"))]
-    if own.state == "ready":
-        choices = _choices(view)
-        return [TellRanks(Load(choices))] if choices is not None else []
-    if notes.late:
-        return [RestartRanks("they did not form the group with the others, twice in a row")]
-    if own.trained == 0 and _state_is_lost(view, notes):
-        return [RestartRanks("no node that is connected has the state of the run any more")]
-    return []
-
-
-def _leaves(view: View, notes: Notes) -> bool:
-    """Return whether the ranks of this node, which wait, are to end."""
-    own = view.own
-    if notes.stop or notes.over:
-        return True
-    if not own.leaving or notes.left_at is None:
-        return False
-    if any(each.report.generation > own.generation for each in view.heard.values()):
-        return True
-    plan = next_team(view, avoid=_avoided(view, notes))
-    possible = view.proposal or plan is None or isinstance(plan, Plan)
-    return not possible or view.now - notes.left_at > LEAVE_TIMEOUT / 2
-
-
-def _choices(view: View) -> dict[str, object] | None:
-    """Return what the ranks need to load alone, from the node that has trained last."""
-    reports = [each.report for each in view.heard.values() if each.report.trained]
-    known = [report for report in reports if report.choices is not None]
-    newest = max(known, key=lambda report: report.trained, default=None)
-    return newest.choices if newest else None
-
-
-def _state_is_lost(view: View, notes: Notes) -> bool:
-    """Return whether no connected node's ranks have the run's state, for long enough."""
-    if notes.idle_since is None or view.now - notes.idle_since < SETTLE:
-        return False
-    return not any(report.trained for report in view.reports.values())
-
-
-def _broken_by(view: View, notes: Notes) -> str:
-    """Return why the group of this node's ranks is over, else ""."""
-    own, team = view.own, view.team
-    if team is None or team.generation != own.generation:
-        return ""
-    for node in team.nodes:
-        if node == own.node:
-            continue
-        if node not in view.heard:
-            if node in notes.leaving:
-                return f"{node} left: {notes.leaving[node]}"
-            return loss(view, node).message
-        if why := _parted(view, notes, view.heard[node].report):
-            return f"{node} {why}"
-    return ""
-
-
-def _parted(view: View, notes: Notes, report: Report) -> str:
-    """Return why a connected member is not in this node's group any more, else ""."""
-    generation = view.own.generation
-    if max(report.generation, report.votes.newest) > generation:
-        return "takes part in a newer team"
-    if report.generation < generation:
-        late = view.now - notes.team_at > FORM_TIMEOUT
-        return f"got no order to form the group within {FORM_TIMEOUT:g} s" if late else ""
-    if report.state in ("forming", "training", "paused", "ended"):
-        return ""
-    reason = report.failure.message if report.failure else report.why
-    return f"is out of the group: {reason or report.state}"
-
-
-def _pauses(view: View, notes: Notes) -> bool:
-    """Return whether this node's ranks are to have their group pause, for another team.
-
-    The first member does it: a node that has loaded can join, or a member wants to leave.
-    """
-    own, team = view.own, view.team
-    if team is None or team.nodes[0] != own.node or notes.stop or notes.over:
-        return False
-    members = [view.reports.get(node) for node in team.nodes]
-    for report in members:
-        together = report and report.generation == own.generation
-        if not together or report.state != "training":
-            return False
-    if any(report and report.leaving for report in members):
-        return True
-    plan = next_team(view, waiting=team.nodes, avoid=_avoided(view, notes))
-    return isinstance(plan, Plan) and not plan.fresh and {*plan.team} > {*team.nodes}

@@ -98,6 +98,10 @@ class Notes:
         outcomes = {*self.ended.values()}
         return "finished" if "finished" in outcomes else next(iter(outcomes), "")
 
+    def avoided(self, now: float) -> set[str]:
+        """Return the nodes to leave out of teams for now."""
+        return {node for node, until in self.avoid.items() if now < until}
+
     def observe(self, view: View) -> None:
         """Take note of what the view shows for the first time."""
         own = view.own
