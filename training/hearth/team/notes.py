@@ -193,7 +193,7 @@ def loss(view: View, node: str) -> Cause:
     """Return the cause for a node that is gone: which node to inspect, and why."""
     why = view.gone[node].why if node in view.gone else "is not connected"
     culprit = node
-    if why.startswith("broke off"):
+    if why.startswith(("broke off", "refused")):
         message = f"the supervisor of {node} broke off: it was killed or the machine went down"
     elif why.startswith("silent"):
         message = f"{node} was {why}: it hangs, sleeps, or its network is cut"
