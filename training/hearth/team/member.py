@@ -329,7 +329,10 @@ class Member(NodeSupervisor):
             self._proposal = None
         if heard is None or heard.report.ended:
             return
-        cause = loss(self._view(), node)
+        if leaving := heard.report.leaving:
+            cause = _left(node, leaving)
+        else:
+            cause = loss(self._view(), node)
         self._say(cause.message)
         if self._team and node in self._team.nodes:
             self._note_break(cause)
@@ -338,8 +341,11 @@ class Member(NodeSupervisor):
         match message:
             case Report() if message.node == node:
                 self._heard[node] = Heard(message, clock())
-                if (failure := message.failure) and self._team and node in self._team.nodes:
-                    self._note_break(Cause(node, failure.rank, "rank_failed", failure.message))
+                if self._team and node in self._team.nodes:
+                    if failure := message.failure:
+                        self._note_break(Cause(node, failure.rank, "rank_failed", failure.message))
+                    if message.leaving:
+                        self._note_break(_left(node, message.leaving))
             case Propose():
                 self._peers.tell(node, await self._vote(node, message))
             case Vote():
@@ -431,11 +437,7 @@ class Member(NodeSupervisor):
     def _close_launch(self, following: Config | None) -> None:
         """Record the end of the team that has trained, if any, for the reason that broke it."""
         if self._trained and self._team:
-            joined = [n for n in following.nodes if n not in self._team.nodes] if following else []
-            cause = self._broke
-            if cause is None and joined:
-                what = f"{', '.join(joined)} joined"
-                cause = Cause(joined[0], None, "node_back", what)
+            cause = self._broke or (_change(self._team, following) if following else None)
             self._record.launch_ended(cause)
             self._record.write(self._spec.record)
         self._trained, self._broke = False, None
@@ -621,3 +623,16 @@ class Member(NodeSupervisor):
                 self._events.put_nowait(_NotStarted(start, message))
                 return
         self._events.put_nowait(_RanksExited(start, await self._workers.ended()))
+
+
+def _left(node: str, why: str) -> Cause:
+    """Return the cause for which the others go on without a node that leaves in order."""
+    return Cause(node, None, "node_lost", f"{node} left: {why}")
+
+
+def _change(team: Config, following: Config) -> Cause | None:
+    """Return the cause for which a team that did not break is followed by another."""
+    joined = [node for node in following.nodes if node not in team.nodes]
+    if not joined:
+        return None
+    return Cause(joined[0], None, "node_back", f"{', '.join(joined)} joined")

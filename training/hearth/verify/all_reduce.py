@@ -29,7 +29,7 @@ def all_reduce(spec: Spec, limit: float) -> dict[str, Any]:
 
     Raises `LaunchError` if a run is under way here, or the node's address is not its own.
     """
-    spec = ready(replace(spec, run=RUN, script=SCRIPT, unit=False))
+    spec = ready(replace(spec, run=RUN, script=SCRIPT, unit=False, in_place=False))
     shutil.rmtree(spec.results, ignore_errors=True)
     spec.log.unlink(missing_ok=True)
     spec.results.mkdir(parents=True)
