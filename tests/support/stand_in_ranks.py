@@ -155,6 +155,7 @@ def train(group):
             "enough": step >= last or Path("enough").exists(),
             "pause": control.pause == group.generation,
         }
+        control.tell(Doing("exchange", step, 0, 0))
         told = group.exchange(flags)
         if any(each["enough"] for each in told):
             return "finished"

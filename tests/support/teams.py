@@ -54,6 +54,7 @@ class Team(Nodes):
     """The nodes `node0`, `node1` … of a run in place, on 127.0.0.1, 127.0.0.2 …"""
 
     def __init__(self, folder: Path, count: int, nproc: int = 1, **settings: Any) -> None:
+        self._nproc = nproc
         torchrun = folder / "stand-in-torchrun-of-a-node"
         torchrun.write_text(TORCHRUN.format(python=sys.executable))
         torchrun.chmod(0o755)
@@ -85,13 +86,14 @@ class Team(Nodes):
         The generation is higher than `beyond`.
         """
         nodes = nodes or tuple(self.names)
+        size = self._nproc * len(nodes)
         found: list[int] = []
 
         def together() -> bool:
             last = [self.steps(node)[-1] for node in nodes if self.steps(node)]
             found[:] = [each[0] for each in last]
             sizes = {each[2] for each in last}
-            return len(last) == len(nodes) and len({*found}) == 1 and sizes == {len(nodes)}
+            return len(last) == len(nodes) and len({*found}) == 1 and sizes == {size}
 
         until(lambda: together() and found[0] > beyond)
         return found[0]
