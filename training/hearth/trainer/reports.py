@@ -62,6 +62,8 @@ class Reports:
             run=self._run.name,
             generation=self._world.generation,
             world_size=self._world.size,
+            # By rank, as all figures; `ranks` are those that the run begins with.
+            layout=self._world.layout,
             ranks=ranks,
             step=step,
             steps=self._steps,

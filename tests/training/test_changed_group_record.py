@@ -1,0 +1,81 @@
+"""The record of a run whose group changed, as readers take it and as a replay repeats it."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from support.ranks import furthest, trained
+from support.team import SUM, Fault, Team
+
+from hearth_controller.report.page import page
+from hearth_controller.report.read import read
+from hearth_controller.runs.story import Story, read_lines
+
+STEPS = 6
+
+
+@pytest.fixture(scope="module")
+def settings(tiny_model, tiny_data):
+    """Return the settings of every run here."""
+    return {
+        **{"model": str(tiny_model), "dataset": str(tiny_data), "sequence_length": 96},
+        **{"learning_rate": 0.01, "global_batch": 7, "max_steps": STEPS, "split": "equal"},
+        **{"micro_batch": 1, "precision": "fp64", "wandb": "off", "evaluate": False},
+    }
+
+
+@pytest.fixture(scope="module")
+def changed(tmp_path_factory, settings):
+    """Return the folder of a run that began without b and lost c after two steps, and its result.
+
+    The ranks are a, b and c.
+    """
+    folder = tmp_path_factory.mktemp("changed")
+    with Team(folder, settings, Fault("c", SUM, 3, before=True)) as team:
+        team.begin("a", "c")
+        team.regroup("a")
+        team.end("a")
+        return team.folder("a"), team.learned("a")
+
+
+def rows_by_rank(folder):
+    """Return each rank's rows in each step of a run."""
+    lines = read_lines(folder / "metrics.jsonl")
+    return [line["rows_by_rank"] for line in lines if line["kind"] == "step"]
+
+
+def test_readers_know_who_was_there(changed):
+    folder, _ = changed
+    story = Story.from_lines(read_lines(folder / "metrics.jsonl"))
+    assert story.nodes == ["a", "b", "c"]
+    assert [list(window.parts) for window in story.windows] == [["a", "c"]] * 2 + [["a"]] * 4
+    assert [window.step for window in story.windows] == list(range(1, STEPS + 1))
+    b, c = story.absences
+    assert (b.node, b.since, b.until, b.why) == ("b", 0, None, "")
+    assert (c.node, c.since, c.until) == ("c", 2, None)
+    assert c.why
+    (team,) = story.teams
+    assert team.nodes == ("a",)
+    assert team.waited >= 0
+    assert story.plans[0].by_node == {"a": 4, "c": 3}
+    assert all(list(plan.by_node) == ["a"] for plan in story.plans if plan.team)
+    html = page(read(folder))
+    assert "c left" in html
+    assert html.count("<svg") == 3
+
+
+def test_a_replay_repeats_who_computed_what(changed, settings, tmp_path):
+    folder, learned = changed
+    (tmp_path / "runs").mkdir()
+    shutil.copytree(folder, tmp_path / "runs" / "night")
+    typed = []
+    for name, value in {**settings, "replay": "night"}.items():
+        option = name.replace("_", "-")
+        typed += [f"--no-{option}"] if value is False else [f"--{option}", value]
+    again = trained(tmp_path, "again", 3, *typed)
+    assert furthest(again, learned) < 1e-12
+    first, second = (rows_by_rank(tmp_path / "runs" / run) for run in ("night", "again"))
+    assert first == second
+    assert first[:2] == [[4, 0, 3]] * 2
+    assert not any(b or c for _, b, c in first[2:])
