@@ -122,6 +122,7 @@ class Assembly(Nodes):
             "ports": ports,
             "nprocs": [1] * count,
             "in_place": True,
+            "elastic": True,
             "python": sys.executable,
             "script": "scripts/slow_trainer.py",
             "environment": {"OMP_NUM_THREADS": "1", **pace.variables},

@@ -39,7 +39,7 @@ class Hearth(Assembly):
     def __init__(self, folder: Path, model: Path, data: Path) -> None:
         shipped = {
             name: getattr(Spec, name)
-            for name in ("elastic", "ready_timeout", "silence_timeout", "return_timeout")
+            for name in ("ready_timeout", "silence_timeout", "return_timeout")
         }
         work: dict[str, Any] = {
             "model": str(model), "dataset": str(data), "sequence_length": LENGTH, "lora_rank": 8,
