@@ -2,7 +2,7 @@
 
 They hold stand-ins of driver packages under their real names. Versions end in `+standin`, and the
 installed files say so too. `distribution` replaces a machine's own apt sources, `nvidia` replaces
-NVIDIA's repository, which has two driver branches, and `later` is that a month later.
+NVIDIA's repository, and `later` is that a month later. Each has two driver branches.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ _UBUNTU_KERNELS = {
 _KERNEL = "linux-image-amd64"
 
 _VERSIONS = {
-    "distribution": ["580.126.09"],
+    "distribution": ["580.126.09", "590.48.01"],
     "nvidia": ["580.126.09", "590.48.01"],
     "later": ["580.142.02", "590.48.01"],
 }
@@ -48,7 +48,8 @@ TEXT
 class Package:
     """A stand-in: its name, its dependencies, and the files it installs for a driver version.
 
-    `{branch}` in the name stands for the version's branch.
+    `{branch}` in the name and in what it needs stands for the version's branch. A package with a
+    `version` of its own is the same for every driver.
     """
 
     name: str
@@ -95,13 +96,13 @@ _FROM_NVIDIA = (
 _FROM_DISTRIBUTION = (
     Package(_KERNEL, version="6.1.0-1"),
     Package("linux-headers-amd64", version="6.1.0-1"),
-    Package("libnvidia-compute-580", files=_library),
-    Package("nvidia-utils-580", "libnvidia-compute-580, python3", _smi),
-    Package("nvidia-headless-no-dkms-580-open", "libnvidia-compute-580"),
     *(Package(name, version="6.14.0-37") for name in _UBUNTU_KERNELS.values()),
+    Package("libnvidia-compute-{branch}", files=_library),
+    Package("nvidia-utils-{branch}", "libnvidia-compute-{branch}, python3", _smi),
+    Package("nvidia-headless-no-dkms-{branch}-open", "libnvidia-compute-{branch}"),
     *(
         Package(
-            f"linux-modules-nvidia-580-open-{name.removeprefix('linux-image-')}",
+            f"linux-modules-nvidia-{{branch}}-open-{name.removeprefix('linux-image-')}",
             files=_module(" Open"),
         )
         for name in _UBUNTU_KERNELS.values()
@@ -119,7 +120,15 @@ def ensure() -> Path:
     def build(work: Path) -> None:
         for name, packages in _CONTENT.items():
             folder = work / "top" / name
-            _build(folder, [(each, version) for version in _VERSIONS[name] for each in packages])
+            versions = _VERSIONS[name]
+            _build(
+                folder,
+                [
+                    (each, version)
+                    for each in packages
+                    for version in (versions[:1] if each.version else versions)
+                ],
+            )
         run("chmod", "--recursive", "a+rX", work / "top")  # apt reads as a separate user
 
     return built(f"repository-{recipe.hexdigest()[:12]}", build)
@@ -150,9 +159,10 @@ def _build(folder: Path, packages: list[tuple[Package, str]]) -> None:
 
 
 def _control(package: Package, version: str) -> str:
-    name = package.name.format(branch=version.partition(".")[0])
+    branch = version.partition(".")[0]
+    name = package.name.format(branch=branch)
     version = package.version or f"{version}-1"
-    needs = f"Depends: {package.needs}\n" if package.needs else ""
+    needs = f"Depends: {package.needs.format(branch=branch)}\n" if package.needs else ""
     return (
         f"Package: {name}\nVersion: {version}+standin\nArchitecture: all\n{needs}"
         "Maintainer: Hearth's lab <lab@example.invalid>\n"
