@@ -6,8 +6,9 @@ import shutil
 
 import pytest
 from support.ranks import furthest, trained
-from support.team import SUM, Fault, Team
+from support.team import SUM, Fault, Team, timeless
 
+from hearth.ranks.orders import Load, Waiting
 from hearth_controller.report.page import page
 from hearth_controller.report.read import read
 from hearth_controller.runs.story import Story, read_lines
@@ -63,6 +64,26 @@ def test_readers_know_who_was_there(changed):
     html = page(read(folder))
     assert "c left" in html
     assert html.count("<svg") == 3
+
+
+def test_a_rank_that_joins_divides_by_speed_as_the_others_do(settings, tmp_path):
+    by_speed = {"split": "auto", "micro_batch": "auto", "global_batch": 16}
+    fault = Fault("b", SUM, 5, act="stop", before=True)
+    with Team(tmp_path, {**settings, **by_speed}, fault) as team:
+        choices = team.begin_slowly("b", "b", "c")
+        team.ranks.start("a")
+        team.ranks.hear(Waiting, 0)
+        team.ranks.order(Load(choices), 0)
+        team.ranks.hear(Waiting, 0, where=lambda told: told.loaded)
+        team.ranks.pause(1, 2)
+        team.wake("b")
+        team.regroup("a", "b", "c")
+        team.end()
+        records = [timeless(team.records(node)) for node in "abc"]
+        assert records[0] == records[1] == records[2]
+        rows = rows_by_rank(team.folder("a"))
+        assert not any(a for a, _, _ in rows[:4])
+        assert len({sum(each) for each in rows}) <= 2  # of an epoch's last step, and of the others
 
 
 def test_a_replay_repeats_who_computed_what(changed, settings, tmp_path):
