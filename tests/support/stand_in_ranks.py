@@ -155,8 +155,10 @@ def train(group):
             "enough": step >= last or Path("enough").exists(),
             "pause": control.pause == group.generation,
         }
-        control.tell(Doing("exchange", step, 0, 0))
+        waits.set()
+        control.tell(Doing("waiting for the others", step, 0, 20))
         told = group.exchange(flags)
+        waits.clear()
         if any(each["enough"] for each in told):
             return "finished"
         if any(each["stop"] for each in told):
@@ -169,7 +171,16 @@ def train(group):
         time.sleep(pace)
 
 
-control = Control()
+def beat():
+    # A rank that is stopped tells no more that it waits.
+    while waits.wait():
+        time.sleep(5)
+        if waits.is_set():
+            control.tell(Doing("waiting for the others", step, 0, 20))
+
+
+control, waits = Control(), threading.Event()
+threading.Thread(target=beat, daemon=True).start()
 control.tell(Here(local, os.getpid()))
 order, group = wait("new", loaded=False), None
 loaded = False
@@ -192,6 +203,7 @@ while True:
         control.tell(Formed(order.generation, step, {"precision": "float32"}))
         outcome = train(group)
     except Broken as error:
+        waits.clear()
         if group:
             group.close()
         if not loaded:
