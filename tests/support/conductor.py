@@ -101,12 +101,12 @@ while open_ or children:
 class _Nursery:
     """The process that ranks are forked from, for all conductors; it ends with this one."""
 
-    def __init__(self, imports: tuple[str, ...]) -> None:
+    def __init__(self, imports: tuple[str, ...], variables: tuple[tuple[str, str], ...]) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="hearth-nursery-"))
         self._process = subprocess.Popen(
             [sys.executable, "-c", _NURSERY, *imports],
             cwd=self._home,
-            env=environment(self._home),
+            env=environment(self._home) | dict(variables),
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             text=True,
@@ -162,6 +162,7 @@ class Conductor:
         script: the program of each rank; text or a file.
         arguments: of the script.
         imports: modules to import once, before ranks are forked.
+        imported_with: variables of the environment in which those are imported.
         variables: of every rank's environment, besides those of a supervisor.
 
     Attributes:
@@ -177,6 +178,7 @@ class Conductor:
         script: str | Path,
         *arguments: object,
         imports: Iterable[str] = ("hearth.ranks.world",),
+        imported_with: tuple[tuple[str, str], ...] = (),
         **variables: str,
     ) -> None:
         self.layout = tuple(layout.items())
@@ -202,7 +204,7 @@ class Conductor:
             listener = listen_for_ranks(self.place(node))
             self._listeners.append(listener)
             self._thread(self._accept, node, listener)
-        self._nursery = _nursery(tuple(imports))
+        self._nursery = _nursery(tuple(imports), imported_with)
 
     def __enter__(self) -> Conductor:
         return self

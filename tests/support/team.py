@@ -31,7 +31,8 @@ def install(fault):
     original = getattr(owner, method)
     calls = 0
     # A rank that is started again has no faults.
-    done = Path(f"fault-{{fault['number']}}-{{method}}-{{fault['act']}}")
+    name = (fault["number"], method, fault["act"], os.environ["LOCAL_RANK"])
+    done = Path("-".join(map(str, ("fault", *name))))
 
     def act():
         done.touch()
@@ -57,8 +58,10 @@ def install(fault):
     setattr(owner, method, faulty)
 
 
-for fault in json.loads(os.environ.get("FAULTS", "[]")):
-    if fault["node"] == os.environ["HEARTH_NODE"]:
+exec(os.environ["PRELUDE"])
+for fault in json.loads(os.environ["FAULTS"]):
+    ranks = (None, int(os.environ["LOCAL_RANK"]))
+    if fault["node"] == os.environ["HEARTH_NODE"] and fault["local_rank"] in ranks:
         install(fault)
 sys.argv[0] = {str(SCRIPT)!r}
 runpy.run_path({str(SCRIPT)!r}, run_name="__main__")
@@ -75,6 +78,7 @@ class Fault:
         number: of the call, from 1.
         act: "kill"; "stop"; or "break", which is what a rank sees whose peer is lost.
         before: whether it strikes before the call; else after it.
+        local_rank: the rank that it strikes; all of the node without.
     """
 
     node: str
@@ -82,20 +86,29 @@ class Fault:
     number: int
     act: str = "kill"
     before: bool = False
+    local_rank: int | None = None
 
 
 SUM = "hearth.trainer.exchange:Exchange.run"
 MICRO_BATCH = "hearth.trainer.work:Work.begin_rows"
-GATHER = "hearth.ranks.world:World.gather"
+PROPOSE = "hearth.trainer.optimizer_step:Learner.propose"
 COMMIT = "hearth.trainer.optimizer_step:Learner.commit"
 CHECKPOINT = "hearth.trainer.checkpointing:Checkpointer.keep"
-EVALUATION = "hearth.trainer.evaluation:Evaluator.evaluate"
 BARRIER = "hearth.ranks.world:World.barrier"
 SHARE = "hearth.trainer.exchange:Exchange.share"
 
 
 class Team:
-    """A run on nodes with one rank each, or as many as `layout` says.
+    """A run on the nodes a, b and c with one rank each, or on those of `layout`.
+
+    Args:
+        folder: gets a folder for each node.
+        settings: of the run.
+        faults: each strikes once.
+        layout: number of ranks by node.
+        prelude: Python code that every rank runs first.
+        imports, imported_with: what else is imported before ranks are forked, and the variables
+            that this, and the ranks, find in their environment.
 
     Attributes:
         ranks: the stand-in for the supervisors.
@@ -107,7 +120,9 @@ class Team:
         settings: dict[str, Any],
         *faults: Fault,
         layout: dict[str, int] | None = None,
-        **variables: str,
+        prelude: str = "",
+        imports: tuple[str, ...] = (),
+        imported_with: tuple[tuple[str, str], ...] = (),
     ) -> None:
         run = resolve_run({"run": RUN, **settings}, folder / "runs")
         write_run(run, folder / "run.yml")
@@ -119,9 +134,11 @@ class Team:
             layout,
             _RANK,
             *("--run-file", folder / "run.yml"),
-            imports=(*TRAINER, "hearth.model.transformers_backend"),
+            imports=(*TRAINER, "hearth.model.transformers_backend", *imports),
+            imported_with=imported_with,
+            PRELUDE=prelude,
             FAULTS=json.dumps([asdict(fault) for fault in faults]),
-            **variables,
+            **dict(imported_with),
         )
 
     def __enter__(self) -> Team:
@@ -149,10 +166,14 @@ class Team:
         """Let the stopped ranks of a node go on."""
         self.ranks.wake(*self.ranks.ranks(node))
 
-    def regroup(self, *nodes: str, since: int = 0) -> None:
-        """Wait until the ranks of these nodes have left their group, and form one of them."""
-        ranks = self.ranks.ranks(*nodes)
-        self.ranks.hear(Waiting, *ranks, since=since, where=lambda told: told.loaded)
+    def regroup(self, *nodes: str) -> None:
+        """Wait until the ranks of these nodes have left the newest group, and form one of them."""
+        ranks, last = self.ranks.ranks(*nodes), self.ranks.generation
+
+        def is_out(told: Waiting) -> bool:
+            return told.loaded and (told.generation == last or told.why == "new")
+
+        self.ranks.hear(Waiting, *ranks, where=is_out)
         since = len(self.ranks.said)
         self.ranks.form(*nodes)
         self.ranks.hear(Formed, *ranks, since=since)

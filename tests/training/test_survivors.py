@@ -2,12 +2,25 @@
 
 from __future__ import annotations
 
+import shutil
+
+import pyarrow
+import pyarrow.parquet
 import pytest
-from support.ranks import furthest, trained
+from support.ranks import (
+    Origin,
+    arguments_of,
+    figures,
+    furthest,
+    trained,
+)
+from support.stand_in_hub import stand_in_hub
 from support.team import (
     BARRIER,
     CHECKPOINT,
+    COMMIT,
     MICRO_BATCH,
+    PROPOSE,
     SHARE,
     SUM,
     Fault,
@@ -39,25 +52,40 @@ def trained_by(tmp_path_factory, settings):
         key = (ranks, *sorted(more.items()))
         if key not in known:
             folder = tmp_path_factory.mktemp("by-hand")
-            typed = []
-            for name, value in {**settings, **more}.items():
-                option = name.replace("_", "-")
-                if isinstance(value, bool):
-                    typed.append(f"--{option}" if value else f"--no-{option}")
-                else:
-                    typed += [f"--{option}", value]
+            typed = arguments_of({**settings, **more})
             known[key] = trained(folder, "by-hand", ranks, *typed)
         return known[key]
 
     return run
 
 
+def of_kind(team, node, kind):
+    return [each for each in team.records(node) if each["kind"] == kind]
+
+
 def steps(team, node):
-    return [each["step"] for each in team.records(node) if each["kind"] == "step"]
+    return [each["step"] for each in of_kind(team, node, "step")]
 
 
 def teams(team, node):
-    return [each for each in team.records(node) if each["kind"] == "team"]
+    return of_kind(team, node, "team")
+
+
+def join(team, new, stopped, *nodes):
+    """Begin with `nodes`, and let another one join while a fault has stopped one of them."""
+    choices = team.begin_slowly(stopped, *nodes)
+    (rank,) = team.ranks.ranks(new)
+    team.ranks.start(new)
+    team.ranks.hear(Waiting, rank)
+    team.ranks.order(Load(choices), rank)
+    (loaded,) = team.ranks.hear(Waiting, rank, where=lambda told: told.loaded)
+    assert (loaded.message.why, loaded.message.step) == ("new", 0)
+    ranks = team.ranks.ranks(*nodes)
+    team.ranks.pause(*ranks)
+    team.wake(stopped)
+    paused = team.ranks.hear(Waiting, *ranks, where=lambda told: told.loaded)
+    assert {each.message.why for each in paused} == {"paused"}
+    team.regroup(*sorted({new, *nodes}))
 
 
 def assert_ended_alike(team, nodes, expected, within=1e-9):
@@ -71,25 +99,27 @@ def assert_ended_alike(team, nodes, expected, within=1e-9):
         assert team.records(node)[-1]["kind"] == "end"
 
 
+# The fault, and the steps that the others have done then. Of 7 rows, b has 2 in a step.
 KILLED = {
-    "before it has computed its rows": (MICRO_BATCH, 7, True),
-    "before the sum": (SUM, 3, True),
-    "after the sum": (SUM, 3, False),
+    "before it has computed its rows": (Fault("b", MICRO_BATCH, 4, before=True), 1),
+    "before the sum": (Fault("b", SUM, 3, before=True), 2),
+    "after the sum": (Fault("b", SUM, 3), 3),
+    "who leads": (Fault("a", SUM, 3, before=True), 2),
+    "who leads, after the sum": (Fault("a", SUM, 3), 3),
 }
 
 
 @pytest.mark.parametrize("when", KILLED)
-@pytest.mark.parametrize("lost", ["a", "b"])
-def test_the_others_go_on_when_one_is_killed(tmp_path, settings, trained_by, lost, when):
-    call, number, before = KILLED[when]
-    others = [node for node in "abc" if node != lost]
-    with Team(tmp_path, settings, Fault(lost, call, number, before=before)) as team:
+def test_the_others_go_on_when_one_is_killed(tmp_path, settings, trained_by, when):
+    fault, done = KILLED[when]
+    others = [node for node in "abc" if node != fault.node]
+    with Team(tmp_path, settings, fault) as team:
         team.begin()
         team.regroup(*others)
         assert_ended_alike(team, others, trained_by())
         (change,) = teams(team, others[0])
-        assert (change["nodes"], [*change["left"]], change["joined"]) == (others, [lost], [])
-        assert change["step"] == (2 if before else 3)
+        assert (change["nodes"], [*change["left"]]) == (others, [fault.node])
+        assert (change["step"], change["joined"]) == (done, [])
 
 
 def test_the_last_one_goes_on_when_both_others_are_killed(tmp_path, settings, trained_by):
@@ -97,8 +127,7 @@ def test_the_last_one_goes_on_when_both_others_are_killed(tmp_path, settings, tr
     with Team(tmp_path, settings, *faults) as team:
         team.begin()
         team.regroup("b", "c")
-        since = len(team.ranks.said)
-        team.regroup("c", since=since)
+        team.regroup("c")
         assert_ended_alike(team, ["c"], trained_by())
         assert [each["step"] for each in teams(team, "c")] == [1, 4]
 
@@ -129,18 +158,7 @@ def test_a_node_that_comes_back_gets_the_state_and_joins_between_two_steps(
 ):
     fault = Fault("b", SUM, 3, act="stop", before=True)
     with Team(tmp_path, {**settings, **more}, fault) as team:
-        choices = team.begin_slowly("b", "b", "c")
-        team.ranks.start("a")
-        team.ranks.hear(Waiting, 0)
-        team.ranks.order(Load(choices), 0)
-        (loaded,) = team.ranks.hear(Waiting, 0, where=lambda told: told.loaded)
-        assert (loaded.message.why, loaded.message.step) == ("new", 0)
-        team.ranks.pause(1, 2)
-        team.wake("b")
-        since = len(team.ranks.said)
-        (paused,) = team.ranks.hear(Waiting, 1, since=since)
-        assert paused.message.why == "paused"
-        team.regroup("a", "b", "c")
+        join(team, "a", "b", "b", "c")
         team.end()
         records = [timeless(team.records(node)) for node in "abc"]
         assert records[0] == records[1] == records[2]
@@ -154,6 +172,7 @@ def test_a_node_that_comes_back_gets_the_state_and_joins_between_two_steps(
 
 
 EVALUATED = {"evaluate": True, "eval_every": 2, "held_out": 0.2}
+LOSSES_OF_A_SET = "hearth.trainer.evaluation:Evaluator._loss"
 SAMPLE = "hearth.trainer.evaluation:Evaluator._sample"
 LOSSES = "hearth.trainer.evaluation:Evaluator._losses"
 FAULTS = {
@@ -163,7 +182,7 @@ FAULTS = {
     "after the last step": Fault("a", LOSSES, 4, before=True),
     "at the sample answer": Fault("a", SAMPLE, 2, before=True),
     "in a checkpoint": Fault("a", CHECKPOINT, 1, before=True),
-    "at the very end": Fault("a", BARRIER, 1, before=True),
+    "at the very end": Fault("a", BARRIER, 2, before=True),
 }
 
 
@@ -195,6 +214,16 @@ def test_who_lacks_an_evaluation_gets_it_with_the_best_weights(
         team.regroup("a", "b", "c")
         assert_ended_alike(team, ["a", "b", "c"], trained_by(**EVALUATED))
         assert [each["kind"] for each in team.records("a")].count("evaluate") == 4
+
+
+def test_who_hears_last_that_all_is_done_has_finished_too(tmp_path, settings, trained_by):
+    with Team(tmp_path, settings, Fault("b", BARRIER, 2, "break")) as team:
+        team.begin()
+        team.end("a", "c")
+        team.ranks.hear(Waiting, 1, where=lambda told: told.why == "broken")
+        team.ranks.order(Leave(save=True), 1)
+        assert_ended_alike(team, ["a", "b", "c"], trained_by())
+        assert [each["state"] for each in of_kind(team, "b", "end")] == ["finished"]
 
 
 MUON = {"lora": False, "scratch": True, "optimizer": "muon", "weight_decay": 0.1}
@@ -237,8 +266,7 @@ def test_a_rank_that_leaves_keeps_its_state_and_the_run_can_be_resumed(
         team.begin_slowly("b")
         team.ranks.pause()
         team.wake("b")
-        since = len(team.ranks.said)
-        team.ranks.hear(Waiting, since=since)
+        team.ranks.hear(Waiting, where=lambda told: told.loaded)
         team.ranks.order(Leave(save=True))
         team.end()
         (end,) = (each for each in team.records("c") if each["kind"] == "end")
@@ -261,3 +289,104 @@ def test_a_rank_whose_group_breaks_while_it_loads_asks_to_be_started_again(tmp_p
     with Team(tmp_path, settings, fault) as team:
         team.begin("a", "b")
         assert team.ranks.wait(0, 1) == [75, -9]
+
+
+IN_FP16 = """
+import torch, hearth.model.precision, hearth.prepare.node
+for module in (hearth.model.precision, hearth.prepare.node):
+    module.supported = lambda device: ("fp32", "fp16")
+hearth.model.precision.loss_scaler = lambda _, device: torch.amp.GradScaler(device.type, 2.0**24)
+"""
+
+
+def test_the_loss_scale_is_found_once_whoever_is_lost_meanwhile(tmp_path, settings):
+    more = {**settings, "precision": "fp16", "max_steps": 16, "clip_norm": 0.5}
+    with Team(tmp_path / "alone", more, layout={"a": 1}, prelude=IN_FP16) as team:
+        team.begin()
+        team.end()
+        expected = team.learned("a")
+        searched = [each["scaler_skipped"] for each in of_kind(team, "a", "step")]
+    assert searched[:4] == [1] * 4
+    assert not any(searched[12:])
+    faults = [
+        Fault("c", SUM, 3, "break"),
+        Fault("b", COMMIT, 4, before=True),
+        *(Fault(node, PROPOSE, 14, "break") for node in "ac"),
+    ]
+    with Team(tmp_path / "team", more, *faults, prelude=IN_FP16) as team:
+        team.begin()
+        team.regroup("a", "b", "c")
+        team.regroup("a", "c")
+        team.regroup("a", "c")
+        team.end("a", "c")
+        for node in "ac":
+            found = [each["scaler_skipped"] for each in of_kind(team, node, "step")]
+            assert found == searched
+            assert furthest(team.learned(node), expected) < 1e-4
+
+
+def test_a_mixture_goes_on_with_the_same_rows(tmp_path, settings, trained_by, tiny_data):
+    texts = tmp_path / "texts.txt"
+    texts.write_text("\n\n".join(f"a lamp and cable {n} " * (1 + n % 6) for n in range(60)))
+    mixed = {"dataset": f"{tiny_data}=0.6,{texts}=0.4", **EVALUATED}
+    faults = Fault("b", LOSSES_OF_A_SET, 4), Fault("a", SUM, 4)
+    with Team(tmp_path, {**settings, **mixed}, *faults) as team:
+        team.begin()
+        team.regroup("a", "c")
+        team.regroup("c")
+        assert_ended_alike(team, ["c"], trained_by(**mixed))
+
+
+def test_a_stream_goes_on_at_the_row(tmp_path, settings):
+    folder = tmp_path / "words"
+    folder.mkdir()
+    table = pyarrow.table({"text": [f"a lamp {n} " * (1 + n % 3) for n in range(2100)]})
+    pyarrow.parquet.write_table(table, folder / "train-00000-of-00001.parquet")
+    more = {
+        **settings,
+        **{"dataset": "owner/words", "streaming": True, "held_out": 0.05, "global_batch": 120},
+        **{"sequence_length": 128, "micro_batch": 16, "schedule": "constant", "max_steps": 5},
+    }
+    with stand_in_hub() as hub:
+        hub.datasets["owner/words"] = folder
+        variables = tuple(hub.variables.items())
+        origin = Origin(imports=(*Origin().imports, "datasets"), variables=variables)
+        expected = trained(tmp_path, "alone", 1, *arguments_of(more), origin=origin)
+        stop = Fault("b", SUM, 2, "stop", before=True)
+        imports = ("datasets",)
+        with Team(tmp_path, more, stop, imports=imports, imported_with=variables) as team:
+            join(team, "a", "b", "b", "c")
+            team.end()
+            for node in "abc":
+                assert [each["step"] for each in of_kind(team, node, "step")] == [1, 2, 3, 4, 5]
+                assert furthest(team.learned(node), expected) < 1e-9
+
+
+def test_a_run_that_lost_a_node_can_be_replayed(tmp_path, settings):
+    with Team(tmp_path, settings, Fault("a", SUM, 3)) as team:
+        team.begin()
+        team.regroup("b", "c")
+        team.end("b", "c")
+        expected = team.learned("b")
+        shutil.copytree(team.folder("b"), tmp_path / "runs" / "night", dirs_exist_ok=True)
+    typed = arguments_of({**settings, "replay": "night"})
+    assert furthest(trained(tmp_path, "again", 3, *typed), expected) < 1e-9
+    again, night = (figures(tmp_path / "runs" / run, "step", "loss") for run in ("again", "night"))
+    assert again == pytest.approx(night, rel=1e-9)
+
+
+def test_a_node_of_two_ranks_is_lost_with_both(tmp_path, settings, trained_by):
+    fault = Fault("a", SUM, 3, before=True)
+    with Team(tmp_path, settings, fault, layout={"a": 2, "b": 2}) as team:
+        team.begin()
+        team.regroup("b")
+        assert_ended_alike(team, ["b"], trained_by())
+
+
+def test_the_record_of_a_node_is_not_behind_its_ranks(tmp_path, settings, trained_by):
+    """Of two nodes, only ranks that write no record have the sum; all make it again."""
+    faults = [Fault(node, SUM, 3, "break", local_rank=0) for node in "ab"]
+    with Team(tmp_path, settings, *faults, layout={"a": 2, "b": 2}) as team:
+        team.begin()
+        team.regroup("a", "b")
+        assert_ended_alike(team, ["a", "b"], trained_by())

@@ -22,7 +22,7 @@ from hearth.measure.probe import Measured
 from hearth.plan.row_order import RowOrder, StreamOrder
 from hearth.prepare.node import Prepared, inputs_of
 from hearth.ranks.orders import Formed, Leave
-from hearth.ranks.world import GroupBroken, World, agree
+from hearth.ranks.world import GroupBroken, World, agree, leave
 from hearth.record.checkpoint import DISK_ERRORS, Checkpoint, not_written
 from hearth.trainer.assembly import assemble, limit_resources
 from hearth.trainer.checkpointing import BEST, Checkpointer
@@ -166,22 +166,28 @@ class Trainer:
             if self.world.control:
                 self.world.control.tell(self._formed())
         else:
-            parting = Parting("new", "", (), time.monotonic())
+            parting = self._parting("new")
         while True:
             if parting:
                 step, choices = lambda: self.progress.step, asdict(self.choices)
-                leave = next_group(self.world, parting, step, choices, self._settle)
-                if leave:
-                    return self._leave(leave)
+                order = next_group(self.world, parting, step, choices, self._settle)
+                if order:
+                    return self._leave(order)
             try:
                 outcome = self._go_on()
             except GroupBroken as broken:
                 self.stepper.abandon()
-                parting = Parting("broken", str(broken), self.progress.nodes, time.monotonic())
+                parting = self._parting("broken", str(broken))
                 continue
             if outcome:
                 return outcome
-            parting = Parting("paused", "", self.progress.nodes, time.monotonic())
+            leave(self.world)
+            parting = self._parting("paused")
+
+    def _parting(self, why: str, message: str = "") -> Parting:
+        """Return how this rank leaves its group now."""
+        generation, nodes = self.world.generation, self.progress.nodes
+        return Parting(why, message, generation, nodes, time.monotonic())
 
     def _go_on(self) -> str | None:
         """Do what is left of the run; return `finished` or `stopped`, None for a pause.

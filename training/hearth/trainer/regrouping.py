@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hearth.ranks.orders import Form, Formed, Leave, Waiting
 from hearth.ranks.world import GroupBroken, World
@@ -16,13 +16,15 @@ class Parting:
 
     Attributes:
         why: "new" (it was in none), "paused" or "broken".
-        message: for "broken" the error that it saw.
+        message: for "broken" why, by the supervisor or by the error that the rank saw.
+        generation: of the group.
         nodes: of the group.
         at: when, in seconds of `time.monotonic`.
     """
 
     why: str
     message: str
+    generation: int
     nodes: tuple[str, ...]
     at: float
 
@@ -68,6 +70,9 @@ def next_group(
             return order
         if not isinstance(order, Form):
             continue  # an order to load, which this rank has done
+        if parting.why == "broken":  # the supervisor knows more than that a connection broke
+            known = control.is_over(parting.generation) or parting.message
+            parting = replace(parting, message=known)
         try:
             world.form(order)
             settle(parting)
