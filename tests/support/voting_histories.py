@@ -90,7 +90,7 @@ class History:
 
     def _report(self) -> bool:
         if node := self._any():
-            for other in self.network.up - {node}:
+            for other in sorted(self.network.up - {node}):  # a seed is one history
                 if self._part[node] == self._part[other]:
                     self.network.report(node, other)
         return node is not None
