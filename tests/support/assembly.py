@@ -124,12 +124,12 @@ class Assembly(Nodes):
             "in_place": True,
             "elastic": True,
             "python": sys.executable,
-            "script": "scripts/slow_trainer.py",
             "environment": {"OMP_NUM_THREADS": "1", **pace.variables},
         }
 
     def _furnish(self, node: str) -> None:
         """Put code, data and the run's file into a node's workspace."""
+        self.change(node, script="scripts/slow_trainer.py")
         workspace = self.workspace(node)
         for name in ("hearth", "presets", "train_distributed.py"):
             (workspace / "scripts" / name).symlink_to(TRAINING / name)
