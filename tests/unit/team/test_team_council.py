@@ -1,4 +1,4 @@
-"""What a council does in a situation: moves of one node, from what it knows."""
+"""The moves of a node's council in one situation each, from what the node knows."""
 
 from __future__ import annotations
 
@@ -48,7 +48,7 @@ def report(node: str, state: str, team: Config | None = TEAM, **facts: object) -
 
 
 def view(own: Report, *others: Report, now: float = 100.0, **facts: object) -> View:
-    """Return what the node of `own` knows; nodes of which nothing is given broke off just now."""
+    """Return the view of the node of `own`; nodes of which nothing is given broke off just now."""
     names = {own.node, *(each.node for each in others)}
     known = {
         "now": now,

@@ -104,7 +104,7 @@ def _promised(view: View, notes: Notes) -> Promise | None:
 
 
 def _follow(view: View, notes: Notes) -> list[Move]:
-    """Return what becomes of the own proposal in flight."""
+    """Return the next moves for the own proposal in flight: drop it, start its team, or wait."""
     proposal = view.proposal
     assert proposal
     voters = proposal.attempt.voters

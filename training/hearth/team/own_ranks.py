@@ -65,7 +65,7 @@ def _leaves(view: View, notes: Notes) -> bool:
 
 
 def _choices(view: View) -> dict[str, object] | None:
-    """Return what the ranks need to load alone, from the node that has trained last."""
+    """Return the choices with which ranks load alone, from the node that has trained last."""
     reports = [each.report for each in view.heard.values() if each.report.trained]
     known = [report for report in reports if report.choices is not None]
     newest = max(known, key=lambda report: report.trained, default=None)

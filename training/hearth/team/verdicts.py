@@ -28,7 +28,7 @@ class _Error:
 
 
 def conclusion(view: View, notes: Notes) -> Conclude | Depart | None:
-    """Return how this node's part in the run ends now, or None while it goes on."""
+    """Return the end of this node's part in the run, or None while it goes on."""
     stop = notes.stop
     if stop and stop.now:
         return Conclude(_stopped(view, notes, "stopped at once"))

@@ -75,7 +75,7 @@ class Proposal:
 
 @dataclass(frozen=True)
 class View:
-    """What a node knows at one moment.
+    """The knowledge of a node at one moment.
 
     Attributes:
         now: the time in seconds, of any clock that goes on evenly; all other times are of it.
