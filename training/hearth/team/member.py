@@ -16,23 +16,12 @@ from dataclasses import dataclass
 from typing import Any
 
 from hearth.base.errors import LaunchError
-from hearth.diagnose import failed_status, is_echo
 from hearth.ranks.orders import (
-    CONTROL,
-    LAYOUT,
-    RANK_AGAIN,
     Doing,
     Form,
     Formed,
-    Here,
-    Interrupt,
-    Leave,
-    Load,
     News,
-    Order,
-    layout_text,
 )
-from hearth.ranks.orders import Ended as RankEnded
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.interface import free_port, random_port, source_towards
 from hearth.supervise.life import (
@@ -40,16 +29,14 @@ from hearth.supervise.life import (
     RETRY,
     STOP,
     Interrupted,
-    NodeSupervisor,
     StopAsked,
 )
-from hearth.supervise.messages import Go, Stop
+from hearth.supervise.messages import Stop
 from hearth.supervise.spec import Spec
-from hearth.supervise.workers import command
-from hearth.team.channel import Channel, Said
+from hearth.team.ballot import Ballot
+from hearth.team.channel import Said
 from hearth.team.council import answer, next_moves
-from hearth.team.hang import HangWatch
-from hearth.team.local_ranks import LocalRanks
+from hearth.team.keeper import NotStarted, RanksExited, RanksKeeper
 from hearth.team.messages import (
     TEAMED,
     WAITING,
@@ -71,7 +58,6 @@ from hearth.team.view import (
     DropProposal,
     Heard,
     Move,
-    Proposal,
     ProposeTeam,
     RestartRanks,
     SayWaiting,
@@ -80,15 +66,10 @@ from hearth.team.view import (
     TellRanks,
     View,
 )
-from hearth.team.votes import VotesError, VotesFile
 from hearth.team.voting import (
-    PROPOSAL_LIFETIME,
     Attempt,
     Config,
     Refusal,
-    Votes,
-    commit,
-    promise,
 )
 
 MOST_ROUNDS = 8
@@ -100,23 +81,7 @@ class _Tick:
     """Time has passed."""
 
 
-@dataclass(frozen=True)
-class _RanksExited:
-    """The torchrun of this start of the ranks ended."""
-
-    start: int
-    status: int
-
-
-@dataclass(frozen=True)
-class _NotStarted:
-    """This start of the ranks did not even get to torchrun."""
-
-    start: int
-    message: str
-
-
-class Member(NodeSupervisor):
+class Member(RanksKeeper):
     """The supervisor of one node of a run whose ranks form new groups in place.
 
     `unit` is the systemd unit of this process, if any; `last` the record of a supervisor that
@@ -125,15 +90,8 @@ class Member(NodeSupervisor):
 
     def __init__(self, spec: Spec, unit: str | None, last: dict[str, Any] | None) -> None:
         super().__init__(spec, unit, last)
-        first = sum(spec.nprocs[: spec.rank])
-        self._offset = first
         self._peers = Peers(spec, self._events, self._say, self._spawn)
-        self._channel = Channel(spec.results, self._events, self._say)
-        self._ranks = LocalRanks(spec.nproc)
-        self._hangs = HangWatch(spec.node, first)
-        self._file = VotesFile(spec.results, spec.run, spec.node)
-        self._votes = Votes()
-        self._voteless, self._tried_to_save = "", 0.0
+        self._ballot = Ballot(spec, self._say)
         self._settings = Settings(
             spec.nodes,
             max(1, spec.generation),
@@ -142,35 +100,22 @@ class Member(NodeSupervisor):
             spec.ready_timeout,
             spec.return_timeout,
         )
-        self._began = self._ticked = clock()
+        self._began = clock()
         self._heard: dict[str, Heard] = {}
         self._gone: dict[str, Absence] = {}
         self._team: Config | None = None
         self._trained = False
         self._broke: Cause | None = None
-        self._proposal: Proposal | None = None
         self._notes = Notes()
         self._stop: Stop | None = None
         self._leaving = ""
-        self._leave: Leave | None = None
-        self._over: dict[int, RankEnded] = {}
         self._told_peers: Report | None = None
-        self._start = 0
-        self._starting = asyncio.Lock()
-
-    @property
-    def _first_rank(self) -> int:
-        return self._offset
 
     # Life
 
     async def _open(self) -> None:
         spec = self._spec
-        if self._last is None:  # votes of another launch of this run
-            self._file.path.unlink(missing_ok=True)
-        self._votes, remark = self._file.read()
-        if remark:
-            self._say(remark)
+        self._ballot.open(again=self._last is not None)
         await self._channel.open()
         await self._open_mesh()
         self._say(
@@ -226,11 +171,10 @@ class Member(NodeSupervisor):
         """Take note of an event; return the end of this node's part if it is one."""
         match event:
             case _Tick():
-                await self._time_passed()
-            case Said(start, local_rank, message) if start == self._start:
-                self._hear_rank(local_rank, message)
-            case _RanksExited(start, status) if start == self._start:
-                await self._ranks_exited(status)
+                await self._ballot.retry()
+                await self._end_hanging_ranks()
+            case Said() | RanksExited() | NotStarted():
+                await self._handle_ranks(event)
             case Joined(node):
                 self._say(f"{node} is connected")
                 self._gone.pop(node, None)
@@ -243,8 +187,6 @@ class Member(NodeSupervisor):
                 return await self._hear_peer(node, message)
             case StopAsked(at_once, why) if at_once or not self._stopping:
                 self._stop_run(Stop(self._spec.node, at_once, why))
-            case _NotStarted(start, message) if start == self._start:
-                self._ranks_failed(Failure(None, message))
             case Interrupted() if self._record.job:
                 return event  # Slurm's signal has ended the ranks already
             case Interrupted(why) if not self._leaving:
@@ -252,33 +194,8 @@ class Member(NodeSupervisor):
                 self._leaving = why
         return None
 
-    async def _time_passed(self) -> None:
-        """Look for ranks that hang, and try again to write to a disk that was full."""
-        now = clock()
-        passed, self._ticked = now - self._ticked, now
-        if passed > self._spec.silence_timeout:
-            self._hangs.slept(passed)
-        if self._voteless and now - self._tried_to_save > RETRY:
-            await self._save(self._votes)
-        if found := self._hangs.hanging(now):
-            rank, message = found
-            self._say(f"{message}; killing this node's ranks")
-            self._ranks_failed(Failure(rank, message, curable=True))
-            await self._workers.kill()
-
     def _hear_rank(self, local_rank: int, message: News) -> None:
-        match message:
-            case Here():
-                if self._leave:
-                    self._channel.tell(self._leave)
-            case Doing():
-                self._hangs.began(local_rank, message, clock())
-            case RankEnded():
-                self._hangs.rested(local_rank)
-                self._over[local_rank] = message  # torchrun has yet to end
-            case _:
-                self._hangs.rested(local_rank)
-                self._ranks.said(local_rank, message)
+        super()._hear_rank(local_rank, message)
         if isinstance(message, Formed) and self._ranks.state == "training" and self._team:
             self._trained = True
             self._record.generation = self._team.generation
@@ -292,41 +209,20 @@ class Member(NodeSupervisor):
             )
 
     async def _ranks_exited(self, status: int) -> None:
-        self._record.exit_code = status
-        self._say(f"torchrun ended with status {status}")
         if self._asked() == STOP and not self._stopping:
             # The trainer saw the stop file before this supervisor did.
             self._stop_run(Stop(self._spec.node))
-        if status == 0 and (self._leave or self._over):
-            for local_rank in range(self._spec.nproc):
-                over = self._over.get(local_rank) or RankEnded("stopped", self._ranks.step)
-                self._ranks.said(local_rank, over)
-        elif not self._ranks.failure and not self._told:
-            # In a thread: while a long log is read, the other nodes must hear from this one.
-            self._ranks_failed(await asyncio.to_thread(self._failure, status))
-            self._of_launch.add(self._spawn(self._say_kernel_messages()))
-
-    def _failure(self, status: int) -> Failure:
-        """Return the error for which this node's ranks ended."""
-        if status == 0:
-            return Failure(None, "torchrun ended with status 0 before the training was over")
-        report = self._report(status)
-        again = RANK_AGAIN in (status, failed_status(self._launch_log()))
-        message = "its group broke before it trained" if again else report.message
-        return Failure(report.rank, message, again or report.killed or is_echo(report.message))
+        await super()._ranks_exited(status)
 
     def _ranks_failed(self, failure: Failure) -> None:
-        for local_rank in range(self._spec.nproc):
-            self._hangs.rested(local_rank)
-        self._ranks.failed(failure)
+        super()._ranks_failed(failure)
         self._note_break(Cause(self._spec.node, failure.rank, "rank_failed", failure.message))
 
     def _lost(self, node: str, why: str) -> None:
         """Take note that a node is not connected."""
         heard = self._heard.pop(node, None)
         self._gone[node] = Absence(why, clock())
-        if self._proposal and node in self._proposal.attempt.voters:
-            self._proposal = None
+        self._ballot.lost(node)
         if heard is None or heard.report.ended:
             return
         if leaving := heard.report.leaving:
@@ -349,7 +245,10 @@ class Member(NodeSupervisor):
             case Propose():
                 self._peers.tell(node, await self._vote(node, message))
             case Vote():
-                self._count(node, message)
+                if heard := self._heard.get(node):
+                    report = dataclasses.replace(heard.report, votes=message.votes)
+                    self._heard[node] = Heard(report, heard.at)
+                self._ballot.count(node, message)
             case FormTeam():
                 await self._form(message)
             case Stop():
@@ -385,48 +284,14 @@ class Member(NodeSupervisor):
         generation = proposal.attempt.config.generation
         promised = answer(self._view(), self._notes, proposal, proposer)
         if isinstance(promised, Refusal):
-            return Vote(generation, False, self._votes, promised.reason)
-        saved = await self._save(promised)
-        return Vote(generation, saved, self._votes, self._voteless)
-
-    async def _save(self, votes: Votes) -> bool:
-        """Put votes on the disk; return whether they are there."""
-        self._tried_to_save = clock()
-        try:
-            await asyncio.to_thread(self._file.save, votes)
-        except VotesError as error:
-            if not self._voteless:
-                self._say(str(error))
-            self._voteless = str(error)
-            return False
-        self._votes, self._voteless = votes, ""
-        return True
-
-    def _count(self, node: str, vote: Vote) -> None:
-        """Count a vote for the own proposal."""
-        proposal = self._proposal
-        if node in self._heard:
-            heard = self._heard[node]
-            report = dataclasses.replace(heard.report, votes=vote.votes)
-            self._heard[node] = Heard(report, heard.at)
-        if proposal is None or proposal.attempt.config.generation != vote.generation:
-            return
-        if clock() - proposal.since > PROPOSAL_LIFETIME:
-            self._proposal = None
-        elif vote.yes:
-            self._proposal = dataclasses.replace(proposal, yes=proposal.yes | {node})
-        else:
-            refused = {**proposal.refused, node: vote.why}
-            self._proposal = dataclasses.replace(proposal, refused=refused)
+            return Vote(generation, False, self._ballot.votes, promised.reason)
+        saved = await self._ballot.save(promised)
+        return Vote(generation, saved, self._ballot.votes, self._ballot.voteless)
 
     async def _form(self, order: FormTeam) -> None:
         """Commit to a team and tell the ranks to form its group."""
         config = Config(order.generation, order.nodes)
-        committed = commit(self._votes, config)
-        if committed is None:
-            self._say(f"ignoring an old order to form generation {order.generation}")
-            return
-        if not await self._save(committed):
+        if not await self._ballot.commit(config):
             return
         self._close_launch(config)
         self._team = config
@@ -449,7 +314,7 @@ class Member(NodeSupervisor):
         return Report(
             self._spec.node,
             ranks.state,
-            self._votes,
+            self._ballot.votes,
             self._peers.connected,
             self._team.generation if self._team else 0,
             ranks.trained,
@@ -460,7 +325,7 @@ class Member(NodeSupervisor):
             ranks.ended,
             self._leaving,
             self._stop,
-            self._voteless,
+            self._ballot.voteless,
         )
 
     def _tell_peers(self) -> None:
@@ -491,7 +356,7 @@ class Member(NodeSupervisor):
             heard=dict(self._heard),
             gone=dict(self._gone),
             team=self._team,
-            proposal=self._proposal,
+            proposal=self._ballot.proposal,
             jitter=random.random(),
         )
 
@@ -503,7 +368,7 @@ class Member(NodeSupervisor):
                 await self._propose(attempt, fresh)
             case DropProposal(why):
                 self._say(f"no new team yet: {why}")
-                self._proposal = None
+                self._ballot.proposal = None
             case StartTeam(config, fresh):
                 await self._start_team(config, fresh)
             case RestartRanks(why):
@@ -516,35 +381,15 @@ class Member(NodeSupervisor):
                 return Interrupted(why)
         return None
 
-    def _tell_ranks(self, order: Order) -> None:
-        """Give the ranks an order."""
-        match order:
-            case Leave():
-                self._leave = order
-            case Load() | Form():
-                self._ranks.told(order)
-            case Interrupt(generation, why):
-                self._say(f"interrupting generation {generation}: {why}")
-        if isinstance(order, Form | Interrupt):
-            for local_rank in range(self._spec.nproc):
-                self._hangs.told(local_rank, order, clock())
-        self._channel.tell(order)
-
     async def _propose(self, attempt: Attempt, fresh: bool) -> None:
         """Promise a team and ask its other voters to."""
-        promised = promise(self._votes, attempt, self._spec.node, self._spec.nodes)
-        if isinstance(promised, Refusal) or not await self._save(promised):
-            return
-        yes = frozenset((self._spec.node,))
-        self._proposal = Proposal(attempt, fresh, clock(), yes)
-        for node in attempt.voters:
-            if node != self._spec.node:
+        if await self._ballot.propose(attempt, fresh):
+            for node in attempt.voters:
                 self._peers.tell(node, Propose(attempt, fresh))
 
     async def _start_team(self, config: Config, fresh: bool) -> None:
         """Send the order to form a team whose voters have all promised."""
-        proposal, self._proposal = self._proposal, None
-        if proposal is None or clock() - proposal.since > PROPOSAL_LIFETIME:
+        if not self._ballot.close():
             return
         spec = self._spec
         first = config.nodes[0]
@@ -583,46 +428,6 @@ class Member(NodeSupervisor):
         if everywhere and outcome.state in ("finished", "failed", "stopped"):
             self._peers.tell_all(Verdict(outcome.state, outcome.cause))
         return outcome
-
-    # Ranks
-
-    def _start_ranks(self, why: str) -> None:
-        """Start this node's ranks, after ending those of an earlier start."""
-        if why:
-            self._say(f"starting this node's ranks again: {why}")
-        for task in self._of_launch:
-            task.cancel()
-        self._start += 1
-        self._leave, self._over = None, {}
-        self._ranks.restarted()
-        self._channel.expect(self._start)
-        self._of_launch = {self._spawn(self._run_ranks(self._start))}
-
-    async def _run_ranks(self, start: int) -> None:
-        """Start the ranks, and put the end of torchrun into the queue."""
-        spec = self._spec
-        async with self._starting:
-            if start > 1:
-                await self._workers.kill()
-                await self._workers.stop(0)
-            if (self._last or start > 1) and not await self._gpus_answer():
-                return
-            sources = (spec.address, source_towards(spec.address))
-            generation = max(self._record.generation, spec.generation)
-            go = Go(free_port(spec.address), generation, (spec.node,), sources)
-            words = command(spec, go)
-            self._begin_launch(words)
-            self._record.write(spec.record)
-            self._say(f"this node is ready; starting torchrun (generation {generation})")
-            variables = {CONTROL: "1", LAYOUT: layout_text(spec.layout)}
-            try:
-                await self._workers.start(words, go, **variables)
-            except OSError as error:
-                message = f"cannot start {words[0]}: {error.strerror}"
-                self._say(message)
-                self._events.put_nowait(_NotStarted(start, message))
-                return
-        self._events.put_nowait(_RanksExited(start, await self._workers.ended()))
 
 
 def _left(node: str, why: str) -> Cause:

@@ -1,0 +1,197 @@
+"""The ranks of a node in place: started, given orders, watched and started again."""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass
+from typing import Any
+
+from hearth.diagnose import failed_status, is_echo
+from hearth.ranks.orders import (
+    CONTROL,
+    LAYOUT,
+    RANK_AGAIN,
+    Doing,
+    Form,
+    Here,
+    Interrupt,
+    Leave,
+    Load,
+    News,
+    Order,
+    layout_text,
+)
+from hearth.ranks.orders import Ended as RankEnded
+from hearth.supervise.interface import free_port, source_towards
+from hearth.supervise.life import NodeSupervisor
+from hearth.supervise.messages import Go
+from hearth.supervise.spec import Spec
+from hearth.supervise.workers import command
+from hearth.team.channel import Channel, Said
+from hearth.team.hang import HangWatch
+from hearth.team.local_ranks import LocalRanks
+from hearth.team.messages import Failure
+from hearth.team.peers import clock
+
+
+@dataclass(frozen=True)
+class RanksExited:
+    """The torchrun of this start of the ranks ended."""
+
+    start: int
+    status: int
+
+
+@dataclass(frozen=True)
+class NotStarted:
+    """This start of the ranks did not even get to torchrun."""
+
+    start: int
+    message: str
+
+
+class RanksKeeper(NodeSupervisor):
+    """A supervisor whose ranks take orders; a subclass decides which.
+
+    `unit` is the systemd unit of this process, if any; `last` the record of a supervisor that
+    went down in the middle of the run.
+    """
+
+    def __init__(self, spec: Spec, unit: str | None, last: dict[str, Any] | None) -> None:
+        super().__init__(spec, unit, last)
+        self._offset = sum(spec.nprocs[: spec.rank])
+        self._channel = Channel(spec.results, self._events, self._say)
+        self._ranks = LocalRanks(spec.nproc)
+        self._hangs = HangWatch(spec.node, self._offset)
+        self._leave: Leave | None = None
+        self._over: dict[int, RankEnded] = {}
+        self._start = 0
+        self._starting = asyncio.Lock()
+        self._ticked = clock()
+
+    @property
+    def _first_rank(self) -> int:
+        return self._offset
+
+    # Starting
+
+    def _start_ranks(self, why: str) -> None:
+        """Start this node's ranks, after ending those of an earlier start for the reason `why`."""
+        if why:
+            self._say(f"starting this node's ranks again: {why}")
+        for task in self._of_launch:
+            task.cancel()
+        self._start += 1
+        self._leave, self._over = None, {}
+        self._ranks.restarted()
+        self._channel.expect(self._start)
+        self._of_launch = {self._spawn(self._run_ranks(self._start))}
+
+    async def _run_ranks(self, start: int) -> None:
+        """Start the ranks, and put the end of torchrun into the queue."""
+        spec = self._spec
+        async with self._starting:
+            if start > 1:
+                await self._workers.kill()
+                await self._workers.stop(0)
+            if (self._last or start > 1) and not await self._gpus_answer():
+                return
+            sources = (spec.address, source_towards(spec.address))
+            generation = max(self._record.generation, spec.generation)
+            go = Go(free_port(spec.address), generation, (spec.node,), sources)
+            words = command(spec, go)
+            self._begin_launch(words)
+            self._record.write(spec.record)
+            self._say(f"this node is ready; starting torchrun (generation {generation})")
+            variables = {CONTROL: "1", LAYOUT: layout_text(spec.layout)}
+            try:
+                await self._workers.start(words, go, **variables)
+            except OSError as error:
+                message = f"cannot start {words[0]}: {error.strerror}"
+                self._say(message)
+                self._events.put_nowait(NotStarted(start, message))
+                return
+        self._events.put_nowait(RanksExited(start, await self._workers.ended()))
+
+    # Orders
+
+    def _tell_ranks(self, order: Order) -> None:
+        """Give the ranks an order."""
+        match order:
+            case Leave():
+                self._leave = order
+            case Load() | Form():
+                self._ranks.told(order)
+            case Interrupt(generation, why):
+                self._say(f"interrupting generation {generation}: {why}")
+        if isinstance(order, Form | Interrupt):
+            for local_rank in range(self._spec.nproc):
+                self._hangs.told(local_rank, order, clock())
+        self._channel.tell(order)
+
+    # News
+
+    async def _handle_ranks(self, event: Said | RanksExited | NotStarted) -> None:
+        """Take note of what this node's ranks did, unless they are of an earlier start."""
+        if event.start != self._start:
+            return
+        match event:
+            case Said(_, local_rank, message):
+                self._hear_rank(local_rank, message)
+            case RanksExited(_, status):
+                await self._ranks_exited(status)
+            case NotStarted(_, message):
+                self._ranks_failed(Failure(None, message))
+
+    def _hear_rank(self, local_rank: int, message: News) -> None:
+        match message:
+            case Here():
+                if self._leave:
+                    self._channel.tell(self._leave)
+            case Doing():
+                self._hangs.began(local_rank, message, clock())
+            case RankEnded():
+                self._hangs.rested(local_rank)
+                self._over[local_rank] = message  # torchrun has yet to end
+            case _:
+                self._hangs.rested(local_rank)
+                self._ranks.said(local_rank, message)
+
+    async def _ranks_exited(self, status: int) -> None:
+        self._record.exit_code = status
+        self._say(f"torchrun ended with status {status}")
+        if status == 0 and (self._leave or self._over):
+            for local_rank in range(self._spec.nproc):
+                over = self._over.get(local_rank) or RankEnded("stopped", self._ranks.step)
+                self._ranks.said(local_rank, over)
+        elif not self._ranks.failure and not self._told:
+            # In a thread: while a long log is read, the other nodes must hear from this one.
+            self._ranks_failed(await asyncio.to_thread(self._failure, status))
+            self._of_launch.add(self._spawn(self._say_kernel_messages()))
+
+    def _failure(self, status: int) -> Failure:
+        """Return the error for which this node's ranks ended."""
+        if status == 0:
+            return Failure(None, "torchrun ended with status 0 before the training was over")
+        report = self._report(status)
+        again = RANK_AGAIN in (status, failed_status(self._launch_log()))
+        message = "its group broke before it trained" if again else report.message
+        return Failure(report.rank, message, again or report.killed or is_echo(report.message))
+
+    def _ranks_failed(self, failure: Failure) -> None:
+        """Note the error that ended this node's ranks."""
+        for local_rank in range(self._spec.nproc):
+            self._hangs.rested(local_rank)
+        self._ranks.failed(failure)
+
+    async def _end_hanging_ranks(self) -> None:
+        """Kill this node's ranks if one of them hangs. Call it several times a second."""
+        now = clock()
+        passed, self._ticked = now - self._ticked, now
+        if passed > self._spec.silence_timeout:
+            self._hangs.slept(passed)
+        if found := self._hangs.hanging(now):
+            rank, message = found
+            self._say(f"{message}; killing this node's ranks")
+            self._ranks_failed(Failure(rank, message, curable=True))
+            await self._workers.kill()
