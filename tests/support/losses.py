@@ -171,7 +171,7 @@ def play(run: Assembly, case: Case, chance: random.Random, silence: float) -> Pl
         time.sleep(max(0.0, began + seconds - time.monotonic()))
         mend(run, fault)
     end_of_moment()
-    together = run.until_together(before)
+    together = run.until_together(max(before, run.newest()))
     if case.is_harmless:
         now = [run.record(node)["generation"] for node in run.names]
         assert now == generations, f"{case} ended a group: {generations}, then {now}\n{run.told()}"
