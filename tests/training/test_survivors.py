@@ -311,7 +311,8 @@ def test_the_loss_scale_is_found_once_whoever_is_lost_meanwhile(tmp_path, settin
     faults = [
         Fault("c", SUM, 3, "break"),
         Fault("b", COMMIT, 4, before=True),
-        *(Fault(node, PROPOSE, 14, "break") for node in "ac"),
+        # In the same step: c has missed one.
+        *(Fault(node, PROPOSE, number, "break") for node, number in (("a", 14), ("c", 13))),
     ]
     with Team(tmp_path / "team", more, *faults, prelude=IN_FP16) as team:
         team.begin()
