@@ -98,6 +98,11 @@ class World:
         """The device of tensors that can be summed."""
         return self.device if self.alone or self.gradients else _CPU
 
+    @property
+    def carrier(self) -> str:
+        """The library that carries the gradients: `nccl`, `gloo`, or `ring`, Hearth's own."""
+        return "nccl" if self.gradients else "ring" if self.control else "gloo"
+
     def say(self, text: str) -> None:
         """Print a line that begins with this rank's node."""
         print(f"{self.node}: {text}", flush=True)

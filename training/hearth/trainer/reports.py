@@ -71,7 +71,7 @@ class Reports:
             trainable_parameters=sum(each.numel() for _, each in trained.trainable()),
             versions=versions_here(),
             **facts,
-            gradients="nccl" if self._world.gradients else "gloo",
+            gradients=self._world.carrier,
             exchange_bytes=exchange_bytes,
             **shards,
         )
