@@ -32,6 +32,8 @@ ranks = [
 def forward(sign, frame):
     for rank in ranks:
         rank.send_signal(sign)
+    print("Traceback (most recent call last):", flush=True)
+    print(f"torch.SignalException: Process {{os.getpid()}} got signal: {{sign}}", flush=True)
     os._exit(1)
 
 signal.signal(signal.SIGTERM, forward)
@@ -40,7 +42,7 @@ while any(rank.poll() is None for rank in ranks) and not any(rank.poll() for ran
 for n, rank in enumerate(ranks):
     if rank.poll():
         print(
-            "Root Cause (first observed failure):\\n[0]:\\n"
+            "\\nRoot Cause (first observed failure):\\n[0]:\\n"
             f"  rank      : {{n}} (local_rank: {{n}})\\n  exitcode  : {{rank.poll()}} (pid: 1)",
             flush=True,
         )

@@ -17,7 +17,7 @@ from hearth.ranks.orders import (
     decode,
     encode,
 )
-from hearth.team.channel import Channel, Said
+from hearth.team.channel import Channel, Left, Said
 
 NEW = Waiting("new", 0, 0, loaded=False)
 HANG = 20
@@ -95,6 +95,19 @@ def test_nothing_is_heard_of_ranks_of_an_earlier_start(tmp_path):
         assert await new.order() == Leave(save=False)
         assert events.empty()
         channel.close()
+
+    play(scene())
+
+
+def test_the_end_of_a_rank_is_heard_at_once(tmp_path):
+    async def scene():
+        channel, events, log = await opened(tmp_path)
+        rank = await Rank.connect(tmp_path, 0)
+        await events.get()
+        rank.writer.transport.abort()
+        assert await asyncio.wait_for(events.get(), HANG) == Left(1, 0)
+        channel.close()
+        assert not log
 
     play(scene())
 

@@ -29,6 +29,14 @@ class Said:
     message: News
 
 
+@dataclass(frozen=True)
+class Left:
+    """A rank of this node, of this start of the ranks, closed its connection: it ended."""
+
+    start: int
+    local_rank: int
+
+
 class Channel:
     """Accepts this node's ranks, and puts what they say into a queue.
 
@@ -84,9 +92,12 @@ class Channel:
                 if self._writers.get(local_rank) is not writer:
                     break
                 self._events.put_nowait(Said(start, local_rank, message))
-        except (ProtocolError, ValueError, OSError) as error:  # ValueError: a line without an end
+        except (ProtocolError, ValueError) as error:  # ValueError: a line without an end
             self._say(f"a rank of this node is no longer heard: {error}")
+        except OSError:
+            pass  # its end is told below
         finally:
             if local_rank is not None and self._writers.get(local_rank) is writer:
-                del self._writers[local_rank]  # the end of torchrun says why
+                del self._writers[local_rank]
+                self._events.put_nowait(Left(start, local_rank))
             writer.transport.abort()

@@ -27,7 +27,7 @@ from hearth.supervise.life import NodeSupervisor
 from hearth.supervise.messages import Go
 from hearth.supervise.spec import Spec
 from hearth.supervise.workers import command
-from hearth.team.channel import Channel, Said
+from hearth.team.channel import Channel, Left, Said
 from hearth.team.hang import HangWatch
 from hearth.team.local_ranks import LocalRanks
 from hearth.team.messages import Failure
@@ -131,13 +131,17 @@ class RanksKeeper(NodeSupervisor):
 
     # News
 
-    async def _handle_ranks(self, event: Said | RanksExited | NotStarted) -> None:
+    async def _handle_ranks(self, event: Said | Left | RanksExited | NotStarted) -> None:
         """Take note of what this node's ranks did, unless they are of an earlier start."""
         if event.start != self._start:
             return
         match event:
             case Said(_, local_rank, message):
                 self._hear_rank(local_rank, message)
+            case Left(_, local_rank):
+                self._hangs.rested(local_rank)
+                if not self._leave and local_rank not in self._over:
+                    self._ranks.left(local_rank)
             case RanksExited(_, status):
                 await self._ranks_exited(status)
             case NotStarted(_, message):

@@ -71,6 +71,10 @@ class LocalRanks:
             case Ended(outcome):
                 rank.place, self.ended = "over", outcome
 
+    def left(self, local_rank: int) -> None:
+        """Note that a rank has died. torchrun tells why a moment later; its group is over now."""
+        self._ranks[local_rank].place, self.why = "starting", "a rank of it ended"
+
     @property
     def step(self) -> int:
         """The greatest number of steps that a rank has done."""

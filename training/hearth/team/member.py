@@ -34,7 +34,7 @@ from hearth.supervise.life import (
 from hearth.supervise.messages import Stop
 from hearth.supervise.spec import Spec
 from hearth.team.ballot import Ballot
-from hearth.team.channel import Said
+from hearth.team.channel import Left, Said
 from hearth.team.council import answer, next_moves
 from hearth.team.keeper import NotStarted, RanksExited, RanksKeeper
 from hearth.team.messages import (
@@ -106,6 +106,7 @@ class Member(RanksKeeper):
         self._team: Config | None = None
         self._trained = False
         self._broke: Cause | None = None
+        self._unexplained = ""
         self._notes = Notes()
         self._stop: Stop | None = None
         self._leaving = ""
@@ -173,7 +174,7 @@ class Member(RanksKeeper):
             case _Tick():
                 await self._ballot.retry()
                 await self._end_hanging_ranks()
-            case Said() | RanksExited() | NotStarted():
+            case Said() | Left() | RanksExited() | NotStarted():
                 await self._handle_ranks(event)
             case Joined(node):
                 self._say(f"{node} is connected")
@@ -237,8 +238,10 @@ class Member(RanksKeeper):
         match message:
             case Report() if message.node == node:
                 self._heard[node] = Heard(message, clock())
+                if failure := message.failure:
+                    self._explain(Cause(node, failure.rank, "rank_failed", failure.message))
                 if self._team and node in self._team.nodes:
-                    if failure := message.failure:
+                    if failure:
                         self._note_break(Cause(node, failure.rank, "rank_failed", failure.message))
                     if message.leaving:
                         self._note_break(_left(node, message.leaving))
@@ -302,10 +305,20 @@ class Member(RanksKeeper):
     def _close_launch(self, following: Config | None) -> None:
         """Record the end of the team that has trained, if any, for the reason that broke it."""
         if self._trained and self._team:
-            cause = self._broke or (_change(self._team, following) if following else None)
+            change = _change(self._team, following) if following else None
+            cause = self._broke or change
+            died = change if change and change.kind == "rank_failed" else None
+            self._unexplained = died.node if died and not self._broke else ""
             self._record.launch_ended(cause)
             self._record.write(self._spec.record)
         self._trained, self._broke = False, None
+
+    def _explain(self, cause: Cause) -> None:
+        """Record why a node's ranks died, once its torchrun has told: the others went on before."""
+        if cause.node == self._unexplained:
+            self._unexplained = ""
+            self._record.launches[-1]["cause"] = dataclasses.asdict(cause)
+            self._record.write(self._spec.record)
 
     # Moves
 
@@ -436,8 +449,9 @@ def _left(node: str, why: str) -> Cause:
 
 
 def _change(team: Config, following: Config) -> Cause | None:
-    """Return the cause for which a team that did not break is followed by another."""
-    joined = [node for node in following.nodes if node not in team.nodes]
-    if not joined:
-        return None
-    return Cause(joined[0], None, "node_back", f"{', '.join(joined)} joined")
+    """Return the cause for which a team is followed by another, from their nodes alone."""
+    if out := [node for node in team.nodes if node not in following.nodes]:
+        return Cause(out[0], None, "rank_failed", f"a rank of {', '.join(out)} ended: see its log")
+    if joined := [node for node in following.nodes if node not in team.nodes]:
+        return Cause(joined[0], None, "node_back", f"{', '.join(joined)} joined")
+    return None
