@@ -11,6 +11,7 @@ import threading
 import time
 from contextlib import suppress
 
+import psutil
 import pytest
 from support.facts import assert_names
 from support.programs import stand_in
@@ -449,9 +450,9 @@ def test_slurm_ends_the_job_and_the_run_stops_or_goes_on_with_the_job(team, tmp_
     run.start()
     first = run.until_group()
     for node in run.names:  # Slurm's signal reaches every process of the job
-        rank = run.rank(node)
-        run.torchrun(node).terminate()
-        rank.terminate()
+        for process in psutil.Process(run.supervisor(node).pid).children(recursive=True):
+            with suppress(psutil.NoSuchProcess):  # it ended with the one before it
+                process.terminate()
         run.supervisor(node).terminate()
     records = run.wait()
     run.until_down()
