@@ -564,7 +564,8 @@ def test_a_stop_of_an_unknown_run_says_so(nodes):
 
 def test_only_the_standard_library_and_psutil_are_loaded():
     code = (
-        "import sys; before = set(sys.modules); import hearth.supervise.__main__;"
+        "import sys; before = set(sys.modules);"
+        "import hearth.supervise.__main__, hearth.team.member;"
         "new = {name.partition('.')[0] for name in set(sys.modules) - before};"
         "print(*sorted(new - sys.stdlib_module_names))"
     )
