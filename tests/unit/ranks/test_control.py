@@ -90,9 +90,10 @@ def test_the_order_to_form_a_group_ends_the_one_before(both):
     interrupted = []
     control.on_interrupt = interrupted.append
     control.generation = 4
-    supervisor.order(form(6))
+    supervisor.order(Interrupt(2, "laptop was lost"), form(6))
     control.wait(NEW)
     assert len(interrupted) == 1
+    assert control.reasons == {2: "laptop was lost"}
     assert control.is_over(4)
     assert not control.is_over(6)
 

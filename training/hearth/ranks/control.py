@@ -85,6 +85,7 @@ class Control:
         nodes: the node of every stable rank of the run.
         generation: of the newest group that this rank was told to form; set by `World`.
         interrupted: the newest interrupt, whose group and all before it are over.
+        reasons: why groups ended, by generation, as far as the supervisor said so.
         leaving: the order to end, once it has come.
         on_interrupt: called by the reading thread when the current group is over.
     """
@@ -93,6 +94,7 @@ class Control:
         self.nodes = nodes
         self.generation = 0
         self.interrupted: Interrupt | None = None
+        self.reasons: dict[int, str] = {}
         self.leaving: Leave | None = None
         self.on_interrupt: Callable[[Interrupt], None] = lambda _: None
         self._pause = 0
@@ -190,6 +192,7 @@ class Control:
         """
         match decode(line):
             case Interrupt() as order:
+                self.reasons[order.generation] = order.why
                 self._interrupt(order)
             case Pause(generation):
                 self._pause = generation

@@ -71,7 +71,7 @@ def next_group(
         if not isinstance(order, Form):
             continue  # an order to load, which this rank has done
         if parting.why == "broken":  # the supervisor knows more than that a connection broke
-            known = control.is_over(parting.generation) or parting.message
+            known = control.reasons.get(parting.generation) or parting.message
             parting = replace(parting, message=known)
         try:
             world.form(order)
