@@ -108,6 +108,16 @@ def test_a_rank_that_waits_shows_that_it_lives_until_its_group_is_over(monkeypat
     assert len(listener.heard) == heard
 
 
+def test_a_rank_that_waits_for_its_supervisor_shows_nothing(monkeypatch):
+    listener = Listener(monkeypatch, "cpu", beat=0.001)
+    listener.step(1, parts=0)
+    until(lambda: len(listener.heard) > 3)
+    listener.work.abandon()
+    heard = len(listener.heard)
+    time.sleep(0.05)
+    assert len(listener.heard) == heard
+
+
 def test_a_rank_at_work_shows_nothing_else(monkeypatch):
     listener = Listener(monkeypatch, "cpu", beat=0.001)
     listener.step(1, parts=0)

@@ -170,7 +170,9 @@ class Trainer:
         while True:
             if parting:
                 step, choices = lambda: self.progress.step, asdict(self.choices)
-                order = next_group(self.world, parting, step, choices, self._settle)
+                order = next_group(
+                    self.world, parting, step, choices, self._settle, self.work.abandon
+                )
                 if order:
                     return self._leave(order)
             try:

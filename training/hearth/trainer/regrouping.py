@@ -54,17 +54,20 @@ def next_group(
     step: Callable[[], int],
     choices: dict[str, str],
     settle: Callable[[Parting], None],
+    rest: Callable[[], None],
 ) -> Leave | None:
     """Leave the group, and form groups as the supervisor says until one of them has settled.
 
-    `step` returns the steps done, and `settle` brings the members of a new group to the same state.
-    Returns the order to leave instead, if that comes.
+    `step` returns the steps done, `settle` brings the members of a new group to the same state, and
+    `rest` is called before each wait for the supervisor. Returns the order to leave instead, if
+    that comes.
     """
     control = world.control
     assert control is not None
     why, message = parting.why, parting.message
     while True:
         world.drop()
+        rest()
         order = control.wait(Waiting(why, world.generation, step(), loaded=True, message=message))
         if isinstance(order, Leave):
             return order

@@ -120,8 +120,9 @@ class Work:
             self._beating.start()
 
     def abandon(self) -> None:
-        """Forget the piece that was begun, whose end nobody will see."""
-        self._waits.clear()
+        """Forget the piece that was begun, whose end nobody will see, and wait for nobody."""
+        with self._telling:  # else a sign of life could still follow whatever is told next
+            self._waits.clear()
         self._open = None
 
     def _close(self) -> None:
