@@ -11,8 +11,8 @@ from hearth.trainer.progress import Progress, Standing, furthest
 from hearth.trainer.window import LogWindow, StepResult
 
 
-def standing(rank, step, done=0, launch="x", keeps=True):
-    return Standing(rank, keeps, launch, step, done, None)
+def standing(rank, step, done=0, launch="x", keeps=True, generation=1):
+    return Standing(rank, keeps, launch, generation, step, done, None)
 
 
 def test_the_others_go_on_from_whoever_is_furthest():
@@ -23,6 +23,13 @@ def test_the_others_go_on_from_whoever_is_furthest():
 def test_a_rank_that_has_loaded_alone_has_nothing_to_give():
     assert furthest([standing(0, 0, launch=""), standing(1, 0)]).rank == 1
     assert furthest([standing(0, 0, launch="")]) is None
+
+
+def test_ranks_whose_steps_were_not_taken_together_do_not_have_the_same_training():
+    # One was lost after an evaluation that the others then had not done: they formed a group.
+    lost, *others = standing(0, 5, 2, generation=1), standing(1, 5, 2, generation=2)
+    assert furthest([lost, *others]).rank == 1
+    assert lost.reached() != others[0].reached()
 
 
 def test_a_step_that_no_record_has_is_done_again():
@@ -43,7 +50,7 @@ def test_progress_arrives_with_the_steps_that_are_not_logged_yet():
     summed = StepSum(loss=0.5, stop=False, keep=False, pause=True, **numbers, **counts)
     window = LogWindow()
     window.add(StepResult((Plan((7, 0), (1, 1)),), summed, 0.1, 1.0), 2.5)
-    progress = Progress("launch", 3, 2, announced=True, nodes=("a", "b"), window=window)
+    progress = Progress("launch", 4, 3, 2, announced=True, nodes=("a", "b"), window=window)
     found = Progress.from_state(progress.state())
     assert found.state() == progress.state()
     assert found.nodes == ("a", "b")

@@ -302,7 +302,13 @@ class Trainer:
         self.work.wait()
         keeps = world.local_rank == 0
         own = Standing(
-            world.rank, keeps, progress.launch, progress.step, progress.done, self.evaluator.best
+            world.rank,
+            keeps,
+            progress.launch,
+            progress.generation,
+            progress.step,
+            progress.done,
+            self.evaluator.best,
         )
         everyone = [Standing(**each) for each in world.gather(asdict(own))]
         agree(world, self.identity)
@@ -326,7 +332,7 @@ class Trainer:
         if source:
             self.reports.team(self.progress.step, world.generation, nodes, **change)
             self.progress.done += 1
-        self.progress.nodes = nodes
+        self.progress.nodes, self.progress.generation = nodes, world.generation
 
     def _take_over(self, own: Standing, source: Standing, everyone: list[Standing]) -> None:
         """Send the state, the record and the best weights of `source` to whoever lacks them."""
@@ -348,6 +354,7 @@ class Trainer:
         if own.reached() == source.reached():
             return
         # From here on by itself.
+        self.kept = None  # a checkpoint of the same step may be of a step that was taken again
         self.state.set(state["training"])
         self.progress = Progress.from_state(state["progress"])
         self.progress.checkpoint_due |= state["newest_step"] == self.progress.step
@@ -382,7 +389,7 @@ class Trainer:
         # Under a supervisor, leave it: it removes its own stop file, and this one may be newer.
         if self.run.resumes and not self.world.generation and self.world.local_rank == 0:
             (self.folder / STOP_FILE).unlink(missing_ok=True)
-        self.progress = Progress(launch, nodes=nodes_of(self.world))
+        self.progress = Progress(launch, self.world.generation, nodes=nodes_of(self.world))
         if found is None:
             if self.run.resumes and self.world.leads:
                 print(f"no node has a checkpoint of run {self.run.name}: starting at step 0")
@@ -471,7 +478,7 @@ class Trainer:
         """Return the facts to record in a checkpoint's manifest."""
         position = self._stream_position()
         return {
-            "generation": self.world.generation,
+            "generation": self.progress.generation,
             "launch": self.progress.launch,
             "nodes": self.world.layout,
             "seed": self.settings.seed,

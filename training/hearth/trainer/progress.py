@@ -10,10 +10,11 @@ from hearth.trainer.window import LogWindow
 
 @dataclass
 class Progress:
-    """How far the run is. The ranks of a group have the same, and do the same next.
+    """Steps and other things done. The ranks of a group have the same, and do the same next.
 
     Attributes:
         launch: identifies the launch whose training this rank has; empty while it has none.
+        generation: of the newest group that has settled, or of the launch.
         step: steps done.
         done: things done together besides steps: announcement, evaluations, new groups.
         announced: whether the start is recorded.
@@ -29,6 +30,7 @@ class Progress:
     """
 
     launch: str = ""
+    generation: int = 0
     step: int = 0
     done: int = 0
     announced: bool = False
@@ -55,32 +57,41 @@ class Progress:
 
 @dataclass(frozen=True)
 class Standing:
-    """What a rank tells of its progress when a group is new.
+    """The progress that a rank tells of when a group is new.
 
     Attributes:
         rank: its number.
         keeps: whether it writes its node's record, checkpoints and best weights.
-        launch, step, done: as in `Progress`.
+        launch, generation, step, done: as in `Progress`.
         best: the lowest held-out loss so far, whose weights its node keeps.
     """
 
     rank: int
     keeps: bool
     launch: str
+    generation: int
     step: int
     done: int
     best: float | None
 
-    def reached(self) -> tuple[str, int, int]:
-        """Return what ranks with the same training have in common."""
-        return self.launch, self.step, self.done
+    def reached(self) -> tuple[str, int, int, int]:
+        """Return the figures that are equal on ranks with the same training, and on no others.
+
+        The steps alone are not: a step that a rank has taken and the others have not is taken again
+        by those if it is lost, and its sum then has another rounding.
+        """
+        return self.launch, self.generation, self.step, self.done
 
 
 def furthest(everyone: list[Standing]) -> Standing | None:
-    """Return the rank that all others go on from: the furthest, on a tie the lowest.
+    """Return the rank that all others go on from: the furthest.
+
+    On a tie it is that of the newest group, and of those the lowest.
 
     Only a rank that keeps a record can be it. Another rank that is even further takes the last
     thing back: no record has it, so it is done again. None if no rank has trained yet.
     """
     trained = [each for each in everyone if each.launch and each.keeps]
-    return max(trained, key=lambda each: (each.step, each.done, -each.rank), default=None)
+    return max(
+        trained, key=lambda each: (each.step, each.done, each.generation, -each.rank), default=None
+    )
