@@ -211,6 +211,20 @@ def test_of_checkpoints_of_one_step_from_unlike_launches_all_take_the_lowest_ran
         assert (found.path / "said").read_text() == "second"
 
 
+def test_of_checkpoints_of_one_step_from_unlike_groups_all_take_the_lowest_ranks(tmp_path):
+    nodes = [tmp_path / str(rank) for rank in range(3)]
+    for node, generation in zip(nodes, (4, 5, 5), strict=True):
+        said = str(generation)
+        keep(
+            node,
+            10,
+            lambda folder, said=said: (folder / "said").write_text(said),
+            generation=generation,
+        )
+    for found, _ in shared(nodes):
+        assert (found.facts["generation"], (found.path / "said").read_text()) == (4, "4")
+
+
 def test_of_one_launchs_checkpoints_of_one_step_all_take_the_same_best(tmp_path):
     nodes = [tmp_path / str(rank) for rank in range(2)]
     keep(nodes[0], 10, best=2.0)

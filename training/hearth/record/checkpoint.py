@@ -186,25 +186,28 @@ def share_newest(
     """Return the newest checkpoint on any node, after copying it to all nodes, on every rank.
 
     `created` identifies the run. The lowest rank with the newest step sends its checkpoint to nodes
-    that lack it and to nodes whose checkpoint of that step differs: in the launch, since launches
-    without each other learn different things in the same number of steps; or in the best loss,
-    since the last step is saved again if its evaluation is the best, and not every node may have
-    got that far (ranks with different losses would diverge). None if no node has a checkpoint.
+    that lack it and to nodes whose checkpoint of that step differs: in the launch or the group of
+    it, since those without each other learn different things in the same number of steps; or in the
+    best loss, since the last step is saved again if its evaluation is the best, and not every node
+    may have got that far (ranks with different losses would diverge). None if no node has a
+    checkpoint.
     """
     if world.local_rank == 0:
         _recover(folder)
     world.barrier()
     own = newest(folder, warn, created)
     facts = own.facts if own else {}
-    held = world.gather((own.step if own else -1, facts.get("launch"), facts.get("best")))
-    step, launch, best = max(held, key=lambda each: each[0])
+    same = (facts.get(name) for name in ("launch", "generation", "best"))
+    held = world.gather((own.step if own else -1, *same))
+    wanted = max(held, key=lambda each: each[0])
+    step = wanted[0]
     if step < 0:
         return None
-    source = world.members[held.index([step, launch, best])]
-    if all(each == [step, launch, best] for each in held):
+    source = world.members[held.index(wanted)]
+    if all(each == wanted for each in held):
         return own
     pieces = broadcast_folder(own.path if own else None, source, world)
-    if world.local_rank == 0 and held[world.members.index(world.rank)] != [step, launch, best]:
+    if world.local_rank == 0 and held[world.members.index(world.rank)] != wanted:
         try:
             _store(folder, step, pieces)
         except OSError as error:
