@@ -8,6 +8,7 @@ from typing import Any
 
 import pytest
 from support.facts import refuses
+from support.several import on_ranks
 
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
@@ -43,6 +44,8 @@ class Group:
         self._source = source
 
     def gather(self, value: Any) -> list[Any]:
+        if "speed" not in value:
+            return [json.loads(json.dumps(value))]
         return [measured(SPEEDS[rank]) for rank in self.members]
 
     def from_rank(self, rank: int, value: Any) -> Any:
@@ -86,20 +89,36 @@ def test_a_given_micro_batch_is_that_of_all_ranks():
 
 @pytest.mark.parametrize("split", ["auto", "equal"])
 def test_a_rank_that_joins_adopts_what_its_group_knows(split):
-    group = chosen(0, (0, 2), split=split)
-    for step in range(4):
-        (plan,) = group.plans(step, [12])
-        group.observe((plan,), plan.rows, [9.0, 0.0, 1.0])
-    group.fits_no_more_than(0, 1)
-    joined = chosen(1, (1,), joins=True, split=split)
-    told = []
-    everyone = Group(0, (0, 1, 2), lambda value: told.append(value) or value)
-    regroup_planner(group, settings(), own(0), everyone, 0)
-    regroup_planner(joined, settings(), own(1), Group(1, (0, 1, 2), lambda _: told[0]), 0)
+
+    def rank(world):
+        if world.rank == 1:
+            planner = chosen(1, (1,), joins=True, split=split)
+        else:
+            planner = chosen(world.rank, (0, 2), split=split)
+            for step in range(4):
+                (plan,) = planner.plans(step, [12])
+                planner.observe((plan,), plan.rows, [9.0, 0.0, 1.0])
+            planner.fits_no_more_than(0, 1)
+        regroup_planner(planner, settings(), own(world.rank), world, 0)
+        return planner
+
+    group, joined, _ = on_ranks(3, rank)
     assert joined.plans(4, [12]) == group.plans(4, [12])
     assert joined.share(30) == group.share(30)
     assert joined.share(12).micro_batch == (1, 1, 2)
     assert joined.share(12).rows[1] > 0
+
+
+@pytest.mark.parametrize("split", ["auto", "equal"])
+def test_ranks_plan_alike_if_one_has_taken_a_step_more(split):
+    def rank(world):
+        planner = chosen(world.rank, (0, 1, 2), split=split)
+        if world.rank == 2:  # no record has that step, in which a rank ran out of memory
+            planner.fits_no_more_than(0, 1)
+        regroup_planner(planner, settings(), own(world.rank), world, 0)
+        return planner.plans(4, [12])
+
+    assert len(set(on_ranks(3, rank))) == 1
 
 
 def test_a_rank_that_joins_a_replay_gets_its_plans(tmp_path):

@@ -55,17 +55,20 @@ def regroup_planner(
     """Let `planner` divide the rows among the present members of `world`; all of them take part.
 
     They all adopt the knowledge of the rank `source`: the speeds and slowdowns of all ranks that it
-    has been in a group with, also of those that left, and which micro-batches were too large. The
-    speed of any other member is the one it has `measured`.
+    has been in a group with, also of those that left. The speed of any other member is the one it
+    has `measured`. Micro-batches were too large if any member knows so: one of them may have
+    taken a step that the others have not.
     """
     own = _speeds(settings, measured, world)
     known = TypeAdapter(Known).validate_python(world.from_rank(source, asdict(planner.known)))
     if isinstance(planner, Replayed):
         record = world.from_rank(source, asdict(planner.record))
         planner.repeat(TypeAdapter(Record).validate_python(record))
+    limits = world.gather(asdict(planner.known)["limits"])
+    for each in TypeAdapter(list[dict[int, int]]).validate_python(limits):
+        for rank, size in each.items():
+            planner.fits_no_more_than(rank, size)
     planner.regroup(world.members, own | dict(known.speeds), known.slowness)
-    for rank, size in known.limits.items():
-        planner.fits_no_more_than(rank, size)
 
 
 def _speeds(settings: Settings, measured: Measured, world: World) -> dict[int, Speed]:
