@@ -246,7 +246,7 @@ class World:
 
 
 def _gpu(device: torch.device) -> str:
-    """Return what identifies an NVIDIA GPU anywhere; an empty string for a CPU."""
+    """Return the identifier of an NVIDIA GPU, unlike any other's; an empty string for a CPU."""
     on_gpu = device.type == "cuda"
     return str(torch.cuda.get_device_properties(device).uuid) if on_gpu else ""
 

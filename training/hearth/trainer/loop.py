@@ -40,6 +40,9 @@ from hearth.trainer.training_state import TrainingState
 from hearth.trainer.window import LogWindow
 from hearth.trainer.work import Work
 
+_RECORDING = 900.0
+"""Seconds in which a rank must begin or end its part of the record, also at Weights & Biases."""
+
 STOP_FILE = "stop"
 """Stop file: if it exists in the run's folder, the run stops after the current step."""
 
@@ -124,7 +127,7 @@ class Trainer:
             world,
             self.planner,
             parts.autocast,
-            keep_best=lambda: self.checkpointer.save(self.model, BEST),
+            keep_best=self._keep_best,
             work=self.work,
         )
         self.state = TrainingState(self.model, parts.changing)
@@ -187,7 +190,7 @@ class Trainer:
             parting = self._parting("paused")
 
     def _parting(self, why: str, message: str = "") -> Parting:
-        """Return how this rank leaves its group now."""
+        """Return the parting of this rank from its group, now."""
         generation, nodes = self.world.generation, self.progress.nodes
         return Parting(why, message, generation, nodes, time.monotonic())
 
@@ -327,6 +330,7 @@ class Trainer:
         }
         change = world.from_rank(first, change)
         # From here on by itself.
+        self.work.begin("record of the new group", _RECORDING)
         self.stepper.regroup()
         self.telemetry.lead(world.leads, self.progress.step)
         if source:
@@ -436,6 +440,11 @@ class Trainer:
             self.telemetry.say(
                 f"ending after step {self.progress.step} of {self.steps}: {self._why_early()}"
             )
+
+    def _keep_best(self) -> None:
+        """Save the current weights as the best, by itself."""
+        self.work.begin("best weights", self.checkpointer.allowed_seconds(self.parameters))
+        self.checkpointer.save(self.model, BEST)
 
     def _why_early(self) -> str:
         """Return the reason why the run ends before its last step."""

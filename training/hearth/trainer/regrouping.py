@@ -12,7 +12,7 @@ from hearth.ranks.world import GroupBroken, World
 
 @dataclass(frozen=True)
 class Parting:
-    """How a rank left its group.
+    """The way in which a rank left its group.
 
     Attributes:
         why: "new" (it was in none), "paused" or "broken".

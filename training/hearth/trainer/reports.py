@@ -28,7 +28,7 @@ _NON_FINITE_IN_A_ROW = 3
 
 
 class Reports:
-    """What a run tells of itself; every rank calls the same methods, and `telemetry` writes.
+    """Reports of a run on itself; every rank calls the same methods, and `telemetry` writes.
 
     `steps` is the number of the last step; `local_steps`: whether ranks take steps alone.
     """

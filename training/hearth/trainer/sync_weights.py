@@ -24,7 +24,8 @@ def sync_weights(parameters: Sequence[torch.nn.Parameter], world: World) -> int:
         if len(set(sums)) > 1
     ]
     for parameter in differing:
-        value = parameter.detach().cpu().contiguous()
+        # A copy, so that a rank that is lost meanwhile leaves the others whole.
+        value = parameter.detach().cpu().clone(memory_format=torch.contiguous_format)
         world.broadcast_(value)
         parameter.copy_(value)
     return len(differing)
