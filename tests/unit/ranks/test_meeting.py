@@ -133,3 +133,33 @@ def test_a_port_that_is_taken_is_named(order):
     with socket.create_server((order.address, order.port)), pytest.raises(GroupBroken) as broken:
         meet(order, 0, 2, Alarm())
     assert f"127.0.0.1 port {order.port}" in str(broken.value)
+
+
+def test_another_program_at_the_port_is_no_member(order):
+    with socket.create_server((order.address, order.port)) as server:
+
+        def answer() -> None:
+            connection, _ = server.accept()
+            with connection:
+                connection.sendall((9).to_bytes(4) + b"[1, 2, 3]")
+
+        threading.Thread(target=answer).start()
+        with pytest.raises(GroupBroken, match=f"{order.address} port {order.port}"):
+            meet(order, 1, 2, Alarm())
+
+
+def test_a_member_does_not_meet_itself(order, monkeypatch):
+    monkeypatch.setattr(meeting, "FORM_TIMEOUT", 0.3)
+    tried: list[object] = []
+
+    class OfThatPort(socket.socket):
+        def __init__(self, *kind) -> None:
+            super().__init__(*kind)
+            self.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+            self.bind((order.address, order.port))
+            tried.append(self)
+
+    monkeypatch.setattr(meeting.socket, "socket", OfThatPort)
+    with pytest.raises(GroupBroken, match="did not answer"):
+        meet(order, 1, 2, Alarm())
+    assert tried

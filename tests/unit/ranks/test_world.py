@@ -1,13 +1,21 @@
-"""Facts that all ranks must share."""
+"""Ranks in a group: facts that all must share, and orders that come late."""
 
 from __future__ import annotations
 
+import socket
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
 import pytest
 from support.several import on_ranks
+from support.supervisors import free_port
+from support.waiting import HANG
 
 from hearth.base.errors import HearthError
 from hearth.base.software import software_here
-from hearth.ranks.world import agree
+from hearth.ranks.control import Control
+from hearth.ranks.orders import Form, Interrupt
+from hearth.ranks.world import World, agree
 
 
 def test_facts_that_differ_are_named_with_their_nodes_on_every_rank():
@@ -36,3 +44,28 @@ def test_the_software_of_a_rank_is_what_is_installed_without_its_variant():
     assert {"torch", "transformers", "peft", "Hearth"} <= found.keys()
     assert "+" not in found["torch"]
     assert "unsloth" not in found
+
+
+@pytest.fixture
+def pair() -> Iterator[list[World]]:
+    """Two ranks under supervisors that say nothing."""
+    sockets = [socket.socketpair() for _ in range(2)]
+    worlds = [
+        World(rank, 2, node=node, control=Control(own, ("tower", "laptop")))
+        for rank, (node, (_, own)) in enumerate(zip(("tower", "laptop"), sockets, strict=True))
+    ]
+    yield worlds
+    for world, (theirs, _) in zip(worlds, sockets, strict=True):
+        world.drop()
+        world.control.close()
+        theirs.close()
+
+
+def test_an_interrupt_that_comes_late_leaves_the_next_group_alone(pair):
+    order = Form(5, ("tower", "laptop"), "127.0.0.1", free_port(), ("127.0.0.1",), False)
+    with ThreadPoolExecutor(2) as pool:
+        list(pool.map(lambda world: world.form(order), pair, timeout=HANG))
+        # The thread that reads orders found it to be of the group of then, and was held up.
+        pair[0].control.on_interrupt(Interrupt(4, "laptop was lost"))
+        found = pool.map(lambda world: world.gather(world.rank), pair, timeout=HANG)
+        assert list(found) == [[0, 1], [0, 1]]

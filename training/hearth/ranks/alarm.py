@@ -6,6 +6,9 @@ import os
 import select
 import time
 
+_LONGEST = 1e6
+"""Seconds that `poll` can wait at most, roughly."""
+
 
 class GroupBroken(Exception):
     """The group is over: a peer was lost, or the supervisor interrupted it."""
@@ -26,7 +29,7 @@ class Alarm:
     def wait(self, events: dict[int, int], seconds: float) -> list[int]:
         """Wait until one of `events`, masks of `select.poll` by descriptor, has come.
 
-        Returns the descriptors that are ready, none after `seconds`.
+        Returns the descriptors that are ready, none after `seconds`, or 11 days.
 
         Raises `GroupBroken` if the alarm has sounded.
         """
@@ -34,7 +37,8 @@ class Alarm:
         for descriptor, mask in events.items():
             poll.register(descriptor, mask)
         poll.register(self._descriptor, select.POLLIN)
-        ready = [descriptor for descriptor, _ in poll.poll(max(seconds, 0) * 1000)]
+        milliseconds = min(max(seconds, 0), _LONGEST) * 1000
+        ready = [descriptor for descriptor, _ in poll.poll(milliseconds)]
         if self._descriptor in ready:
             raise GroupBroken(self._why)
         return ready

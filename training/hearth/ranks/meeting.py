@@ -33,6 +33,12 @@ _MAGIC = b"hearth-1"
 _TABLE, _RING = 0, 1
 _LENGTH = struct.Struct("!I")
 
+_RUBBISH = (ValueError, LookupError, TypeError)
+"""Errors of reading a table that another program has sent, which listens at the leader's port."""
+
+_MOST = 1 << 16
+"""Bytes to read at once, whatever length was announced."""
+
 
 @dataclass(frozen=True)
 class Neighbours:
@@ -57,7 +63,7 @@ def meet(order: Form, index: int, size: int, alarm: Alarm) -> Neighbours:
     try:
         with ExitStack() as opened:
             return meeting.lead(opened) if index == 0 else meeting.take_part(opened)
-    except OSError as error:
+    except (OSError, *_RUBBISH) as error:
         raise GroupBroken(
             f"the group could not be formed at {order.address} port {order.port}: {error}"
         ) from error
@@ -135,7 +141,7 @@ class _Meeting:
                         f"of the group's {self._size} ranks these did not come within "
                         f"{FORM_TIMEOUT:g} s, counted from 0: {missing}"
                     )
-                with suppress(BlockingIOError):
+                with suppress(BlockingIOError, ConnectionAbortedError):
                     connection, _ = listener.accept()
                     connection.setblocking(False)
                     said[connection] = b""
@@ -174,7 +180,11 @@ class _Meeting:
         return (index, purpose) if belongs else None, port
 
     def _connect(self, place: tuple[str, int]) -> socket.socket:
-        """Return a connection to a member, which may not listen yet."""
+        """Return a connection to a member, which may not listen yet.
+
+        While nobody does, a socket on the same machine may be given that very port, and find itself
+        at the other end.
+        """
         family, kind, _, _, address = socket.getaddrinfo(
             *place, type=socket.SOCK_STREAM, flags=socket.AI_NUMERICHOST
         )[0]
@@ -186,7 +196,7 @@ class _Meeting:
                     connection.connect(address)
                 ready = self._alarm.wait({connection.fileno(): select.POLLOUT}, self._deadline.left)
                 error = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
-                if ready and not error:
+                if ready and not error and connection.getsockname() != connection.getpeername():
                     return connection
             except ConnectionRefusedError:
                 pass
@@ -205,15 +215,15 @@ class _Meeting:
             content = content[connection.send(content) :]
 
     def _receive(self, connection: socket.socket, length: int) -> bytes:
-        content = b""
+        content = bytearray()
         while len(content) < length:
             if not self._alarm.wait({connection.fileno(): select.POLLIN}, self._deadline.left):
                 raise GroupBroken(f"not all ranks met within {FORM_TIMEOUT:g} s")
-            news = connection.recv(length - len(content))
+            news = connection.recv(min(length - len(content), _MOST))
             if not news:
                 raise GroupBroken("the first rank of the group gave up forming it")
             content += news
-        return content
+        return bytes(content)
 
 
 @contextmanager

@@ -238,6 +238,8 @@ class World:
     def _on_interrupt(self, order: Interrupt) -> None:
         """Get the main thread out of a group that is over; called by the control's thread."""
         with self._changing:
+            if order.generation < self.generation:
+                return  # meanwhile the main thread has begun to form a newer group
             gradients = self.gradients
             if self._alarm:
                 self._alarm.sound(order.why)
