@@ -72,6 +72,17 @@ def test_every_rank_gets_the_state_of_the_one_that_gives_it(monkeypatch, piece):
         )
 
 
+def test_a_rank_that_has_the_state_keeps_no_copy():
+    state = {"weights": torch.ones(3), "empty": torch.ones(0)}
+
+    def rank(world):
+        return hand_over(world, 0, state if world.rank == 0 else None, lacks=world.rank == 2)
+
+    *others, found = on_ranks(3, rank)
+    assert others == [None, None]
+    assert equal(found, state)
+
+
 def test_nothing_that_would_have_to_be_pickled_is_sent():
     with pytest.raises(TypeError, match="set"):
         take_apart({"a": [{1, 2}]}, [])

@@ -17,10 +17,12 @@ _PIECE = 64 << 20
 """Bytes of tensors that are sent at once; a larger tensor is sent by itself."""
 
 
-def hand_over(world: World, source: int, state: Any) -> Any:
-    """Return the `state` of rank `source` on every member; its tensors are on the CPU.
+def hand_over(world: World, source: int, state: Any, lacks: bool = True) -> Any:
+    """Return the `state` of rank `source`; its tensors are on the CPU.
 
     The state is nested mappings and lists of numbers, texts and tensors; only the source's is read.
+    All members of the group take part. One that does not need the state `lacks` nothing, gets None
+    and keeps no copy.
 
     Raises `GroupBroken` if a rank is lost, `TypeError` for anything else in the state.
     """
@@ -40,13 +42,13 @@ def hand_over(world: World, source: int, state: Any) -> Any:
         if size:
             world.broadcast_(buffer, source)
         start = 0
-        for dtype, shape in shapes[first:last]:
+        for dtype, shape in shapes[first:last] if lacks else ():
             length = _length(dtype, shape)
             # Copied, since a view of another type must be aligned.
             own = buffer[start : start + length].clone()
             arrived.append(own.view(dtype).view(shape))
             start += length
-    return put_together(form, arrived)
+    return put_together(form, arrived) if lacks else None
 
 
 def take_apart(state: Any, tensors: list[torch.Tensor]) -> Any:

@@ -351,11 +351,12 @@ class Trainer:
                 "newest_step": self.checkpointer.newest_step,
             }
             text = self.telemetry.text().encode()
-        state = hand_over(self.world, source.rank, state)
+        lacks = own.reached() != source.reached()
+        state = hand_over(self.world, source.rank, state, lacks)
         text = self.world.bytes_from(source.rank, text)
         if source.best is not None and any(each.best != source.best for each in everyone):
             self.checkpointer.share_best(source.rank, lacks=own.best != source.best)
-        if own.reached() == source.reached():
+        if not lacks:
             return
         # From here on by itself.
         self.kept = None  # a checkpoint of the same step may be of a step that was taken again
