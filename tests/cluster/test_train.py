@@ -201,7 +201,7 @@ def test_the_report_is_named_at_the_end_and_another_look_changes_nothing(short):
     assert (house.runs / "short" / "report.html").read_text() == page
 
 
-def test_a_look_at_nodes_without_rank_0_is_told_by_them_and_brings_what_they_have(trained, tmp_path):
+def test_a_look_at_nodes_without_rank_0_brings_what_they_have(trained, tmp_path):
     house, *_ = trained
     elsewhere = ("-e", f"plan_runs={tmp_path}")
     screen = house.play("playbooks/attach.yml", "-e", "run=first", "--limit", "laptop", *elsewhere)
