@@ -175,7 +175,8 @@ def test_another_runs_token_is_refused_by_both_and_said_once():
             while not (desk.peers.refusals and laptop.peers.refusals):
                 await asyncio.sleep(0.05)
         await asyncio.sleep(1.2)  # two more attempts
-        assert laptop.peers.refusals == {"desk": "the token is not that of run 'first'"}
+        why = "the token is not that of run 'first'"
+        assert laptop.peers.refusals == {"desk": f"desk does not let laptop in: {why}"}
         for node, address in ((desk, "127.0.0.2"), (laptop, "127.0.0.1")):
             away, refused = sorted(node.said, key=lambda line: "away" not in line)
             assert f"away {address}: the token" in away

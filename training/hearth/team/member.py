@@ -436,7 +436,7 @@ class Member(RanksKeeper):
         """Return the outcome of the run, once the others are told."""
         cause = outcome.cause
         if cause and cause.kind == "not_ready" and (why := self._peers.refusals.get(cause.node)):
-            message = f"{cause.message} ({cause.node} refuses {self._spec.node}: {why})"
+            message = f"{cause.message} ({why})"
             outcome = LaunchOutcome(outcome.state, dataclasses.replace(cause, message=message))
         if everywhere and outcome.state in ("finished", "failed", "stopped"):
             self._peers.tell_all(Verdict(outcome.state, outcome.cause))

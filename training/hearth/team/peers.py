@@ -111,7 +111,7 @@ class Peers:
 
     @property
     def refusals(self) -> dict[str, str]:
-        """The reasons for which nodes refused this one, by node."""
+        """By node that is not connected, a sentence on who refused whom, and why."""
         return dict(self._refusals)
 
     def source(self, node: str) -> str:
@@ -193,7 +193,11 @@ class Peers:
 
     def _report(self, writer: asyncio.StreamWriter, error: Exception) -> None:
         """Log that a peer was turned away, once for each address: it may try again without end."""
+        spec = self._spec
         address = (writer.get_extra_info("peername") or ("somebody",))[0]
+        if isinstance(error, ProtocolError) and address in spec.addresses:
+            node = spec.nodes[spec.addresses.index(address)]
+            self._refusals.setdefault(node, f"{spec.node} turned {node} away: {error}")
         if address not in self._turned_away:
             self._turned_away.add(address)
             self._say(f"turned away {address}: {error} (said once for this address)")
@@ -228,9 +232,10 @@ class Peers:
 
     def _refused(self, node: str, error: ProtocolError) -> None:
         """Note that a node refuses this one, and log it the first time."""
-        if node not in self._refusals:
-            self._say(f"{node} does not let {self._spec.node} in: {error}")
-        self._refusals[node] = str(error)
+        refusal = f"{node} does not let {self._spec.node} in: {error}"
+        if self._refusals.get(node) != refusal:
+            self._say(refusal)
+        self._refusals[node] = refusal
 
     async def _call(self, address: str, port: int) -> tuple[asyncio.StreamReader, _Connection]:
         """Connect to a node and prove that both belong to the run.
