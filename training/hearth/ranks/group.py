@@ -17,6 +17,7 @@ import torch
 import torch.distributed as dist
 
 from hearth.base.packet_filter import listening
+from hearth.ranks.meeting import FORM_TIMEOUT
 from hearth.ranks.orders import Form
 from hearth.ranks.ring import Ring
 
@@ -86,6 +87,7 @@ def nccl_in_place(ring: Ring, order: Form, index: int, size: int, allowed: timed
         order.address,
         int(ring.bytes_from(0, port)),
         is_master=index == 0,
+        timeout=timedelta(seconds=FORM_TIMEOUT),
         wait_for_workers=False,
         master_listen_fd=listener,
         use_libuv=False,  # libuv does not accept a listening socket (torch 2.13)

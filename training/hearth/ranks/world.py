@@ -219,6 +219,9 @@ class World:
         if have_own_gpus(ring.gather(_gpu(self.device))):
             try:
                 self.gradients = nccl_in_place(ring, order, index, size, self._timeout)
+                # NCCL connects in the first sum, and then waits for each rank as long as its store
+                # does: do it now, while all ranks are here, not when they have computed.
+                self.sum_(torch.zeros(1, device=self.device))
             except (OSError, RuntimeError) as error:
                 raise GroupBroken(f"no NCCL group could be formed: {error}") from error
 
