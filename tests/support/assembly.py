@@ -10,6 +10,7 @@ import os
 import shutil
 import subprocess
 import sys
+import time
 from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
@@ -27,11 +28,11 @@ from support.cables import Cables
 from support.programs import stand_in
 from support.ranks import apart, arguments_of, beginning, change, furthest, metrics, trained
 from support.supervisors import TRAINING, Nodes, free_port
-from support.waiting import HANG, until
+from support.waiting import HANG
 
 UNIT = "hearth-first.service"
-DISK = "200m"
-"""Size of a node's disk, if it has one of its own."""
+DISK = "1300m"
+"""Size of a node's disk, if it has one of its own: a run begins with 1 GiB of room at least."""
 
 _TAIL = 1 << 17
 """Bytes at the end of a record that are read again and again while a test waits."""
@@ -205,7 +206,9 @@ class Assembly(Nodes):
     def fill(self, node: str) -> None:
         """Fill a node's disk to the last byte."""
         with self._filler(node).open("ab", buffering=0) as file, suppress(OSError):
-            while file.write(b"\0" * 4096):
+            room = os.statvfs(self.workspace(node))
+            os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize)
+            while file.write(b"\0" * 4096):  # what has become free meanwhile
                 pass
 
     def free(self, node: str) -> None:
@@ -217,6 +220,7 @@ class Assembly(Nodes):
         generation = 1 + max(self.record(node)["generation"] for node in self.names)
         for node in self.names:
             self.change(node, generation=generation)
+            (self.results(node) / "supervisor.json").unlink()
         self.start()
 
     # ---------------------------------------------------------------- what is seen of a run
@@ -257,24 +261,29 @@ class Assembly(Nodes):
     ) -> Step:
         """Wait for a step beyond `after` that these nodes, all by default, take; return it."""
         wanted = {self.names.index(node) for node in nodes or self.names}
-        found: list[Step] = []
-
-        def taken() -> bool:
-            found[:] = [
+        end = time.monotonic() + seconds
+        failed: list[str] = []
+        while time.monotonic() < end and not failed:
+            found = [
                 step
                 for node in nodes or self.names
                 for step in self.steps(node, _TAIL)
                 if step.number > after and {n for n, rows in enumerate(step.rows) if rows} == wanted
             ]
-            return bool(found)
+            if found:
+                return min(found, key=lambda step: step.number)
+            failed = [node for node in self.names if self._has_failed(node)]
+            time.sleep(0.1)
+        who = ", ".join(nodes or self.names)
+        why = f"failed on {', '.join(failed)}" if failed else f"not within {seconds:g} s"
+        raise AssertionError(f"no step of {who} beyond {after}: {why}\n{self.told()}")
 
+    def _has_failed(self, node: str) -> bool:
+        """Return whether a node's supervisor has ended the run as failed."""
         try:
-            until(taken, seconds)
-        except AssertionError as error:
-            who = ", ".join(nodes or self.names)
-            message = f"no step of {who} beyond {after}: {error}\n{self.told()}"
-            raise AssertionError(message) from None
-        return min(found, key=lambda step: step.number)
+            return bool(self.record(node)["state"] == "failed")
+        except (OSError, ValueError):  # a node that has lost its disk
+            return False
 
     def told(self, lines: int = 40) -> str:
         """Return the end of each node's log."""
