@@ -6,6 +6,7 @@ the way (`differences`).
 
 from __future__ import annotations
 
+import json
 import os
 import shutil
 import subprocess
@@ -33,6 +34,9 @@ from support.waiting import HANG
 UNIT = "hearth-first.service"
 DISK = "1300m"
 """Size of a node's disk, if it has one of its own: a run begins with 1 GiB of room at least."""
+
+_CONCLUDED_WITHIN = 15.0
+"""Seconds until supervisors end that know that the run has failed."""
 
 _TAIL = 1 << 17
 """Bytes at the end of a record that are read again and again while a test waits."""
@@ -216,11 +220,22 @@ class Assembly(Nodes):
         self._filler(node).unlink(missing_ok=True)
 
     def again(self) -> None:
-        """Start all nodes after a run that failed, as a person's `resume` does."""
-        generation = 1 + max(self.record(node)["generation"] for node in self.names)
+        """Start all nodes after a run that failed, as a person's `resume` does.
+
+        Nodes that were away when it failed, and wait for the others now, are stopped first.
+        """
         for node in self.names:
+            with suppress(subprocess.TimeoutExpired):
+                self.supervisor(node).wait(_CONCLUDED_WITHIN)
+            if self.supervisor(node).poll() is None:
+                self.stop(node, "--now")
+                self.supervisor(node).wait(HANG)
+        records = [self.results(node) / "supervisor.json" for node in self.names]
+        known = [json.loads(record.read_text()) for record in records if record.exists()]
+        generation = 1 + max(record["generation"] for record in known)
+        for node, record in zip(self.names, records, strict=True):
             self.change(node, generation=generation)
-            (self.results(node) / "supervisor.json").unlink()
+            record.unlink(missing_ok=True)
         self.start()
 
     # ---------------------------------------------------------------- what is seen of a run
@@ -272,13 +287,13 @@ class Assembly(Nodes):
             ]
             if found:
                 return min(found, key=lambda step: step.number)
-            failed = [node for node in self.names if self._has_failed(node)]
+            failed = [node for node in self.names if self.has_failed(node)]
             time.sleep(0.1)
         who = ", ".join(nodes or self.names)
         why = f"failed on {', '.join(failed)}" if failed else f"not within {seconds:g} s"
         raise AssertionError(f"no step of {who} beyond {after}: {why}\n{self.told()}")
 
-    def _has_failed(self, node: str) -> bool:
+    def has_failed(self, node: str) -> bool:
         """Return whether a node's supervisor has ended the run as failed."""
         try:
             return bool(self.record(node)["state"] == "failed")
