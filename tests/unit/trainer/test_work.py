@@ -10,6 +10,7 @@ import pytest
 import torch
 from support.waiting import until
 
+from hearth.plan.speed import UNKNOWN, Speed
 from hearth.trainer import work
 from hearth.trainer.work import Allowances, Work
 
@@ -36,7 +37,7 @@ def test_more_tokens_may_take_longer_and_nothing_is_expected_within_an_instant()
 class Listener:
     """A supervisor that listens, with a clock of its own."""
 
-    def __init__(self, monkeypatch, device, beat=1000):
+    def __init__(self, monkeypatch, device, beat=1000, speed=UNKNOWN):
         self.now, self.heard, self.over = 0.0, [], ""
         monkeypatch.setattr(work.time, "monotonic", lambda: self.now)
         monkeypatch.setattr(work, "_BEAT", beat)
@@ -47,7 +48,8 @@ class Listener:
                 generation=1,
                 device=torch.device(device),
                 check=lambda: None,
-            )
+            ),
+            speed,
         )
 
     def step(self, seconds, parts=3):
@@ -76,6 +78,12 @@ def test_a_micro_batch_may_take_several_times_the_slowest(monkeypatch):
     listener.step(4)
     listener.step(3)
     assert listener.allowed == [900, 900, 900, 40, 40, 40]
+
+
+def test_a_machine_may_be_as_slow_as_it_was_measured(monkeypatch):
+    listener = Listener(monkeypatch, "cpu", speed=Speed((1, 2), (600.0, 700.0)))
+    listener.step(800)
+    assert listener.allowed == [7000] * 3
 
 
 def test_a_gpu_may_take_the_time_of_all_that_it_was_given(monkeypatch):

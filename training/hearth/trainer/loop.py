@@ -72,7 +72,7 @@ class Trainer:
         self.folder = layout.run_dir(run.name)
         self.checkpoints = layout.checkpoint_dir(run.name)
         self.checkpointer = Checkpointer(run, layout, world)
-        self.work = Work(world)
+        self.work = Work(world, measured.speed)
         self.work.begin("loading", _LOADING)
         self.rows: Rows = prepared.data.train
         self.inputs = inputs_of(prepared)

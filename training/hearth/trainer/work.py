@@ -17,6 +17,7 @@ from collections.abc import Hashable
 
 import numpy as np
 
+from hearth.plan.speed import UNKNOWN, Speed
 from hearth.ranks.orders import Doing
 from hearth.ranks.world import World
 
@@ -46,10 +47,13 @@ class Allowances:
         self._seen: Counter[Hashable] = Counter()
         self._slowest: dict[Hashable, float] = {}
 
-    def allowed(self, kind: Hashable, amount: float) -> float:
-        """Return the most seconds for a piece of this kind and amount."""
+    def allowed(self, kind: Hashable, amount: float, expected: float = 0.0) -> float:
+        """Return the most seconds for a piece of this kind and amount.
+
+        `expected` are its seconds as they were measured before the run, 0 if they were not.
+        """
         if kind not in self._slowest:
-            return _UNKNOWN
+            return max(_UNKNOWN, _TIMES * expected)
         return max(_LEAST, _TIMES * self._slowest[kind] * amount)
 
     def observe(self, kind: Hashable, amount: float, seconds: float) -> None:
@@ -62,12 +66,14 @@ class Allowances:
 class Work:
     """Announces this rank's pieces of work; does nothing without a supervisor that listens.
 
+    `speed` is the measured one of this rank.
+
     Attributes:
         step: the number of the step that the rank is in, from 1.
     """
 
-    def __init__(self, world: World) -> None:
-        self._world = world
+    def __init__(self, world: World, speed: Speed = UNKNOWN) -> None:
+        self._world, self._speed = world, speed
         self._allowances = Allowances()
         # A GPU works on several micro-batches behind the back of Python.
         self._apart = world.device.type == "cpu"
@@ -95,7 +101,9 @@ class Work:
             self._close()
             self._started = time.monotonic()
         self._open = kinds, amount
-        self._tell(what, part, max(self._allowances.allowed(each, amount) for each in kinds))
+        expected = self._speed.of_rows(len(tokens))
+        allowed = (self._allowances.allowed(each, amount, expected) for each in kinds)
+        self._tell(what, part, max(allowed))
 
     def begin(self, what: str, seconds: float | None = None) -> None:
         """Begin a piece of work that may take `seconds`; None to learn it from earlier ones.
