@@ -52,7 +52,7 @@ def install(fault):
         if now and fault["before"]:
             act()
         found = original(*arguments, **named)
-        if now:
+        if now and not fault["before"]:
             act()
         return found
 
