@@ -380,7 +380,7 @@ class Assembly(Nodes):
 
 
 def _amiss(numbers: Sequence[int]) -> str:
-    """Return what is wrong with a record that should have each step once, in order."""
+    """Return the faults of a record that should have each step once, in order."""
     again = sorted({each for each in numbers if numbers.count(each) > 1})[:5]
     missing = sorted(set(range(1, max(numbers, default=0) + 1)) - set(numbers))[:5]
     return f"{len(numbers)} steps; again: {again}; missing: {missing}; last: {numbers[-3:]}"

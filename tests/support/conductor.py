@@ -361,7 +361,7 @@ class Conductor:
             return [self.statuses[rank] for rank in ranks]
 
     def log(self, rank: int) -> str:
-        """Return what a rank has printed."""
+        """Return the output of a rank."""
         return self._log(rank).read_text() if self._log(rank).exists() else ""
 
     def disconnect(self, *nodes: str) -> None:

@@ -28,7 +28,7 @@ def muon(matrix, other):
 
 
 class Rank:
-    """What one rank learns with; its gradients are drawn from a seed."""
+    """The parameters and the optimizer of one rank; its gradients are drawn from a seed."""
 
     def __init__(self, optimizer, scale=None):
         torch.manual_seed(0)
