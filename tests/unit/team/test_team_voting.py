@@ -208,6 +208,14 @@ def test_only_the_newest_promise_is_committed_and_only_once():
     assert commit(learn(votes, second), second) == after(second)
 
 
+def test_attempts_of_the_same_nodes_again_and_again_are_remembered_once():
+    votes = after(Config(1, ("a", "b", "c")), Config(2, ("a", "b")), Config(3, ("b", "c")))
+    for generation in range(4, 20):
+        config = Config(generation, ("a", "b"))
+        votes = promise(votes, Attempt(config, (), ("a", "b"), None), "a", ("a", "b", "c"))
+    assert votes.attempts == (Config(3, ("b", "c")), Config(19, ("a", "b")))
+
+
 def test_learning_clears_older_attempts_and_never_goes_back():
     votes = after(team(3, *RUN), team(4, "attic"), team(6, *RUN))
     assert learn(votes, team(2, "tower")) == votes

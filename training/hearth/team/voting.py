@@ -201,7 +201,14 @@ def promise(votes: Votes, attempt: Attempt, node: str, run: Sequence[str]) -> Vo
     if node in attempt.counted and not mine.counts:
         return Refusal(f"{node} has an empty disk: it does not count until it was in a team")
     refusal = _objection(attempt.voters, attempt.counted, run, mine.committed, mine.attempts)
-    return refusal or replace(mine, attempts=(*mine.attempts, attempt.config))
+    if refusal:
+        return refusal
+    # A newer attempt of the same nodes asks for the same quorum: with only the newest of them, what
+    # is remembered stays short, however often the nodes try.
+    kept = tuple(
+        each for each in mine.attempts if not mine.counts or each.nodes != attempt.config.nodes
+    )
+    return replace(mine, attempts=(*kept, attempt.config))
 
 
 def commit(votes: Votes, config: Config) -> Votes | None:
