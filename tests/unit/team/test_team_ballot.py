@@ -30,7 +30,7 @@ def clock(monkeypatch):
 @pytest.fixture
 def own(tmp_path, clock):
     log: list[str] = []
-    spec = SimpleNamespace(results=tmp_path, run="first", node="desk", nodes=NODES)
+    spec = SimpleNamespace(results=tmp_path, run="first", node="desk", nodes=NODES, token="secret")
     own = Ballot(spec, log.append)
     own.log = log
     return own
@@ -117,13 +117,25 @@ def test_a_full_disk_takes_the_vote_until_there_is_room_again(own, clock, monkey
     assert asyncio.run(own.propose(ATTEMPT, True))
 
 
-def test_votes_of_an_earlier_launch_are_forgotten_and_those_of_this_one_kept(own, tmp_path):
+def test_a_disk_that_is_full_since_the_promise_holds_up_no_team(own, monkeypatch):
     asyncio.run(own.propose(ATTEMPT, True))
-    spec = SimpleNamespace(results=tmp_path, run="first", node="desk", nodes=NODES)
+
+    def save(file, votes):
+        raise VotesError("no space left")
+
+    monkeypatch.setattr(ballot.VotesFile, "save", save)
+    assert asyncio.run(own.commit(TEAM))
+    assert own.votes == Votes(TEAM, (), counts=True)
+    assert own.voteless == "no space left"
+
+
+@pytest.mark.parametrize(("token", "kept"), [("secret", True), ("new", False)])
+def test_votes_of_an_earlier_launch_are_forgotten_and_those_of_this_one_kept(
+    own, tmp_path, token, kept
+):
+    asyncio.run(own.propose(ATTEMPT, True))
+    spec = SimpleNamespace(results=tmp_path, run="first", node="desk", nodes=NODES, token=token)
     again = Ballot(spec, own.log.append)
-    again.open(again=True)
-    assert again.votes == own.votes
-    again.open(again=False)
-    assert again.votes == Votes()
-    assert not list(tmp_path.iterdir())
+    again.open()
+    assert again.votes == (own.votes if kept else Votes())
     assert not own.log

@@ -220,6 +220,16 @@ def test_strangers_get_no_answer_and_nonsense_disturbs_nobody():
     play(scene)
 
 
+def test_a_node_that_is_gone_has_no_source():
+    async def scene():
+        async with mesh(2) as nodes:
+            assert nodes["desk"].peers.source("laptop").startswith("127.0.0.")
+            with refuses(ConnectionError, "tower"):
+                nodes["desk"].peers.source("tower")
+
+    play(scene)
+
+
 def test_a_taken_port_is_named():
     async def scene():
         with socket.create_server(("127.0.0.1", 0)) as other:

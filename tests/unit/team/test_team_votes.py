@@ -16,7 +16,7 @@ VOTES = Votes(Config(3, ("tower", "laptop")), (Config(5, ("laptop",)),), counts=
 
 @pytest.fixture
 def file(tmp_path):
-    return VotesFile(tmp_path, "first", "laptop")
+    return VotesFile(tmp_path, "first", "laptop", "new")
 
 
 def test_saved_votes_are_read_back(file):
@@ -40,7 +40,8 @@ def test_an_empty_disk_has_no_votes(file):
         b"3",
         b"{}",
         b'{"run": "first", "node": "laptop"}',
-        b'{"run": "first", "node": "laptop", "committed": 1, "attempts": [], "counts": true}',
+        b'{"run": "first", "node": "laptop", "launch": "new", "committed": 1, "attempts": [], '
+        b'"counts": true}',
         b"[" * 100_000,
         b"\x00" * 4096,
     ],
@@ -62,10 +63,15 @@ def test_every_cut_of_the_file_is_like_an_empty_disk(file):
 
 @pytest.mark.parametrize(("run", "node"), [("first", "tower"), ("second", "laptop")])
 def test_a_file_of_another_node_or_run_is_like_an_empty_disk_and_named(file, run, node):
-    VotesFile(file.folder, run, node).save(VOTES)
+    VotesFile(file.folder, run, node, "new").save(VOTES)
     votes, remark = file.read()
     assert votes == Votes()
     assert f"it belongs to {node} in run '{run}'" in remark
+
+
+def test_a_file_of_another_launch_is_like_an_empty_disk(file):
+    VotesFile(file.folder, "first", "laptop", "old").save(VOTES)
+    assert file.read() == (Votes(), "")
 
 
 def test_a_file_that_cannot_be_read_is_an_error_with_its_cure(file):

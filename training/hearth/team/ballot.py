@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import dataclasses
+import hashlib
 from collections.abc import Callable
 
 from hearth.supervise.spec import Spec
@@ -34,17 +35,17 @@ class Ballot:
         self.proposal: Proposal | None = None
         self._node, self._nodes = spec.node, spec.nodes
         self._say = say
-        self._file = VotesFile(spec.results, spec.run, spec.node)
+        # Every launch has a new token, which a supervisor that comes back still has.
+        launch = hashlib.sha256(spec.token.encode()).hexdigest()[:16]
+        self._file = VotesFile(spec.results, spec.run, spec.node, launch)
         self._tried = 0.0
 
-    def open(self, again: bool) -> None:
-        """Read the votes of a node that is back `again`, or forget those of an earlier launch.
+    def open(self) -> None:
+        """Read the votes of a node that is back in this launch.
 
         Raises:
             VotesError: there are some that cannot be read.
         """
-        if not again:
-            self._file.path.unlink(missing_ok=True)
         self.votes, remark = self._file.read()
         if remark:
             self._say(remark)
@@ -73,7 +74,9 @@ class Ballot:
         if committed is None:
             self._say(f"ignoring an old order to form generation {config.generation}")
             return False
-        return await self.save(committed)
+        await self.save(committed)
+        self.votes = committed  # the promise, which is on the disk, binds this node no less
+        return True
 
     async def propose(self, attempt: Attempt, fresh: bool) -> bool:
         """Promise a team as its proposer; return whether the other voters can be asked."""

@@ -72,6 +72,8 @@ from hearth.team.voting import (
     Refusal,
 )
 
+LOOPBACK = "127.0.0.1"
+
 MOST_ROUNDS = 8
 """Rounds of moves after one event; the next event goes on with the rest."""
 
@@ -116,7 +118,7 @@ class Member(RanksKeeper):
 
     async def _open(self) -> None:
         spec = self._spec
-        self._ballot.open(again=self._last is not None)
+        self._ballot.open()
         await self._channel.open()
         await self._open_mesh()
         self._say(
@@ -405,21 +407,35 @@ class Member(RanksKeeper):
         if not self._ballot.close():
             return
         spec = self._spec
-        first = config.nodes[0]
-        address = spec.addresses[spec.nodes.index(first)]
-        port = free_port(address) if first == spec.node else random_port()
-        clients = {source_towards(address)}
-        for node in config.nodes:
-            clients.add(spec.addresses[spec.nodes.index(node)])
-            if node != spec.node:
-                clients.add(self._peers.source(node))
-        order = FormTeam(
-            config.generation, config.nodes, address, port, tuple(sorted(clients)), fresh
-        )
+        try:
+            address, port, clients = self._meeting(config.nodes)
+        except (LaunchError, OSError) as error:
+            self._say(f"no new team yet: {error}")
+            return
+        order = FormTeam(config.generation, config.nodes, address, port, clients, fresh)
         for node in config.nodes:
             self._peers.tell(node, order)
         if spec.node in config.nodes:
             await self._form(order)
+
+    def _meeting(self, nodes: tuple[str, ...]) -> tuple[str, int, tuple[str, ...]]:
+        """Return address and port at which the ranks of a team meet, and who may connect to it.
+
+        Raises:
+            LaunchError: this node has no such address now.
+            OSError: it does not reach the address, or has lost a node just now.
+        """
+        spec, first = self._spec, nodes[0]
+        if nodes == (spec.node,):  # whose network, and address, may be what was lost
+            return LOOPBACK, free_port(LOOPBACK), (LOOPBACK,)
+        address = spec.addresses[spec.nodes.index(first)]
+        port = free_port(address) if first == spec.node else random_port()
+        clients = {source_towards(address)}
+        for node in nodes:
+            clients.add(spec.addresses[spec.nodes.index(node)])
+            if node != spec.node:
+                clients.add(self._peers.source(node))
+        return address, port, tuple(sorted(clients))
 
     def _say_waiting(self, waits: SayWaiting) -> None:
         """Record for whom this node waits."""

@@ -115,7 +115,12 @@ class Peers:
         return dict(self._refusals)
 
     def source(self, node: str) -> str:
-        """Return the address from which a connected node's programs connect to the others."""
+        """Return the address from which a connected node's programs connect to the others.
+
+        Raises `ConnectionError` if it is connected no longer.
+        """
+        if node not in self._connections:
+            raise ConnectionError(f"{node} is connected no longer")
         return self._connections[node].source
 
     async def open(self) -> None:

@@ -20,11 +20,15 @@ class VotesError(HearthError):
 
 @dataclass(frozen=True)
 class VotesFile:
-    """The votes of one `node` in one `run`, in a `folder` of that node."""
+    """The votes of one `node` in one `launch` of a `run`, in a `folder` of that node.
+
+    A resumed run is another launch, perhaps with other nodes, and begins with an empty disk.
+    """
 
     folder: Path
     run: str
     node: str
+    launch: str
 
     @property
     def path(self) -> Path:
@@ -54,13 +58,13 @@ class VotesFile:
             ) from error
         try:
             content = json.loads(text)
-            run, node = content.pop("run"), content.pop("node")
+            run, node, launch = (content.pop(name) for name in ("run", "node", "launch"))
             votes = Votes.from_dict(content)
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
             return Votes(), self._ignored("it is damaged")
         if (run, node) != (self.run, self.node):
             return Votes(), self._ignored(f"it belongs to {node} in run '{run}'")
-        return votes, ""
+        return votes if launch == self.launch else Votes(), ""
 
     def save(self, votes: Votes) -> None:
         """Write the votes; when this returns they are on the disk.
@@ -68,7 +72,8 @@ class VotesFile:
         Raises `VotesError` if they are not, for example on a full disk. The node must then refuse
         to promise; the file has the old votes or, at worst, one promise too many, which is safe.
         """
-        content: dict[str, Any] = {"run": self.run, "node": self.node, **votes.to_dict()}
+        whose = {"run": self.run, "node": self.node, "launch": self.launch}
+        content: dict[str, Any] = {**whose, **votes.to_dict()}
         try:
             write_whole(self.path, json.dumps(content, indent=1) + "\n", synced=True)
         except OSError as error:

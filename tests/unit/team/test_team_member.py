@@ -1,0 +1,61 @@
+"""The supervisor of a node in place, without its ranks and its peers."""
+
+from __future__ import annotations
+
+import asyncio
+
+from hearth.supervise.spec import spec_of
+from hearth.team.member import Member
+from hearth.team.voting import Attempt, Config
+
+NODES = ["desk", "laptop"]
+ELSEWHERE = ["192.0.2.1", "192.0.2.2"]
+"""Addresses that no machine has."""
+
+
+def member(folder) -> Member:
+    given = {
+        "run": "first",
+        "node": "desk",
+        "rank": 0,
+        "nodes": NODES,
+        "addresses": ELSEWHERE,
+        "meeting": {"address": ELSEWHERE[0], "port": 1},
+        "nproc": 1,
+        "python": "python",
+        "workspace": str(folder),
+        "token": "secret",
+        "in_place": True,
+        "ports": [1, 2],
+        "nprocs": [1, 1],
+    }
+    spec = spec_of(given, "the spec")
+    spec.results.mkdir(parents=True)
+    spec.log.parent.mkdir()
+    return Member(spec, None, None)
+
+
+def start(own: Member, *nodes: str) -> None:
+    """Have the node start a team whose voters have all promised."""
+
+    async def scene() -> None:
+        config = Config(3, nodes)
+        assert await own._ballot.propose(
+            Attempt(config, tuple({*NODES} - {*nodes}), (), None), True
+        )
+        await own._start_team(config, True)
+
+    asyncio.run(scene())
+
+
+def test_a_node_whose_network_took_its_address_along_goes_on_alone(tmp_path):
+    own = member(tmp_path)
+    start(own, "desk")
+    assert own._team == Config(3, ("desk",))
+
+
+def test_a_team_whose_ranks_cannot_meet_is_not_started_and_the_run_goes_on(tmp_path):
+    own = member(tmp_path)
+    start(own, *NODES)
+    assert own._team is None
+    assert "no new team yet" in own._spec.log.read_text()
