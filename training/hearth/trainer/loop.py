@@ -289,6 +289,7 @@ class Trainer:
         """End by itself, as ordered; return `finished` if nothing is left to do, or `stopped`."""
         progress = self.progress
         if progress.launch and progress.ended:
+            self._checkpoint_at_end()
             return self._conclude("finished")
         if progress.launch and order.save:
             self._checkpoint_at_end()
