@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.facts import assert_names
 
 from hearth.ranks.orders import Doing, Form, Interrupt
-from hearth.team.hang import FORMING, LEAST, HangWatch
+from hearth.team.hang import ENDING, FORMING, LEAST, HangWatch
 
 FORM = Form(3, ("desk", "laptop"), "10.0.0.1", 29500, (), False)
 
@@ -81,3 +81,13 @@ def test_forming_a_group_takes_a_bounded_time():
     assert hangs.hanging(FORMING) is None
     _, message = hangs.hanging(FORMING + 1)
     assert_names(message, "laptop", "forming", "generation 3")
+
+
+def test_a_rank_whose_end_torchrun_never_tells_hangs():
+    watch = HangWatch("laptop", 2)
+    watch.began(0, Doing("micro-batch", 12, 3, 5.0), 100.0)
+    watch.left(0, 101.0)
+    assert watch.hanging(101.0 + ENDING) is None
+    rank, message = watch.hanging(102.0 + ENDING)
+    assert rank == 2
+    assert "torchrun has not told" in message

@@ -15,6 +15,9 @@ FORMING = 60.0
 Its own timeout is 30.
 """
 
+ENDING = 120.0
+"""Seconds from the last word of a rank to the end of torchrun, which gives its other ranks 30."""
+
 
 @dataclass
 class _Work:
@@ -58,6 +61,10 @@ class HangWatch:
         elif work and not work.allowed:
             what = f"{work.what}, after its group was interrupted"
             self._work[local_rank] = _Work(what, now, LEAST)
+
+    def left(self, local_rank: int, now: float) -> None:
+        """Note that a rank has ended, or is about to, so that torchrun ends soon."""
+        self._work[local_rank] = _Work("its end, of which torchrun has not told", now, ENDING)
 
     def rested(self, local_rank: int) -> None:
         """Note that a rank does nothing that is bounded in time."""

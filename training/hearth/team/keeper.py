@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import asyncio
+import time
 from dataclasses import dataclass
 from typing import Any
 
+from hearth.base.errors import LaunchError
 from hearth.diagnose import failed_status, is_echo
 from hearth.ranks.orders import (
     CONTROL,
@@ -22,8 +24,9 @@ from hearth.ranks.orders import (
     layout_text,
 )
 from hearth.ranks.orders import Ended as RankEnded
+from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.interface import free_port, source_towards
-from hearth.supervise.life import NodeSupervisor
+from hearth.supervise.life import RETRY, NodeSupervisor
 from hearth.supervise.messages import Go
 from hearth.supervise.spec import Spec
 from hearth.supervise.workers import command
@@ -65,9 +68,11 @@ class RanksKeeper(NodeSupervisor):
         self._hangs = HangWatch(spec.node, self._offset)
         self._leave: Leave | None = None
         self._over: dict[int, RankEnded] = {}
+        self._gone_ranks: set[int] = set()
         self._start = 0
         self._starting = asyncio.Lock()
         self._ticked = clock()
+        self._kernel: asyncio.Task[None] | None = None
 
     @property
     def _first_rank(self) -> int:
@@ -82,7 +87,7 @@ class RanksKeeper(NodeSupervisor):
         for task in self._of_launch:
             task.cancel()
         self._start += 1
-        self._leave, self._over = None, {}
+        self._leave, self._over, self._gone_ranks = None, {}, set()
         self._ranks.restarted()
         self._channel.expect(self._start)
         self._of_launch = {self._spawn(self._run_ranks(self._start))}
@@ -92,13 +97,17 @@ class RanksKeeper(NodeSupervisor):
         spec = self._spec
         async with self._starting:
             if start > 1:
+                if self._kernel:  # asks a child process, which would be killed with the ranks
+                    await asyncio.wait((self._kernel,))
                 await self._workers.kill()
                 await self._workers.stop(0)
             if (self._last or start > 1) and not await self._gpus_answer():
                 return
-            sources = (spec.address, source_towards(spec.address))
+            if (found := await self._own_port()) is None:
+                return
+            port, source = found
             generation = max(self._record.generation, spec.generation)
-            go = Go(free_port(spec.address), generation, (spec.node,), sources)
+            go = Go(port, generation, (spec.node,), (spec.address, source))
             words = command(spec, go)
             self._begin_launch(words)
             self._record.write(spec.record)
@@ -112,6 +121,26 @@ class RanksKeeper(NodeSupervisor):
                 self._events.put_nowait(NotStarted(start, message))
                 return
         self._events.put_nowait(RanksExited(start, await self._workers.ended()))
+
+    async def _own_port(self) -> tuple[int, str] | None:
+        """Return a free port at this node's address, and from where its programs connect to that.
+
+        A network that was lost takes the address along: wait until it is back. After a timeout this
+        node's part in the run ends, and None is returned.
+        """
+        spec, until, told = self._spec, time.monotonic() + self._patience, False
+        while True:
+            try:
+                return free_port(spec.address), source_towards(spec.address)
+            except (LaunchError, OSError) as error:
+                if time.monotonic() >= until:
+                    cause = Cause(spec.node, None, "not_ready", str(error))
+                    self._events.put_nowait(LaunchOutcome("failed", cause))
+                    return None
+                if not told:
+                    self._say(f"this node's ranks cannot start yet: {error}")
+                    told = True
+            await asyncio.sleep(RETRY)
 
     # Orders
 
@@ -139,7 +168,8 @@ class RanksKeeper(NodeSupervisor):
             case Said(_, local_rank, message):
                 self._hear_rank(local_rank, message)
             case Left(_, local_rank):
-                self._hangs.rested(local_rank)
+                self._gone_ranks.add(local_rank)
+                self._hangs.left(local_rank, clock())
                 if not self._leave and local_rank not in self._over:
                     self._ranks.left(local_rank)
             case RanksExited(_, status):
@@ -165,13 +195,19 @@ class RanksKeeper(NodeSupervisor):
         self._record.exit_code = status
         self._say(f"torchrun ended with status {status}")
         if status == 0 and (self._leave or self._over):
-            for local_rank in range(self._spec.nproc):
-                over = self._over.get(local_rank) or RankEnded("stopped", self._ranks.step)
-                self._ranks.said(local_rank, over)
+            self._ranks_over()
         elif not self._ranks.failure and not self._told:
             # In a thread: while a long log is read, the other nodes must hear from this one.
             self._ranks_failed(await asyncio.to_thread(self._failure, status))
-            self._of_launch.add(self._spawn(self._say_kernel_messages()))
+            self._kernel = self._spawn(self._say_kernel_messages())
+            self._tasks.add(self._kernel)
+
+    def _ranks_over(self) -> None:
+        """Note that this node's ranks have ended by themselves."""
+        for local_rank in range(self._spec.nproc):
+            self._hangs.rested(local_rank)
+            over = self._over.get(local_rank) or RankEnded("stopped", self._ranks.step)
+            self._ranks.said(local_rank, over)
 
     def _failure(self, status: int) -> Failure:
         """Return the error for which this node's ranks ended."""
@@ -197,5 +233,9 @@ class RanksKeeper(NodeSupervisor):
         if found := self._hangs.hanging(now):
             rank, message = found
             self._say(f"{message}; killing this node's ranks")
+            told = self._leave or len(self._over) == self._spec.nproc
+            if told and len(self._gone_ranks) == self._spec.nproc:
+                self._ranks_over()  # They have done all that they had to.
+                return
+            # Their new start ends them. The other nodes must not wait until the kernel lets go.
             self._ranks_failed(Failure(rank, message, curable=True))
-            await self._workers.kill()
