@@ -17,7 +17,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
-from hearth.base.errors import LaunchError
+from hearth.base.errors import HearthError, LaunchError
 from hearth.base.gpus import gpus
 from hearth.diagnose import is_echo, killed_by, last_error
 from hearth.supervise.cause import Cause, LaunchOutcome
@@ -148,7 +148,7 @@ class NodeSupervisor:
             for source in (self._watch_stop_file(), self._beat()):
                 self._tasks.add(self._spawn(source))
             verdict = await self._take_part()
-        except LaunchError as error:
+        except HearthError as error:
             cause = Cause(spec.node, None, "not_ready", "\n".join(error.findings))
             verdict = LaunchOutcome("failed", cause)
         except Exception as error:

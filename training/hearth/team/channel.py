@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from hearth.base.errors import LaunchError
 from hearth.ranks.orders import (
     SOCKET,
     Here,
@@ -54,10 +55,20 @@ class Channel:
         self._server: asyncio.Server | None = None
 
     async def open(self) -> None:
-        """Start to listen in the results folder."""
-        self._server = await asyncio.start_unix_server(
-            self._serve, sock=listen_for_ranks(self._folder)
-        )
+        """Start to listen in the results folder.
+
+        Raises:
+            LaunchError: it takes no socket.
+        """
+        try:
+            listener = listen_for_ranks(self._folder)
+        except OSError as error:
+            raise LaunchError(
+                f"{self._folder / SOCKET}: the socket of this node's ranks cannot be made "
+                f"({error.strerror}): free some space there, make the folder writable, or set a "
+                "workspace on a Linux file system in the inventory"
+            ) from error
+        self._server = await asyncio.start_unix_server(self._serve, sock=listener)
 
     def tell(self, order: Order) -> None:
         """Give an order to all connected ranks."""
