@@ -134,6 +134,18 @@ def test_a_disk_that_takes_no_votes_is_named():
     assert_names(cause.message, "laptop", "disk is full")
 
 
+def test_nodes_whose_ranks_are_long_in_getting_ready_are_told_and_end_nothing():
+    notes = Notes()
+    assert moves(first_start("ready starting ready", now=119), notes) == []
+    (said,) = moves(first_start("ready starting ready", now=121), notes)
+    assert (type(said), said.missing) == (SayWaiting, ("laptop",))
+    assert moves(first_start("ready starting ready", now=7200), notes) == []
+    said, proposed = moves(first_start("ready ready ready", now=7201), notes)
+    assert said.missing == ()
+    assert isinstance(proposed, ProposeTeam)
+    assert moves(first_start("starting starting starting", now=121)) == []
+
+
 # A team that trains
 
 
@@ -450,6 +462,29 @@ def test_ranks_that_did_not_form_a_group_twice_in_a_row_are_started_again(traine
     assert found == restarted
 
 
+def test_a_node_that_never_forms_a_group_holds_up_the_others_more_and_more_seldom():
+    notes, now, waits = Notes(), 100.0, []
+    for generation in range(5, 14, 2):
+        seen = broken_form("desk", f"{generation - 1} {generation - 1} 0")
+        for node in NODES:
+            seen = with_facts(seen, node, generation=generation)
+        moves(replace(seen, team=Config(generation, NODES), now=now), notes)
+        waits.append(notes.avoid["shelf"] - now)
+        without = joining("loaded")
+        for node in NODES[:2]:
+            without = with_facts(without, node, generation=generation + 1, trained=generation + 1)
+        team = Config(generation + 1, NODES[:2])
+        assert moves(replace(without, team=team, now=now + 1), notes) == []
+        now = notes.avoid["shelf"] + 1
+    assert waits == [10, 20, 40, 80, 160]
+    team = Config(20, NODES)
+    seen = everybody("training training training", team=team)
+    for node in NODES:
+        seen = with_facts(seen, node, generation=20, trained=20)
+    moves(seen, notes)
+    assert not notes.strikes
+
+
 def breaks(steps: list[int]) -> list:
     """Return the moves of desk after its group broke at each of these steps, with nobody lost."""
     notes, found = Notes(), []
@@ -490,6 +525,22 @@ def test_a_node_that_fails_again_and_again_ends_only_its_own_part_while_others_t
     for _ in range(FUTILE - 1):
         moves(view(own, *others), notes)
     assert not end(moves(view(own, *others), notes)).everywhere
+
+
+def test_an_error_of_a_node_that_was_about_to_join_ends_only_its_own_part():
+    seen = with_facts(joining("loading"), "shelf", state="failed", failure=OUT_OF_MEMORY)
+    assert moves(seen) == []
+    own, others = seen.heard["shelf"].report, (seen.own, seen.heard["laptop"].report)
+    ended = end(moves(view(own, *others)))
+    assert not ended.everywhere
+    assert (ended.outcome.state, ended.outcome.cause.message) == ("failed", OUT_OF_MEMORY.message)
+
+
+def test_such_an_error_does_not_spoil_the_end_of_the_others():
+    seen = with_facts(joining("loading"), "shelf", state="failed", failure=OUT_OF_MEMORY)
+    for node in NODES[:2]:
+        seen = with_facts(seen, node, state="ended", ended="finished")
+    assert end(moves(seen)).outcome.state == "finished"
 
 
 @pytest.mark.parametrize(("me", "after"), [("desk", 0), ("laptop", 0.5)])

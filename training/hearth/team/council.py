@@ -48,6 +48,8 @@ def next_moves(view: View, notes: Notes) -> list[Move]:
     missing, why = _missing(view, notes, plan)
     if late := waited_too_long(view, notes, missing, why):
         return [late]
+    if not missing:
+        missing, why = _slow(view, notes)
     waited = view.now - (notes.idle_since or 0.0)
     brief = notes.team and waited < BRIEF
     if missing != notes.said and not (missing and brief):
@@ -160,3 +162,18 @@ def _missing(view: View, notes: Notes, plan: Plan | Refusal | None) -> tuple[tup
         voteless = tuple(node for node, report in view.reports.items() if report.voteless)
         return view.missing or plan.missing or voteless, plan.reason
     return view.missing, ""
+
+
+def _slow(view: View, notes: Notes) -> tuple[tuple[str, ...], str]:
+    """Return the connected nodes whose ranks are not ready long after others', and that reason.
+
+    To load may take long, so that this ends nothing: it is for a person to see.
+    """
+    first = newest_committed(report.votes for report in view.reports.values()) is None
+    waited = view.now - notes.idle_since if notes.idle_since is not None else 0.0
+    if not first or waited <= view.settings.ready_timeout or notes.stop or notes.over:
+        return (), ""
+    slow = tuple(node for node, report in view.reports.items() if report.state != "ready")
+    if len(slow) == len(view.reports):
+        return (), ""
+    return slow, "the ranks there have not loaded yet" if slow else ""

@@ -9,12 +9,18 @@ from hearth.supervise.cause import Cause
 from hearth.supervise.messages import Stop
 from hearth.team.messages import TEAMED, WAITING, Failure, Report
 from hearth.team.view import View
+from hearth.team.voting import newest_committed
 
 FUTILE = 4
 """Failures in a row without a step gained, after which another try would fail, too."""
 
 AVOID = 10.0
-"""Seconds for which a node is left out after a group with it could not be formed."""
+"""Seconds for which a node is left out after a group with it could not be formed.
+
+Twice as long after each further one, as each attempt may cost the others half a minute.
+"""
+
+MOST_STRIKES = 7
 
 
 @dataclass
@@ -61,6 +67,7 @@ class Notes:
         failed_forms: groups in a row that could not be formed.
         late: whether this node has to start its ranks again, as it did not form them.
         avoid: nodes to leave out of teams, and until when.
+        strikes: times in a row that a node did not form a group with the others.
         promise: this node's last promise.
         retry_at: time before which this node proposes nothing.
         refusals: refused proposals in a row.
@@ -86,6 +93,7 @@ class Notes:
     failed_forms: int = 0
     late: bool = False
     avoid: dict[str, float] = field(default_factory=dict)
+    strikes: dict[str, int] = field(default_factory=dict)
     promise: Promise | None = None
     retry_at: float = 0.0
     refusals: int = 0
@@ -106,7 +114,7 @@ class Notes:
         """Take note of what the view shows for the first time."""
         own = view.own
         for node, report in view.reports.items():
-            self._observe_node(node, report, view.now)
+            self._observe_node(view, node, report)
         if own.leaving and self.left_at is None:
             self.left_at = view.now
         if own.state == "starting":
@@ -115,6 +123,8 @@ class Notes:
             self.step = max(self.step, own.step)
         if own.state == "training":
             self.failed_forms = 0
+            if view.team:
+                self._forgive(view.team.nodes, view)
         if view.team and view.team.generation != self.team:
             self.team, self.team_at = view.team.generation, view.now
             self.refusals = 0
@@ -126,7 +136,7 @@ class Notes:
         elif self.idle_since is None:
             self.idle_since = view.now if self.team else view.began
 
-    def _observe_node(self, node: str, report: Report, now: float) -> None:
+    def _observe_node(self, view: View, node: str, report: Report) -> None:
         if report.leaving:
             self.leaving[node] = report.leaving
         else:
@@ -135,10 +145,17 @@ class Notes:
                 self.ended.setdefault(node, report.ended)
         if report.stopping and (self.stop is None or report.stopping.now > self.stop.now):
             self.stop = report.stopping
-        if report.state == "failed" and report.failure and not curable(report.failure):
-            self.failures.setdefault(node, (report.failure, now))
-        else:
+        if report.state != "failed" or report.failure is None or curable(report.failure):
             self.failures.pop(node, None)
+        elif not fails_apart(view, node):
+            self.failures.setdefault(node, (report.failure, view.now))
+
+    def _forgive(self, team: tuple[str, ...], view: View) -> None:
+        """Forget the strikes of nodes that train with this one."""
+        for node in self.strikes.keys() & {*team}:
+            report = view.reports.get(node)
+            if report and report.state == "training":
+                del self.strikes[node]
 
     def _loss(self, view: View) -> Cause | None:
         """Return the loss of the first member of this node's team that is gone, if any."""
@@ -179,7 +196,9 @@ class Notes:
         self.failed_forms += 1
         # Of equals the first one: nodes are in rank order.
         keeper = max(members, key=lambda node: (members[node].trained, members[node].step))
-        self.avoid |= dict.fromkeys(late, view.now + AVOID * self.failed_forms)
+        for node in late:
+            self.strikes[node] = min(self.strikes.get(node, 0) + 1, MOST_STRIKES)
+            self.avoid[node] = view.now + AVOID * 2 ** (self.strikes[node] - 1)
         if self.failed_forms > 1:
             self.late = own.node in late if late else own.node != keeper
 
@@ -187,6 +206,18 @@ class Notes:
 def curable(failure: Failure) -> bool:
     """Return whether a new start of the ranks may succeed: the error is not their own."""
     return failure.curable or is_echo(failure.message)
+
+
+def fails_apart(view: View, node: str) -> bool:
+    """Return whether others go on, as a team that a node whose ranks failed is not in.
+
+    It was about to join them. Its error, such as a missing file or a broken driver, is not theirs.
+    """
+    last = newest_committed(report.votes for report in view.reports.values())
+    if last is None or node in last.nodes:
+        return False
+    states = [report.state for report in view.reports.values() if report.trained]
+    return any(state in TEAMED | WAITING | {"ended"} for state in states)
 
 
 def loss(view: View, node: str) -> Cause:

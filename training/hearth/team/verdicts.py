@@ -37,6 +37,7 @@ def conclusion(view: View, notes: Notes) -> Conclude | Depart | None:
     return (
         _over(view, notes)
         or _departs(view, notes)
+        or _failed_apart(view)
         or (_stopped_alone(view, notes) if stop else None)
         or _futile(view, notes)
         or _first_loss(view, notes)
@@ -95,6 +96,18 @@ def _failed(view: View, notes: Notes) -> Conclude | None:
     ]
     first = first_failure(errors)
     return _end("failed", Cause(first.node, first.rank, "rank_failed", first.message))
+
+
+def _failed_apart(view: View) -> Conclude | None:
+    """Return the end of a node whose ranks failed by an error of their own that is not the run's.
+
+    An error that is the run's is among the notes, and has ended it.
+    """
+    own = view.own
+    if own.state != "failed" or own.failure is None or curable(own.failure):
+        return None
+    cause = Cause(own.node, own.failure.rank, "rank_failed", own.failure.message)
+    return _end("failed", cause, everywhere=False)
 
 
 def _over(view: View, notes: Notes) -> Conclude | None:
