@@ -26,6 +26,8 @@ from tests.bench.paper import DOCUMENT, put
 from tests.bench.slow_link import report as slow_link
 
 BENCHES = sorted(path.parent.name for path in Path(beside.__file__).parent.glob("*/__main__.py"))
+MEASURED = sorted(path.parent.name for path in Path(beside.__file__).parent.glob("*/figures.json"))
+"""Benches that have run: the document says of the others that they have not."""
 
 
 def test_a_bench_can_be_called_without_the_paths_of_the_tests():
@@ -57,7 +59,7 @@ def recorded(name: str) -> dict[str, Any]:
     return json.loads(Path(bench(name).__file__).with_name("figures.json").read_text())
 
 
-@pytest.mark.parametrize("name", BENCHES)
+@pytest.mark.parametrize("name", MEASURED)
 def test_a_benchs_raw_figures_make_the_documents_section(name):
     assert bench(name).table(recorded(name)) in DOCUMENT.read_text()
 
@@ -74,24 +76,26 @@ def multiply(part: Any, name: str, factor: float) -> None:
                 each[key] = value * factor
 
 
+AIMS = [
+    ("distribute", ["seconds", "8"], "transfer", 2, 1),
+    ("exactness", ["ways", 1], "apart", 1e6, 1),
+    ("elastic", ["runs", "hearth", "silent worker"], "seconds_until_on", 100, 1),
+    ("elastic", ["runs", "hearth", "killed leader"], "seconds_waited", 100, 1),
+    ("exactness", ["ways", 1], "losses", 1.1, 1),
+    ("follow", ["together"], "tokens_per_second", 0.4, 1),
+    ("heterogeneous", ["sittings", 0, "by_speed"], "tokens_per_second", 0.5, 3),
+    ("heterogeneous", ["sittings", 1, "by_speed"], "tokens_per_second", 0.5, 1),
+    ("lost", ["sittings"], "furthest", 1e9, 1),
+    ("memory", ["runs"], "estimated", 2, 1),
+    ("packing", ["sets", "homelab-qa", "packed"], "tokens", 0.01, 1),
+    ("provision", ["sittings", 1, "second"], "wall", 100, 2),
+    ("slow_link", ["rounds"], "tokens_per_second", 0.5, 1),
+    ("slow_link", ["rounds"], "held_out_loss", 1.5, 1),
+]
+
+
 @pytest.mark.parametrize(
-    ("name", "place", "figure", "factor", "missed"),
-    [
-        ("distribute", ["seconds", "8"], "transfer", 2, 1),
-        ("exactness", ["ways", 1], "apart", 1e6, 1),
-        ("elastic", ["runs", "hearth", "silent worker"], "seconds_until_on", 100, 1),
-        ("elastic", ["runs", "hearth", "killed leader"], "seconds_waited", 100, 1),
-        ("exactness", ["ways", 1], "losses", 1.1, 1),
-        ("follow", ["together"], "tokens_per_second", 0.4, 1),
-        ("heterogeneous", ["sittings", 0, "by_speed"], "tokens_per_second", 0.5, 3),
-        ("heterogeneous", ["sittings", 1, "by_speed"], "tokens_per_second", 0.5, 1),
-        ("lost", ["sittings"], "furthest", 1e9, 1),
-        ("memory", ["runs"], "estimated", 2, 1),
-        ("packing", ["sets", "homelab-qa", "packed"], "tokens", 0.01, 1),
-        ("provision", ["sittings", 1, "second"], "wall", 100, 2),
-        ("slow_link", ["rounds"], "tokens_per_second", 0.5, 1),
-        ("slow_link", ["rounds"], "held_out_loss", 1.5, 1),
-    ],
+    ("name", "place", "figure", "factor", "missed"), [aim for aim in AIMS if aim[0] in MEASURED]
 )
 def test_an_aim_that_is_missed_says_so(name, place, figure, factor, missed):
     figures = part = recorded(name)
