@@ -25,7 +25,7 @@ from support.tiny_model import make_dataset, make_model
 from tests.bench.command import Bench, at_least
 from tests.bench.lab import CommandFailed
 from tests.bench.lost.cases import in_a_row, matrix, sittings
-from tests.bench.lost.report import WITHIN_FLOAT32, WITHIN_FLOAT64, table
+from tests.bench.lost.report import WITHIN, table
 from tests.bench.lost.sitting import NAMES, PACE, SILENCE, Sitting
 
 _MOST = 25
@@ -53,8 +53,7 @@ def sit(
     finally:
         sitting.close()
     print(f"bench: {found}", flush=True)
-    within = found["furthest"] <= WITHIN_FLOAT64, found["apart"] <= WITHIN_FLOAT32
-    if not within[precision == "fp32"]:
+    if found["apart"] > WITHIN[precision]:
         raise CommandFailed(f"{precision}: not what one process learns: {found}")
     return {"precision": precision, "in_a_row": row, "cases": played, **found}
 

@@ -10,11 +10,8 @@ from support.losses import HARMLESS, KINDS, MOMENTS
 
 from tests.bench.paper import aim, measured
 
-WITHIN_FLOAT64 = 1e-9
-"""Largest difference of a number of the adapter from what one process learns in float64."""
-
-WITHIN_FLOAT32 = 1e-3
-"""Distance of the adapter's change from that of one process in float32, relative to the change."""
+WITHIN = {"fp64": 1e-9, "fp32": 1e-3}
+"""Distance of the adapter's change from that of one process, relative to the change."""
 
 _Case = Mapping[str, Any]
 
@@ -83,14 +80,14 @@ def _seconds(cases: Iterable[_Case], name: str) -> str:
 def _exactness(sittings: Sequence[Mapping[str, Any]]) -> list[str]:
     """Return lines on how far each run was from one process that nothing disturbed."""
     lines = []
-    for precision, name, within, words in (
-        ("fp64", "furthest", WITHIN_FLOAT64, "float64: no number of the adapter further off than"),
-        ("fp32", "apart", WITHIN_FLOAT32, "float32: the adapter's change no further off than"),
-    ):
+    for precision, within in WITHIN.items():
         if its := [sitting for sitting in sittings if sitting["precision"] == precision]:
-            most = max(sitting[name] for sitting in its)
+            most = max(sitting["apart"] for sitting in its)
             steps = sum(sitting["steps"] for sitting in its)
-            words = f"Against one process with the same global batches, {words} {within:g}"
+            words = (
+                f"{precision}: the change of the adapter within {within:g} of what one process "
+                "learns from the same global batches"
+            )
             lines.append(aim(words, most <= within, f"{most:.1e}, {steps} steps"))
     runs = f"run{'s' * (len(sittings) > 1)}"
     return [
