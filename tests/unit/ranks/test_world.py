@@ -13,6 +13,7 @@ from support.waiting import HANG
 
 from hearth.base.errors import HearthError
 from hearth.base.software import software_here
+from hearth.ranks.alarm import GroupBroken
 from hearth.ranks.control import Control
 from hearth.ranks.orders import Form, Interrupt
 from hearth.ranks.world import World, agree
@@ -33,6 +34,17 @@ def test_facts_that_differ_are_named_with_their_nodes_on_every_rank():
     for peft, unsloth in on_ranks(3, rank):
         assert {"peft:", "node2", "0.20.0", "node0", "0.21.2"} <= {*words(peft)}
         assert {"unsloth:", "node2", "2", "node1", "1"} <= {*words(unsloth)}
+
+
+def test_where_training_goes_on_only_who_differs_from_it_has_to_go():
+    def rank(world):
+        with pytest.raises((HearthError, GroupBroken)) as refused:
+            agree(world, {"torch": "2.12" if world.rank == 0 else "2.13"}, source=1)
+        return type(refused.value).__name__, words(str(refused.value))
+
+    kinds, told = zip(*on_ranks(3, rank), strict=True)
+    assert kinds == ("HearthError", "GroupBroken", "GroupBroken")
+    assert all({"torch:", "node0", "2.12", "node1", "2.13"} <= {*each} for each in told)
 
 
 def words(text: str) -> list[str]:

@@ -9,6 +9,7 @@ through many.
 from __future__ import annotations
 
 import atexit
+import itertools
 import json
 import os
 import threading
@@ -313,24 +314,31 @@ def leave(world: World) -> None:
         world.drop()
 
 
-def agree(world: World, facts: Mapping[str, Any]) -> None:
+def agree(world: World, facts: Mapping[str, Any], source: int | None = None) -> None:
     """Check that each of `facts` is the same on all members that have it.
 
-    Raises `HearthError` on all members, naming the nodes that differ from the first.
+    With a `source`, whose training goes on, only who differs from it has to go.
+
+    Raises:
+        HearthError: on all members, naming the nodes that differ from the first; with a source on
+            those that differ from it.
+        GroupBroken: with a source, on the others.
     """
-    everyone = world.gather((world.node, dict(facts)))
-    findings = []
-    for name in dict.fromkeys(key for _, found in everyone for key in found):
+    everyone = zip(world.members, world.gather((world.node, dict(facts))), strict=True)
+    # Compared with the source, if there is one, else with the first that has the fact.
+    ranks = sorted(everyone, key=lambda each: each[0] != source)
+    findings: dict[int, list[str]] = {}
+    for name in dict.fromkeys(key for _, (_, found) in ranks for key in found):
         (first, leader, expected), *others = (
-            (rank, node, found[name])
-            for rank, (node, found) in zip(world.members, everyone, strict=True)
-            if name in found
+            (rank, node, found[name]) for rank, (node, found) in ranks if name in found
         )
-        findings += [
-            f"{name}: rank {rank} ({node}) has {own}, but rank {first} ({leader}) has {expected}; "
-            "they must be equal on all nodes"
-            for rank, node, own in others
-            if own != expected
-        ]
+        for rank, node, own in others:
+            if own != expected:
+                findings.setdefault(rank, []).append(
+                    f"{name}: rank {rank} ({node}) has {own}, but rank {first} ({leader}) has "
+                    f"{expected}; they must be equal on all nodes"
+                )
+    if findings and (source is None or world.rank in findings):
+        raise HearthError(*itertools.chain(*findings.values()))
     if findings:
-        raise HearthError(*findings)
+        raise GroupBroken("; ".join(itertools.chain(*findings.values())))

@@ -299,8 +299,8 @@ class Trainer:
     def _settle(self, parting: Parting) -> None:
         """Bring the members of a new group to the state of the one that is furthest.
 
-        Raises `GroupBroken` if a rank is lost; this rank's state is then what it was, or the
-        other's.
+        Raises `GroupBroken` if a rank is lost or has other data, model or software; this rank's
+        state is then what it was, or the other's. Raises `HearthError` if this rank is the one.
         """
         world, progress = self.world, self.progress
         self.work.wait()
@@ -315,8 +315,8 @@ class Trainer:
             self.evaluator.best,
         )
         everyone = [Standing(**each) for each in world.gather(asdict(own))]
-        agree(world, self.identity)
         source = furthest(everyone)
+        agree(world, self.identity, source.rank if source else None)
         if source is None:
             self._begin_together()
         elif any(each.reached() != source.reached() for each in everyone):
