@@ -1,7 +1,7 @@
 """Survivors go on in place: real supervisors, ranks and trainer, and what the run learns.
 
-Each day plays some of the cases on one run (support/rotated.py); `python -m tests.bench.lost`
-plays many more.
+Each day plays one of the cases and a stall on one run (support/rotated.py); `python -m
+tests.bench.lost` plays many more.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from support.waiting import until
 NAMES = ("node0", "node1", "node2")
 PACE = Pace(row=0.05, disk=0.2)
 SILENCE = 4.0
-A_DAY = 2
+A_DAY = 1
 
 CASES = (
     Case((Fault("rank", "node1"),)),
