@@ -16,9 +16,11 @@ def state_text(record: Mapping[str, Any], story: Story) -> str:
     """Return the live line: the state before the ranks run, then their progress."""
     if record.get("state") == "queued":
         return str(record["cause"]["message"])
-    if record.get("state") == "waiting":
+    cause = record.get("cause")
+    joining = story.launches and cause and cause["kind"] == "node_back"  # told by the metrics
+    if record.get("state") == "waiting" and not joining:
         missing = ", ".join(record.get("missing") or [])
-        if cause := record.get("cause"):
+        if cause:
             lost = f"{cause['node']}: {cause['message'].splitlines()[0]}"
             return f"{lost}; waiting until {missing} is back" if missing else lost
         return f"waiting until {missing} is ready" if missing else "all nodes are ready"

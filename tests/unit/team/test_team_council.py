@@ -467,7 +467,7 @@ def test_a_node_that_never_forms_a_group_holds_up_the_others_more_and_more_seldo
     for generation in range(5, 14, 2):
         seen = broken_form("desk", f"{generation - 1} {generation - 1} 0")
         for node in NODES:
-            seen = with_facts(seen, node, generation=generation)
+            seen = with_facts(seen, node, generation=generation, step=generation)
         moves(replace(seen, team=Config(generation, NODES), now=now), notes)
         waits.append(notes.avoid["shelf"] - now)
         without = joining("loaded")

@@ -49,6 +49,12 @@ def test_the_line_says_who_trains_and_who_is_away():
     assert "without" not in text_after(START, STEP, GONE, alone, back)
 
 
+def test_a_node_that_joins_is_told_by_the_metrics_alone():
+    cause = {"node": "lap", "rank": None, "kind": "node_back", "message": "lap joined"}
+    record = {"state": "waiting", "cause": cause, "missing": []}
+    assert "lap joined" not in state_text(record, Story.from_lines([START, STEP]))
+
+
 def plan(*rows: int, slow: float = 1.0, **more: object) -> dict[str, object]:
     """Return the line of a plan under which the last rank is this slow."""
     slowness = [1.0] * (len(rows) - 1) + [slow]
