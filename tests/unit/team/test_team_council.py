@@ -536,6 +536,16 @@ def test_an_error_of_a_node_that_was_about_to_join_ends_only_its_own_part():
     assert (ended.outcome.state, ended.outcome.cause.message) == ("failed", OUT_OF_MEMORY.message)
 
 
+def test_an_error_of_ranks_that_trained_ends_the_run_though_the_others_have_gone_on():
+    notes = Notes()
+    seen = joining("loading")
+    seen = with_facts(seen, "shelf", state="failed", failure=OUT_OF_MEMORY, trained=3)
+    assert moves(seen, notes) == []
+    late = end(moves(replace(seen, now=seen.now + COLLECT), notes))
+    assert late.everywhere
+    assert late.outcome.cause.node == "shelf"
+
+
 def test_such_an_error_does_not_spoil_the_end_of_the_others():
     seen = with_facts(joining("loading"), "shelf", state="failed", failure=OUT_OF_MEMORY)
     for node in NODES[:2]:

@@ -209,10 +209,13 @@ def curable(failure: Failure) -> bool:
 
 
 def fails_apart(view: View, node: str) -> bool:
-    """Return whether others go on, as a team that a node whose ranks failed is not in.
+    """Return whether others go on, as a team that a node whose ranks failed was about to join.
 
-    It was about to join them. Its error, such as a missing file or a broken driver, is not theirs.
+    Its error, such as a missing file or a broken driver, is not theirs. That of ranks which have
+    trained is: the others may just have gone on without them for a moment.
     """
+    if view.reports[node].trained:
+        return False
     last = newest_committed(report.votes for report in view.reports.values())
     if last is None or node in last.nodes:
         return False
