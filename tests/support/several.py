@@ -37,6 +37,7 @@ class ThreadWorld:
     generation = 0
     control = None
     leader = 0
+    carrier = "gloo"
 
     @property
     def members(self) -> tuple[int, ...]:
