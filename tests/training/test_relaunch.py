@@ -144,6 +144,7 @@ def test_a_stop_reaches_those_who_wait_for_a_lost_node(begun):
         assert (record["state"], record["cause"]["node"]) == ("stopped", "node1")
 
 
+@pytest.mark.rotated
 def test_elastic_goes_on_without_a_node_and_takes_it_in_again(begun):
     run = begun(3, elastic=True, min_nodes=2)
     run.kill("node1")

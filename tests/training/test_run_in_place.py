@@ -50,6 +50,7 @@ def taken(nodes: Team, node: str) -> list[int]:
 
 
 @pytest.mark.slow
+@pytest.mark.rotated
 def test_a_killed_rank_and_a_killed_supervisor_cost_no_step(house):
     nodes = house()
     nodes.start()

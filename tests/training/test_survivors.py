@@ -109,6 +109,10 @@ KILLED = {
 }
 
 
+@pytest.mark.rotated
+@pytest.mark.rotated
+@pytest.mark.rotated
+@pytest.mark.rotated
 @pytest.mark.parametrize("when", KILLED)
 def test_the_others_go_on_when_one_is_killed(tmp_path, settings, trained_by, when):
     fault, done = KILLED[when]
@@ -143,6 +147,7 @@ def test_who_lacks_the_sum_gets_it_from_who_has_it(tmp_path, settings, trained_b
         assert (change["step"], change["left"], change["joined"]) == (3, {}, [])
 
 
+@pytest.mark.rotated
 def test_a_sum_that_nobody_has_is_made_again(tmp_path, settings, trained_by):
     faults = [Fault(node, SUM, 3, act="break") for node in "abc"]
     with Team(tmp_path, settings, *faults) as team:
@@ -216,6 +221,7 @@ def test_who_lacks_an_evaluation_gets_it_with_the_best_weights(
         assert [each["kind"] for each in team.records("a")].count("evaluate") == 4
 
 
+@pytest.mark.rotated
 def test_who_hears_last_that_all_is_done_has_finished_too(tmp_path, settings, trained_by):
     with Team(tmp_path, settings, Fault("b", BARRIER, 2, "break")) as team:
         team.begin()
@@ -275,6 +281,7 @@ def test_a_rank_that_leaves_keeps_its_state_and_the_run_can_be_resumed(
         assert_ended_alike(team, ["a", "b", "c"], trained_by())
 
 
+@pytest.mark.rotated
 def test_ranks_that_all_loaded_alone_begin_together(tmp_path, settings, trained_by):
     with Team(tmp_path, settings) as team:
         team.ranks.start("a", "c")
@@ -299,6 +306,7 @@ hearth.model.precision.loss_scaler = lambda _, device: torch.amp.GradScaler(devi
 """
 
 
+@pytest.mark.rotated
 def test_the_loss_scale_is_found_once_whoever_is_lost_meanwhile(tmp_path, settings):
     more = {**settings, "precision": "fp16", "max_steps": 16, "clip_norm": 0.5}
     with Team(tmp_path / "alone", more, layout={"a": 1}, prelude=IN_FP16) as team:
@@ -326,6 +334,7 @@ def test_the_loss_scale_is_found_once_whoever_is_lost_meanwhile(tmp_path, settin
             assert furthest(team.learned(node), expected) < 1e-4
 
 
+@pytest.mark.rotated
 def test_a_mixture_goes_on_with_the_same_rows(tmp_path, settings, trained_by, tiny_data):
     texts = tmp_path / "texts.txt"
     texts.write_text("\n\n".join(f"a lamp and cable {n} " * (1 + n % 6) for n in range(60)))
@@ -338,6 +347,7 @@ def test_a_mixture_goes_on_with_the_same_rows(tmp_path, settings, trained_by, ti
         assert_ended_alike(team, ["c"], trained_by(**mixed))
 
 
+@pytest.mark.rotated
 def test_a_stream_goes_on_at_the_row(tmp_path, settings):
     folder = tmp_path / "words"
     folder.mkdir()
@@ -363,6 +373,7 @@ def test_a_stream_goes_on_at_the_row(tmp_path, settings):
                 assert furthest(team.learned(node), expected) < 1e-9
 
 
+@pytest.mark.rotated
 def test_a_run_that_lost_a_node_can_be_replayed(tmp_path, settings):
     with Team(tmp_path, settings, Fault("a", SUM, 3)) as team:
         team.begin()
@@ -376,6 +387,7 @@ def test_a_run_that_lost_a_node_can_be_replayed(tmp_path, settings):
     assert again == pytest.approx(night, rel=1e-9)
 
 
+@pytest.mark.rotated
 def test_a_node_of_two_ranks_is_lost_with_both(tmp_path, settings, trained_by):
     fault = Fault("a", SUM, 3, before=True)
     with Team(tmp_path, settings, fault, layout={"a": 2, "b": 2}) as team:
@@ -384,6 +396,7 @@ def test_a_node_of_two_ranks_is_lost_with_both(tmp_path, settings, trained_by):
         assert_ended_alike(team, ["b"], trained_by())
 
 
+@pytest.mark.rotated
 def test_the_record_of_a_node_is_not_behind_its_ranks(tmp_path, settings, trained_by):
     """Of two nodes, only ranks that write no record have the sum; all make it again."""
     faults = [Fault(node, SUM, 3, "break", local_rank=0) for node in "ab"]
