@@ -49,8 +49,8 @@ def taken(nodes: Team, node: str) -> list[int]:
     return figures(nodes.results(node), "step", "step")
 
 
-@pytest.mark.slow
 @pytest.mark.rotated
+@pytest.mark.slow
 def test_a_killed_rank_and_a_killed_supervisor_cost_no_step(house):
     nodes = house()
     nodes.start()

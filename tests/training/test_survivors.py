@@ -109,10 +109,6 @@ KILLED = {
 }
 
 
-@pytest.mark.rotated
-@pytest.mark.rotated
-@pytest.mark.rotated
-@pytest.mark.rotated
 @pytest.mark.parametrize("when", KILLED)
 def test_the_others_go_on_when_one_is_killed(tmp_path, settings, trained_by, when):
     fault, done = KILLED[when]
@@ -191,6 +187,7 @@ FAULTS = {
 }
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("when", FAULTS)
 def test_a_loss_outside_of_steps_repeats_and_loses_nothing(tmp_path, settings, trained_by, when):
     fault = FAULTS[when]
@@ -209,6 +206,7 @@ def test_a_loss_outside_of_steps_repeats_and_loses_nothing(tmp_path, settings, t
             assert (team.folder(node) / "best").exists()
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("number", [1, 3, 4])
 def test_who_lacks_an_evaluation_gets_it_with_the_best_weights(
     tmp_path, settings, trained_by, number
@@ -235,6 +233,7 @@ def test_who_hears_last_that_all_is_done_has_finished_too(tmp_path, settings, tr
 MUON = {"lora": False, "scratch": True, "optimizer": "muon", "weight_decay": 0.1}
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     "fault",
     [Fault("a", SHARE, 3, "break"), Fault("b", SHARE, 3, before=True)],
@@ -251,6 +250,7 @@ def test_muon_takes_the_step_that_a_loss_interrupted_once(tmp_path, settings, tr
 ROUNDS = {"sync_every": 2}
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("late", ["c", "abc"])
 def test_an_interrupted_round_is_undone_and_taken_again(tmp_path, settings, trained_by, late):
     faults = [Fault(node, SUM, 2, "break") for node in late]
