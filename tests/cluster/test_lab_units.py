@@ -79,7 +79,9 @@ def goes_on_and_takes_in_again(run: str, before: int) -> None:
     """Require tower to go on without laptop after a step, then both; stop the run."""
     alone = until_together(run, before, ["tower"], NODES)
     until_together(run, alone["step"], NODES, NODES)
-    assert record("tower", run)["launches"][0]["cause"]["node"] == "laptop"
+    for node in NODES:
+        until(lambda node=node: record(node, run)["launches"])
+        assert record(node, run)["launches"][0]["cause"]["node"] == "laptop"
     stop(run)
 
 

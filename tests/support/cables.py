@@ -77,19 +77,6 @@ class Cables:
         """Mend the cable of a node; no harm if it is whole."""
         self._in_switch("link", "set", self._port(node), "up")
 
-    def part(self, *others: str) -> None:
-        """Have these nodes reach each other only, and the rest likewise, with all cables whole."""
-        self._in_switch("link", "add", "apart", "type", "bridge")
-        self._in_switch("link", "set", "apart", "up")
-        for node in others:
-            self._in_switch("link", "set", self._port(node), "master", "apart")
-
-    def unite(self) -> None:
-        """Have all nodes reach each other again after `part`."""
-        for node in self._nodes:
-            self._in_switch("link", "set", self._port(node), "master", "together")
-        self._in_switch("link", "delete", "apart")
-
     def close(self) -> None:
         """Remove the namespaces, and with them what is in them."""
         for name in (*map(self._space, self._nodes), self._switch):

@@ -96,22 +96,27 @@ def newest(node: str, run: str) -> int:
 
 
 def until_together(run: str, after: int, nodes: Sequence[str], of: Sequence[str]) -> dict:
-    """Wait for a step beyond `after` that these nodes take, and none else `of` the run's.
+    """Wait for a step beyond `after` that a group of these nodes takes, all with rows.
 
-    Returns the line of the first, as the first of these nodes has it.
+    `of` are the run's nodes, each of one rank. A node of the group may have no row in a short step,
+    so the rows alone do not tell who is away. Returns the line of the first such step, as the first
+    of these nodes has it.
     """
 
-    def taken(last: int) -> list[dict]:
-        return [
-            line
-            for line in lines(nodes[0], run, last)
-            if line["kind"] == "step" and line["step"] > after
-            if [node for node, rows in zip(of, line["rows_by_rank"], strict=True) if rows]
-            == [*nodes]
-        ]
+    def taken() -> list[dict]:
+        found, group = [], []
+        for line in lines(nodes[0], run):
+            if line["kind"] == "start":
+                group = [rank["node"] for rank in line["ranks"]]
+            elif line["kind"] == "team":
+                group = line["nodes"]
+            elif line["kind"] == "step" and line["step"] > after and group == [*nodes]:
+                rows = zip(of, line["rows_by_rank"], strict=True)
+                found += [line] * ([node for node, count in rows if count] == group)
+        return found
 
-    until(lambda: taken(20))
-    return taken(0)[0]
+    until(taken)
+    return taken()[0]
 
 
 def steps(run: str, node: str = "tower") -> list[int]:

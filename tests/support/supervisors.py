@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import os
 import secrets
+import shutil
 import signal
 import socket
 import subprocess
@@ -16,6 +17,8 @@ from typing import Any
 
 import psutil
 
+from hearth.config import Run, write_run
+from hearth.config.layout import staged_name
 from hearth.supervise.record import read_record
 from support.programs import at_work_in
 from support.waiting import HANG, until
@@ -112,6 +115,26 @@ class Nodes:
     def change(self, name: str, **values: Any) -> None:
         given = json.loads(self.spec(name).read_text())
         self.spec(name).write_text(json.dumps({**given, **values}))
+
+    def stage_trainer(self, run: Run, data: Path) -> None:
+        """Give each node the real training code, this run and its `data` file."""
+        skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
+        for node in self.names:
+            self.change(node, script="scripts/train_distributed.py")
+            workspace = self.workspace(node)
+            shutil.copytree(TRAINING, workspace / "scripts", dirs_exist_ok=True, ignore=skip)
+            (workspace / "data").mkdir()
+            assert run.dataset_sha256
+            shutil.copy(data, workspace / "data" / staged_name(run.dataset_sha256, str(data)))
+            write_run(run, workspace / "results/first/run.yml")
+
+    def end_job(self) -> None:
+        """Send SIGTERM to every process, as Slurm does to those of a job."""
+        for node in self.names:
+            for process in psutil.Process(self.supervisor(node).pid).children(recursive=True):
+                with suppress(psutil.NoSuchProcess):  # it ended with the one before it
+                    process.terminate()
+            self.supervisor(node).terminate()
 
     def start(self, *nodes: str) -> None:
         for node in nodes or self.names:

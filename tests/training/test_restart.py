@@ -11,11 +11,10 @@ import torch
 from safetensors.torch import load_file
 from support.facts import assert_names
 from support.ranks import figures, furthest
-from support.supervisors import TRAINING, Nodes
+from support.supervisors import Nodes
 from support.waiting import until
 
-from hearth.config import resolve_run, write_run
-from hearth.config.layout import staged_name
+from hearth.config import resolve_run
 
 STEPS = 60
 
@@ -35,16 +34,7 @@ def house(tmp_path, tiny_model, tiny_data, nodes):
         folder = tmp_path / name
         folder.mkdir()
         two = nodes(2, "", folder, python=sys.executable)
-        for node in two.names:
-            two.change(node, script="scripts/train_distributed.py")
-            workspace = two.workspace(node)
-            skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
-            shutil.copytree(TRAINING, workspace / "scripts", dirs_exist_ok=True, ignore=skip)
-            (workspace / "data").mkdir()
-            assert run.dataset_sha256
-            staged = workspace / "data" / staged_name(run.dataset_sha256, str(tiny_data))
-            shutil.copy(tiny_data, staged)
-            write_run(run, workspace / "results/first/run.yml")
+        two.stage_trainer(run, tiny_data)
         return two
 
     return make

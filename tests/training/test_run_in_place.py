@@ -2,17 +2,14 @@
 
 from __future__ import annotations
 
-import shutil
 import sys
 
 import pytest
 from support.ranks import figures
-from support.supervisors import TRAINING
 from support.teams import Team
 from support.waiting import until
 
-from hearth.config import resolve_run, write_run
-from hearth.config.layout import staged_name
+from hearth.config import resolve_run
 
 STEPS = 100_000
 
@@ -30,16 +27,7 @@ def house(tmp_path, tiny_model, tiny_data, team):
         }  # fmt: skip
         run = resolve_run(given, tmp_path / "runs")
         nodes = team(count, python=sys.executable)
-        for node in nodes.names:
-            nodes.change(node, script="scripts/train_distributed.py")
-            workspace = nodes.workspace(node)
-            skip = shutil.ignore_patterns("__pycache__", "*.egg-info")
-            shutil.copytree(TRAINING, workspace / "scripts", dirs_exist_ok=True, ignore=skip)
-            (workspace / "data").mkdir()
-            assert run.dataset_sha256
-            staged = workspace / "data" / staged_name(run.dataset_sha256, str(tiny_data))
-            shutil.copy(tiny_data, staged)
-            write_run(run, workspace / "results/first/run.yml")
+        nodes.stage_trainer(run, tiny_data)
         return nodes
 
     return make

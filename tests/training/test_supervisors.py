@@ -583,11 +583,7 @@ def test_slurm_ends_the_job_and_the_run_stops_or_goes_on_with_the_job(nodes, tmp
     run.variables = {"SLURM_JOB_ID": "12", "PATH": f"{scontrol.parent}:{os.environ['PATH']}"}
     run.start()
     run.until_steps()
-    for node in run.names:  # Slurm's signal reaches every process of the job
-        for process in psutil.Process(run.supervisor(node).pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # it ended with the one before it
-                process.terminate()
-        run.supervisor(node).terminate()
+    run.end_job()
     records = run.wait()
     run.until_down()
     assert {record["job"] for record in records.values()} == {"12"}

@@ -11,7 +11,6 @@ import threading
 import time
 from contextlib import suppress
 
-import psutil
 import pytest
 from support.facts import assert_names
 from support.programs import stand_in
@@ -449,11 +448,7 @@ def test_slurm_ends_the_job_and_the_run_stops_or_goes_on_with_the_job(team, tmp_
     run.variables = {"SLURM_JOB_ID": "12", "PATH": f"{scontrol.parent}:{os.environ['PATH']}"}
     run.start()
     first = run.until_group()
-    for node in run.names:  # Slurm's signal reaches every process of the job
-        for process in psutil.Process(run.supervisor(node).pid).children(recursive=True):
-            with suppress(psutil.NoSuchProcess):  # it ended with the one before it
-                process.terminate()
-        run.supervisor(node).terminate()
+    run.end_job()
     records = run.wait()
     run.until_down()
     if not again:

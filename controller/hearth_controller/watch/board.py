@@ -64,7 +64,7 @@ class Board:
         return True
 
     def not_yet_told(self, teams: Iterable[Team]) -> list[Team]:
-        """Return those of `teams` that no follower has shown yet, which this one now does.
+        """Return the `teams` that no follower has shown yet; this one shows them now.
 
         The one that drew may be that of the node which left.
         """

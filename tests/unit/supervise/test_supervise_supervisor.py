@@ -39,11 +39,11 @@ def listen(hub, last):
     """Have a supervisor listen that left this record, or none, before it came."""
     it = object.__new__(supervisor._Supervisor)
     it._spec, it._last = SimpleNamespace(patience=20.0), last
-    asyncio.run(it._listen_as_hub(hub))
+    asyncio.run(it._listen_at(hub.open))
 
 
 def test_a_port_that_is_taken_is_an_error_at_the_start_and_waited_for_after_a_restart(monkeypatch):
-    monkeypatch.setattr(supervisor, "RETRY", 0.01)
+    monkeypatch.setattr(life, "RETRY", 0.01)
     hub = Taken()
     with pytest.raises(LaunchError):
         listen(hub, last=None)

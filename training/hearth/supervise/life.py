@@ -12,7 +12,7 @@ import signal
 import sys
 import time
 import traceback
-from collections.abc import Coroutine
+from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
@@ -114,6 +114,21 @@ class NodeSupervisor:
         """Stop listening once the others know the outcome."""
 
     # Common to all
+
+    async def _listen_at(self, listen: Callable[[], Awaitable[None]]) -> None:
+        """Call `listen`; after a restart, wait if another program took the port meanwhile.
+
+        Raises:
+            LaunchError: the port is taken.
+        """
+        until = time.monotonic() + (self._spec.patience if self._last else 0)
+        while True:
+            try:
+                return await listen()
+            except LaunchError:
+                if time.monotonic() >= until:
+                    raise
+            await asyncio.sleep(RETRY)
 
     def _went_down(self, last: dict[str, Any]) -> Cause:
         job = self._record.job

@@ -7,17 +7,14 @@ nodes, and launched together again when all nodes are back.
 from __future__ import annotations
 
 import asyncio
-import time
 from contextlib import suppress
 from importlib import import_module
 from typing import Any
 
-from hearth.base.errors import LaunchError
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.life import (
     KILL_GRACE,
     PAUSE,
-    RETRY,
     STOP,
     Exited,
     Interrupted,
@@ -69,26 +66,11 @@ class _Supervisor(NodeSupervisor):
         if spec.rank == 0:
             first = self._record.generation + bool(self._last)
             self._hub = Hub(spec, first, self._record.cause, self._say)
-            await self._listen_as_hub(self._hub)
+            await self._listen_at(self._hub.open)
         self._say(
             f"run {spec.run}: {spec.node} is rank {spec.rank} of {len(spec.nodes)}, meeting at "
             f"{spec.meeting.address} port {spec.meeting.port}"
         )
-
-    async def _listen_as_hub(self, hub: Hub) -> None:
-        """Start listening; after a restart, wait if another program took the port meanwhile.
-
-        Raises:
-            LaunchError: the port is taken.
-        """
-        until = time.monotonic() + (self._spec.patience if self._last else 0)
-        while True:
-            try:
-                return await hub.open()
-            except LaunchError:
-                if time.monotonic() >= until:
-                    raise
-            await asyncio.sleep(RETRY)
 
     async def _disconnect(self) -> None:
         self._link.close()

@@ -10,27 +10,15 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-import time
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
 from hearth.base.errors import LaunchError
-from hearth.ranks.orders import (
-    Doing,
-    Form,
-    Formed,
-    News,
-)
+from hearth.ranks.orders import Doing, Form, Formed, News
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.interface import free_port, random_port, source_towards
-from hearth.supervise.life import (
-    POLL,
-    RETRY,
-    STOP,
-    Interrupted,
-    StopAsked,
-)
+from hearth.supervise.life import POLL, STOP, Interrupted, StopAsked
 from hearth.supervise.messages import Stop
 from hearth.supervise.spec import Spec
 from hearth.team.ballot import Ballot
@@ -66,11 +54,7 @@ from hearth.team.view import (
     TellRanks,
     View,
 )
-from hearth.team.voting import (
-    Attempt,
-    Config,
-    Refusal,
-)
+from hearth.team.voting import Attempt, Config, Refusal
 
 LOOPBACK = "127.0.0.1"
 
@@ -120,26 +104,11 @@ class Member(RanksKeeper):
         spec = self._spec
         self._ballot.open()
         await self._channel.open()
-        await self._open_mesh()
+        await self._listen_at(self._peers.open)
         self._say(
             f"run {spec.run}: {spec.node} is rank {spec.rank} of {len(spec.nodes)}, meeting at "
             f"{spec.address} port {spec.ports[spec.rank]}"
         )
-
-    async def _open_mesh(self) -> None:
-        """Join the mesh; after a restart, wait if another program took the port meanwhile.
-
-        Raises:
-            LaunchError: the port is taken.
-        """
-        until = time.monotonic() + (self._spec.patience if self._last else 0)
-        while True:
-            try:
-                return await self._peers.open()
-            except LaunchError:
-                if time.monotonic() >= until:
-                    raise
-            await asyncio.sleep(RETRY)
 
     async def _take_part(self) -> LaunchOutcome | Interrupted:
         self._start_ranks("")
