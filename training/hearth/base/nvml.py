@@ -216,6 +216,6 @@ def visible(setting: str | None, uuids: Sequence[str]) -> list[int]:
 def _merged(
     one: _Answer | None, other: _Answer | None, join: Callable[[Iterable[_Answer]], _Answer]
 ) -> _Answer | None:
-    """Return what of two values is known, joined if both are."""
+    """Join two values, or return the one that is known; None if neither is."""
     known = [each for each in (one, other) if each is not None]
     return join(known) if known else None
