@@ -13,6 +13,7 @@ from pathlib import Path
 
 import psutil
 
+from hearth.base.aside import pids_aside
 from hearth.base.places import OF_A_LAUNCH, OF_HEARTH, SUPERVISED, TORCHRUN, python_path
 from hearth.supervise.interface import family_of
 from hearth.supervise.messages import Go
@@ -192,13 +193,16 @@ class Workers:
             await end(living)
 
     def _descendants(self) -> list[psutil.Process]:
-        """Return the living processes under this one; orphans that ended are reaped on the way."""
-        for process in psutil.Process().children():
+        """Return the living processes of ranks; orphans that ended are reaped on the way."""
+        children = psutil.Process().children()
+        aside = pids_aside()
+        children = [process for process in children if process.pid not in aside]
+        for process in children:
             # asyncio reaps torchrun itself.
             if self._process is None or process.pid != self._process.pid:
                 with suppress(ChildProcessError):
                     os.waitpid(process.pid, os.WNOHANG)
-        return [p for p in psutil.Process().children(recursive=True) if _lives(p)]
+        return [process for process in _with_descendants(children) if _lives(process)]
 
 
 async def end(processes: list[psutil.Process]) -> None:
@@ -224,6 +228,15 @@ def leftovers(workspace: Path) -> list[psutil.Process]:
         with suppress(psutil.Error):
             if process.environ().get(SUPERVISED) == str(workspace) and _lives(process):
                 found.append(process)
+    return found
+
+
+def _with_descendants(processes: list[psutil.Process]) -> list[psutil.Process]:
+    """Return processes and all below them."""
+    found = list(processes)
+    for process in processes:
+        with suppress(psutil.NoSuchProcess):
+            found += process.children(recursive=True)
     return found
 
 

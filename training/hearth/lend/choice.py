@@ -1,0 +1,80 @@
+"""The person's word on lending, in lend.json in the node's workspace.
+
+`off` keeps the node away from runs, `on` lends it whatever else says no, and `auto`, which is the
+same as no file, leaves it to the node's terms.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from datetime import datetime
+from pathlib import Path
+
+from hearth.base.files import read_object, write_whole
+
+OFF, ON, AUTO = "off", "on", "auto"
+WORDS = (OFF, ON, AUTO)
+
+
+@dataclass(frozen=True)
+class Choice:
+    """A person's word since a time, up to `until` (None: for ever); times are aware.
+
+    `trouble` is the reason why the file counts as `off` although nobody said so.
+    """
+
+    word: str = AUTO
+    since: datetime | None = None
+    until: datetime | None = None
+    trouble: str = ""
+
+    def at(self, now: datetime) -> str:
+        """Return the word that holds at a time: `auto` from `until` on."""
+        return AUTO if self.until and now >= self.until else self.word
+
+
+def choice_file(workspace: Path) -> Path:
+    """Return the file with the person's word."""
+    return workspace / "lend.json"
+
+
+def read(workspace: Path) -> Choice:
+    """Return the person's word on this node; a broken file counts as `off`.
+
+    Nobody knows then what the person wanted, and the house comes first.
+    """
+    path = choice_file(workspace)
+    if not path.exists():
+        return Choice()
+    given = read_object(path)
+    try:
+        if given is None or given["lend"] not in WORDS:
+            raise ValueError
+        return Choice(given["lend"], _time(given.get("since")), _time(given.get("until")))
+    except (KeyError, TypeError, ValueError):
+        return Choice(OFF, trouble=f"{path} cannot be read: `hearth-lend auto` writes it anew")
+
+
+def write(workspace: Path, choice: Choice) -> None:
+    """Write the person's word atomically; `auto` removes the file. Raises `OSError`."""
+    path = choice_file(workspace)
+    if choice.word == AUTO:
+        path.unlink(missing_ok=True)
+        return
+    content = {
+        "lend": choice.word,
+        "since": choice.since and choice.since.isoformat(timespec="seconds"),
+        "until": choice.until and choice.until.isoformat(timespec="seconds"),
+    }
+    write_whole(path, json.dumps(content, indent=1) + "\n")
+
+
+def _time(text: str | None) -> datetime | None:
+    """Return the aware time of an ISO 8601 text. Raises `ValueError` or `TypeError`."""
+    if text is None:
+        return None
+    found = datetime.fromisoformat(text)
+    if found.tzinfo is None:
+        raise ValueError(f"{text} has no zone")
+    return found
