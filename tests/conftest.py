@@ -17,7 +17,7 @@ import pytest
 # Before a test imports more of Ansible, which replaces sys.intern: torch would then refuse to be.
 import torch._dynamo  # noqa: F401
 from support.modules import MODULE_UTILS
-from support.rotated import ALL, of_other_days
+from support.rotated import ALL, of_other_days, usual_seconds
 
 ansible.module_utils.__path__ += MODULE_UTILS
 
@@ -50,27 +50,38 @@ def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+@pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
     """Have the files that take minutes begun first, and leave to other days what is theirs.
 
     Workers take whole files in this order (scripts/test), not those with the most tests first, and
     no worker ends with a long one alone. Only a call of scripts/test without names leaves any out.
+    The days of a part of it are about equal: what `-m` excludes is gone by now.
     """
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
     if "HEARTH_SEED" in os.environ and not ALL:
         turns = {item: turn(item) for item in items}
-        others = of_other_days(filter(None, turns.values()))
-        config.hook.pytest_deselected(items=[item for item in items if turns[item] in others])
-        items[:] = [item for item in items if turns[item] not in others]
+        seconds: Counter[str] = Counter()
+        for name, its in turns.values():
+            seconds[name] += its
+        del seconds[""]
+        others = of_other_days(seconds)
+        config.hook.pytest_deselected(items=[item for item in items if turns[item][0] in others])
+        items[:] = [item for item in items if turns[item][0] not in others]
 
 
-def turn(item: pytest.Item) -> str:
-    """Return the name by which a rotated test has its day; empty for a test of every day.
+def turn(item: pytest.Item) -> tuple[str, float]:
+    """Return the name by which a rotated test has its day, and about how long it takes.
 
-    Tests that tell one story have one name: `rotated("the story")`.
+    The name is empty for a test of every day. Tests that tell one story have one name:
+    `rotated("the story")`. Where a test takes far longer than others of its room, its mark says how
+    long: `rotated(seconds=90)`.
     """
     marker = item.get_closest_marker("rotated")
-    return (marker.args[0] if marker.args else item.nodeid) if marker else ""
+    if marker is None:
+        return "", 0
+    name = marker.args[0] if marker.args else item.nodeid
+    return name, marker.kwargs.get("seconds") or usual_seconds(item.nodeid)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

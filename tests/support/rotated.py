@@ -8,17 +8,43 @@ from __future__ import annotations
 import os
 import random
 import time
-from collections.abc import Iterable, Sequence
+from collections.abc import Mapping, Sequence
 from typing import TypeVar
 
 SEED = int(os.environ.get("HEARTH_SEED") or time.time() // 86400)
 ALL = bool(os.environ.get("HEARTH_ALL"))
+DAYS = 3
+# CPU seconds that a rotated test of a room takes, about.
+_USUAL_SECONDS = {
+    "tests/cluster/test_lab": 40,
+    "tests/cluster": 20,
+    "tests/training": 8,
+    "tests/unsloth": 10,
+}
 _Thing = TypeVar("_Thing")
 
 
-def of_other_days(names: Iterable[str]) -> set[str]:
-    """Return two thirds of these tests: those that the next two days play."""
-    return {name for number, name in enumerate(sorted(set(names)), SEED) if number % 3}
+def usual_seconds(test: str) -> float:
+    """Return about how long a rotated test takes, by the room in which it is."""
+    return next((its for room, its in _USUAL_SECONDS.items() if test.startswith(room)), 5)
+
+
+def day_of_each(seconds: Mapping[str, float]) -> dict[str, int]:
+    """Divide tests over the days so that each day takes about as long.
+
+    `seconds` is what each test takes. The longest come first, each on the day with least so far;
+    tests that take equally long have their days in turn.
+    """
+    days, total = {}, [0.0] * DAYS
+    for name in sorted(seconds, key=lambda name: (-seconds[name], name)):
+        days[name] = day = total.index(min(total))
+        total[day] += seconds[name]
+    return days
+
+
+def of_other_days(seconds: Mapping[str, float], seed: int = SEED) -> set[str]:
+    """Return those of these tests that another day plays."""
+    return {name for name, day in day_of_each(seconds).items() if day != seed % DAYS}
 
 
 def of_today(things: Sequence[_Thing], count: int) -> list[_Thing]:
