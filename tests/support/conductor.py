@@ -42,7 +42,7 @@ from hearth.ranks.orders import (
     node_of_each_rank,
     ranks_of,
 )
-from support.ranks import environment
+from support.ranks import IMPORTS, environment
 from support.supervisors import free_port
 from support.waiting import HANG, until
 
@@ -52,10 +52,7 @@ _News = TypeVar("_News", bound=News)
 
 # Reads a line of JSON for each rank, forks it and writes its id, and later its exit status.
 _NURSERY = """
-import contextlib, importlib, json, os, runpy, select, sys
-with contextlib.redirect_stdout(sys.stderr):
-    for name in sys.argv[1:]:
-        importlib.import_module(name)
+import select
 
 def rank(job):
     os.setsid()
@@ -104,7 +101,7 @@ class _Nursery:
     def __init__(self, imports: tuple[str, ...], variables: tuple[tuple[str, str], ...]) -> None:
         self._home = Path(tempfile.mkdtemp(prefix="hearth-nursery-"))
         self._process = subprocess.Popen(
-            [sys.executable, "-c", _NURSERY, *imports],
+            [sys.executable, "-c", IMPORTS + _NURSERY, *imports],
             cwd=self._home,
             env=environment(self._home) | dict(variables),
             stdin=subprocess.PIPE,

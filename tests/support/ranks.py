@@ -93,17 +93,34 @@ def train(
     return subprocess.CompletedProcess(process.args, process.returncode, out, err)
 
 
-TRAINER = ("hearth.trainer.loop", "hearth.measure.own_speed")
+TRANSFORMERS = "hearth.model.transformers_backend"
+TRAINER = (
+    *("hearth.trainer.loop", "hearth.measure.own_speed"),
+    # What a rank of the tiny model would import on its way.
+    *("hearth.config.cli", "hearth.fit.catalogue", "hearth.ranks.entering", "hearth.ranks.slurm"),
+    *("torch.distributed.elastic.multiprocessing.errors", "torch.utils.serialization"),
+    *("transformers.models.llama.modeling_llama", "transformers.optimization"),
+    *("numpy.ctypeslib", "numpy.ma"),
+)
+
+# Imports all modules that it is called with, the backend as the trainer does.
+IMPORTS = f"""
+import contextlib, importlib, json, os, runpy, sys
+from hearth.base.imports import loading
+before = dict(os.environ)
+with loading(), contextlib.redirect_stdout(sys.stderr):  # Unsloth prints
+    for name in sys.argv[1:]:
+        if name == {TRANSFORMERS!r}:
+            from hearth.model.load import import_backend
+            import_backend("transformers")
+            importlib.import_module("peft.tuners.lora.bnb")
+            importlib.import_module("peft.utils.transformers_weight_conversion")
+        importlib.import_module(name)
+by_imports = dict(os.environ.items() - before.items())
+"""
 
 # Reads a line of JSON for each training, forks its ranks, and answers with their exit statuses.
 _NURSERY = """
-import contextlib, importlib, json, os, runpy, sys
-before = dict(os.environ)
-with contextlib.redirect_stdout(sys.stderr):  # Unsloth prints
-    for name in sys.argv[1:]:
-        importlib.import_module(name)
-by_imports = dict(os.environ.items() - before.items())
-
 def rank(job, number):
     os.chdir(job["cwd"])
     for name, stream in (("stdout", 1), ("stderr", 2)):
@@ -151,7 +168,7 @@ class Origin:
     """The process that ranks are forked from: its Python, imports and further variables."""
 
     python: str = sys.executable
-    imports: tuple[str, ...] = (*TRAINER, "hearth.model.transformers_backend")
+    imports: tuple[str, ...] = (TRANSFORMERS, *TRAINER)
     variables: tuple[tuple[str, str], ...] = ()
 
 
@@ -160,7 +177,7 @@ def _nursery(origin: Origin) -> subprocess.Popen[str]:
     """Return the process that ranks are forked from; it ends with this one."""
     home = Path(tempfile.mkdtemp(prefix="hearth-nursery-"))
     process = subprocess.Popen(
-        [origin.python, "-c", _NURSERY, *origin.imports],
+        [origin.python, "-c", IMPORTS + _NURSERY, *origin.imports],
         cwd=home,
         env=environment(home) | dict(origin.variables),
         stdin=subprocess.PIPE,

@@ -14,7 +14,7 @@ from safetensors.torch import load_file
 from hearth.config import resolve_run, write_run
 from hearth.ranks.orders import Formed, Waiting
 from support.conductor import Conductor
-from support.ranks import SCRIPT, TRAINER
+from support.ranks import SCRIPT, TRAINER, TRANSFORMERS
 from support.waiting import until
 
 RUN = "night"
@@ -135,7 +135,7 @@ class Team:
             layout,
             _RANK,
             *("--run-file", folder / "run.yml"),
-            imports=(*TRAINER, "hearth.model.transformers_backend", *imports),
+            imports=(TRANSFORMERS, *TRAINER, *imports),
             imported_with=imported_with,
             PRELUDE=prelude,
             FAULTS=json.dumps([asdict(fault) for fault in faults]),
