@@ -31,7 +31,7 @@ class Choice:
 
     def at(self, now: datetime) -> str:
         """Return the word that holds at a time: `auto` from `until` on."""
-        return AUTO if self.until and now >= self.until else self.word
+        return AUTO if self.until and now.timestamp() >= self.until.timestamp() else self.word
 
 
 def choice_file(workspace: Path) -> Path:

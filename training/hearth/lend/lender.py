@@ -2,9 +2,10 @@
 
 from __future__ import annotations
 
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
 
 from hearth.lend.choice import OFF, ON, Choice
+from hearth.lend.clock import when
 from hearth.lend.terms import Terms
 from hearth.lend.use import Reading, certain_use, likely_use
 
@@ -33,13 +34,14 @@ class Lender:
     def decide(self, now: float, local: datetime, reading: Reading) -> str:
         """Return "" if the node lends, else the reason why it is away.
 
-        `now` is in seconds of a clock that is never set, `local` the node's aware local time. The
-        reason stays the same while nothing changes.
+        `now` is in seconds of a clock that is never set, `local` the node's `local_time`. While
+        nothing changes, neither does the reason.
         """
         used = self._use_in(reading)
         if used:
             self._used, self._use = now, used
-            self._return = f"{local + self._quiet_time:%H:%M}"
+            back = local.astimezone(UTC) + self._quiet_time
+            self._return = f"{back.astimezone(local.tzinfo):%H:%M}"
         match reading.choice.at(local):
             case word if word == OFF:
                 return _of_choice(reading.choice, local)
@@ -62,7 +64,7 @@ class Lender:
         return certain_use(reading) or (self._likely if self._in_a_row >= _IN_A_ROW else "")
 
     def _closed(self, local: datetime) -> str:
-        if self._opening is None or local >= self._opening:
+        if self._opening is None or local.timestamp() >= self._opening.timestamp():
             self._opening = self._terms.hours.next_opening(local)
         return f"its hours are {self._terms.hours}; lends again at {self._opening:%H:%M}"
 
@@ -73,9 +75,3 @@ def _of_choice(choice: Choice, local: datetime) -> str:
     since = f" since {when(choice.since, local)}" if choice.since else ""
     until = f" until {when(choice.until, local)}" if choice.until else ""
     return f"switched off by hand{since}{until}"
-
-
-def when(time: datetime, local: datetime) -> str:
-    """Return a time of today as its hour and minute, another one with its date."""
-    own = time.astimezone(local.tzinfo)
-    return f"{own:%H:%M}" if own.date() == local.date() else f"{own:%Y-%m-%d %H:%M}"
