@@ -16,7 +16,7 @@ from hearth import __version__
 pytestmark = pytest.mark.cluster
 FOLDERS = {"data", "models", "scripts", "logs", "config", "results", "checkpoints"}
 MARK = ".hearth-workspace"
-FILES = {"README.md", "cluster_config.yaml", "launch_cluster.sh"}
+FILES = {"README.md", "cluster_config.yaml", "hearth-lend", "launch_cluster.sh"}
 
 
 @pytest.mark.rotated

@@ -16,6 +16,9 @@ RUN_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]{0,79}")
 SUPERVISOR_LOCK = "config/supervisor.lock"
 """File in a workspace, locked and filled in by the supervisor of the run in progress."""
 
+LENDING = "lend.json"
+"""File in a workspace with the word of a person at the node: whether it lends."""
+
 SUPERVISED = "HEARTH_SUPERVISED"
 """Environment variable of all processes that a supervisor starts: the workspace they work for."""
 

@@ -12,6 +12,7 @@ from datetime import datetime
 from pathlib import Path
 
 from hearth.base.files import read_object, write_whole
+from hearth.base.places import LENDING
 
 OFF, ON, AUTO = "off", "on", "auto"
 WORDS = (OFF, ON, AUTO)
@@ -36,7 +37,7 @@ class Choice:
 
 def choice_file(workspace: Path) -> Path:
     """Return the file with the person's word."""
-    return workspace / "lend.json"
+    return workspace / LENDING
 
 
 def read(workspace: Path) -> Choice:

@@ -7,13 +7,13 @@ import pwd
 import re
 from collections.abc import Iterable
 
-from ansible.module_utils.hearth.base.places import MANIFEST
+from ansible.module_utils.hearth.base.places import LENDING, MANIFEST
 from ansible.module_utils.hearth_node.base import text_of, write_private
 
 FOLDERS = ("data", "models", "scripts", "logs", "config", "results", "checkpoints")
 """Folders that every workspace has."""
 
-FILES = ("README.md", "cluster_config.yaml", "launch_cluster.sh")
+FILES = ("README.md", "cluster_config.yaml", "launch_cluster.sh", "hearth-lend")
 """Files for a person that provisioning puts into a workspace."""
 
 MARK = ".hearth-workspace"
@@ -115,7 +115,7 @@ def _is_hearths(path: str, place: str, made: set[str]) -> bool:
     if name and folder in _SHARED:
         known = _SHARED[folder].fullmatch(name) or os.path.isfile(os.path.join(path, MANIFEST))
         return bool(known) or place in made
-    return is_claimed(place, made) or place.startswith(".hearth-")
+    return is_claimed(place, made) or place == LENDING or place.startswith(".hearth-")
 
 
 def _downward(place: str) -> list[str]:

@@ -90,7 +90,7 @@ def test_files_for_a_person_are_hearths_where_nobody_elses_have_their_names(tmp_
     assert made_here(str(tmp_path)).isdisjoint(FILES)  # a run claims none
     node = {"files": True, "address": "127.0.0.2", "python": f"{tmp_path}/python", "nproc": 3}
     answer = place(tmp_path, **node)
-    assert answer["files"] == ["cluster_config.yaml", "launch_cluster.sh"]
+    assert answer["files"] == ["cluster_config.yaml", "launch_cluster.sh", "hearth-lend"]
     assert (answer["interface"], answer["python"], answer["nproc"]) == ("lo", node["python"], 3)
     assert made_here(str(tmp_path)) == {*FOLDERS, *answer["files"]}
     for name in answer["files"]:
