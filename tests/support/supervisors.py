@@ -65,11 +65,16 @@ sys.exit(max(abs(rank.wait()) for rank in ranks))
 
 
 class Nodes:
-    """The nodes `node0`, `node1` … of one run, on 127.0.0.1, 127.0.0.2 …"""
+    """The nodes `node0`, `node1` … of one run, on 127.0.0.1, 127.0.0.2 …
 
-    def __init__(self, folder: Path, count: int, script: str, **settings: Any) -> None:
+    Several runs may have nodes in the same folder, all with the same script.
+    """
+
+    def __init__(
+        self, folder: Path, count: int, script: str, run: str = "first", **settings: Any
+    ) -> None:
         self.names = [f"node{n}" for n in range(count)]
-        self.run, self.created = "first", "2026-11-20T10:00:00+00:00"
+        self.run, self.created = run, "2026-11-20T10:00:00+00:00"
         self.options: tuple[str, ...] = ()  # of a supervisor, besides its spec
         self.variables: dict[str, str] = {}  # of a supervisor's environment
         self._folder = folder
@@ -80,7 +85,7 @@ class Nodes:
         port = free_port()
         for rank, name in enumerate(self.names):
             code = self.workspace(name) / "scripts"
-            code.mkdir(parents=True)
+            code.mkdir(parents=True, exist_ok=True)
             (code / "train.py").write_text(script)
             spec = {
                 "run": self.run,
@@ -106,7 +111,7 @@ class Nodes:
         return self._folder / node
 
     def spec(self, node: str) -> Path:
-        return self._folder / f"{node}.json"
+        return self._folder / f"{self.run}-{node}.json"
 
     def wrapping(self, node: str) -> list[str]:
         """Return the words that a node's command begins with; none unless a subclass has some."""
@@ -188,10 +193,11 @@ class Nodes:
         return self.verb(*words)[1]
 
     def record(self, node: str) -> dict[str, Any]:
-        return json.loads((self.workspace(node) / "results/first/supervisor.json").read_text())
+        place = self.workspace(node) / "results" / self.run
+        return json.loads((place / "supervisor.json").read_text())
 
     def log(self, node: str) -> str:
-        return (self.workspace(node) / "logs/first.log").read_text()
+        return (self.workspace(node) / "logs" / f"{self.run}.log").read_text()
 
     def kill(self, node: str) -> None:
         """Kill the supervisor of a node, and wait until it is gone."""

@@ -69,6 +69,14 @@ def happen(council: Council, kind: str, node: str, at: float) -> None:
             council.ended(node, ENDED[kind], at)
 
 
+def test_a_member_that_waits_for_its_turn_is_waited_for_until_long_after_its_last_word():
+    council = called()
+    council.join(NODES[0], 0)
+    council.in_queue(500)
+    assert council.decide(560) is None
+    assert cause(council.decide(561)).kind == "not_ready"
+
+
 def event(kinds: str, *nodes: str) -> st.SearchStrategy[tuple[str, str, float]]:
     """Return a strategy of what happens to one of these nodes, and after how many seconds."""
     return st.tuples(st.sampled_from(kinds.split()), st.sampled_from(nodes), st.floats(0, 5))

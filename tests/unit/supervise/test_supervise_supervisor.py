@@ -38,7 +38,7 @@ class Taken:
 def listen(hub, last):
     """Have a supervisor listen that left this record, or none, before it came."""
     it = object.__new__(supervisor._Supervisor)
-    it._spec, it._last = SimpleNamespace(patience=20.0), last
+    it._spec, it._last = SimpleNamespace(patience=20.0, queue={}), last
     asyncio.run(it._listen_at(hub.open))
 
 

@@ -235,6 +235,17 @@ def test_a_node_whose_others_have_ended_does_not_wait_long():
     assert_names(end(moves(seen)).outcome.cause.message, "laptop, shelf", "120 s")
 
 
+def test_a_node_that_waits_for_its_turn_is_waited_for_until_long_after_its_last_word():
+    terms = {"team": None, "settings": Settings(NODES, first_timeout=600), "queued": {"shelf": 900}}
+    seen = view(report("desk", "ready", None), report("laptop", "ready", None), **terms)
+    notes = Notes()
+    assert [type(move) for move in moves(replace(seen, now=1), notes)] == [SayWaiting]
+    assert moves(replace(seen, now=1500), notes) == []
+    cause = end(moves(replace(seen, now=1501), notes)).outcome.cause
+    assert (cause.node, cause.kind) == ("shelf", "not_ready")
+    assert_names(cause.message, "600 s")
+
+
 def test_the_first_loss_ends_the_run_if_nobody_is_waited_for():
     seen = everybody("training training away", settings=Settings(NODES, return_timeout=0))
     cause = end(moves(seen)).outcome.cause

@@ -19,6 +19,10 @@ SUPERVISOR_LOCK = "config/supervisor.lock"
 LENDING = "lend.json"
 """File in a workspace with the word of a person at the node: whether it lends."""
 
+QUEUE = "queue"
+"""Folder in a workspace with a file for each run that waits for its turn, NAME.json, and the file
+NAME.lock, which the run's supervisor holds for as long as it lives."""
+
 SUPERVISED = "HEARTH_SUPERVISED"
 """Environment variable of all processes that a supervisor starts: the workspace they work for."""
 

@@ -30,7 +30,8 @@ def look(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `findings` and `facts` of this node for the run in `run_file`.
 
     `wanted` has the cluster `address` of this node and names the parts to inspect:
-        run: the name of the run: can it start here? `port` is the one that rank 0 must use, 0 any.
+        run: the name of the run: can it start here? `port` is the one that rank 0 must use, 0 any;
+            with `queue` it is to wait for its turn.
         copies: the model and data that are here; `shared` is the folder that all nodes share or "".
         shape: the sizes of the model, also from the Hub.
         slurm: with Slurm's `nodes` and the job's `options`, whether Slurm takes such a job.
@@ -41,7 +42,8 @@ def look(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
     facts: dict[str, Any] = {}
     findings: list[str] = []
     if name := wanted.get("run"):
-        answer = check(workspace, name, wanted["address"], wanted["port"])
+        queue = bool(wanted.get("queue"))
+        answer = check(workspace, name, wanted["address"], wanted["port"], queue)
         facts |= answer["facts"]
         findings += answer["findings"]
         results = workspace / "results" / name

@@ -18,10 +18,12 @@ from typing import Any, NoReturn
 from hearth.base.errors import HearthError, LaunchError
 from hearth.base.systemd import has_manager
 from hearth.supervise.cause import ENDS
+from hearth.supervise.in_turn import run_in_turn
 from hearth.supervise.job import cancel, queue_record, submit
 from hearth.supervise.life import STOP, STOP_NOW
 from hearth.supervise.preflight import ready
-from hearth.supervise.record import held_by, lock_holder, read_record
+from hearth.supervise.queue import leave_queue
+from hearth.supervise.record import held_by, is_in_queue, lock_holder, read_record
 from hearth.supervise.restart import close_record, last_record, ready_again
 from hearth.supervise.spec import Spec, forget_secrets, load_spec, stop_file, with_secrets
 from hearth.supervise.supervisor import supervise
@@ -74,11 +76,13 @@ def _run(given: argparse.Namespace) -> int:
     if not given.unit:  # without a unit it is never restarted, so the secrets are not read again
         forget_secrets(given.spec)
     last = last_record(spec)
-    if last is None:
-        record = supervise(ready(spec), given.unit)
-    elif last["state"] in ENDS:
+    if last and last["state"] in ENDS:
         print(f"hearth: run {spec.run} has {last['state']} here already", file=sys.stderr)
         return 0
+    if spec.queue and not (last and _has_begun(last)):
+        record = run_in_turn(spec, given.unit, fresh=last is None)
+    elif last is None:
+        record = supervise(ready(spec), given.unit)
     else:
         queued = last["state"] == "queued"
         try:
@@ -87,11 +91,16 @@ def _run(given: argparse.Namespace) -> int:
             when = "" if queued else f"after {spec.node} came back: "
             close_record(spec, last, f"{when}{' '.join(error.findings)}")
             raise
-        began = last["state"] == "running" or last["launches"]
-        record = supervise(spec, given.unit, last if began else None)
+        leave_queue(spec.workspace, spec.run)
+        record = supervise(spec, given.unit, last if _has_begun(last) else None)
     if record.state not in ENDS:
         return LEFT
     return 1 if record.state == "failed" else 0
+
+
+def _has_begun(last: dict[str, Any]) -> bool:
+    """Return whether the ranks of a recorded run have trained on this node."""
+    return bool(last["state"] == "running" or last["launches"])
 
 
 def _leave(given: argparse.Namespace) -> int:
@@ -102,12 +111,13 @@ def _leave(given: argparse.Namespace) -> int:
     spec = load_spec(given.spec)
     last = last_record(spec)
     if last and last["state"] not in ENDS:
-        if spec.return_timeout and comes_back(given.unit):
+        if (spec.return_timeout or last["state"] == "queued") and comes_back(given.unit):
             return 0
         how = " ".join(os.environ.get(name, "?") for name in ("EXIT_CODE", "EXIT_STATUS"))
         close_record(spec, last, f"the supervisor of {spec.node} ended without a word ({how})")
     if last:  # otherwise a launch that is about to begin has written new ones
         forget_secrets(given.spec)
+        leave_queue(spec.workspace, spec.run)
     remove_unit(spec.run)
     return 0
 
@@ -115,14 +125,16 @@ def _leave(given: argparse.Namespace) -> int:
 def _start(given: argparse.Namespace) -> int:
     """Start a detached supervisor; if the run is already active here, only report it."""
     spec, path = ready(load_spec(given.spec)), given.spec.resolve()
-    if holder := lock_holder(spec.workspace):
-        if holder["run"] != spec.run:
-            raise LaunchError(f"{spec.node}: {held_by(spec.workspace, holder)}")
+    holder = lock_holder(spec.workspace)
+    if holder and holder["run"] != spec.run and not spec.queue:
+        raise LaunchError(f"{spec.node}: {held_by(spec.workspace, holder)}")
+    if (holder and holder["run"] == spec.run) or is_in_queue(spec.workspace, spec.run):
         record = _unless_ending(spec)
         if record["alive"]:
             _show({"ok": True, "started": False} | _told(record))
             return 0
     spec.record.unlink(missing_ok=True)  # an old record would mean a reboot
+    leave_queue(spec.workspace, spec.run)  # as would its place in the queue
     if spec.slurm:
         started = queue_record(spec)
     elif spec.unit and has_manager():

@@ -7,9 +7,12 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 State = Literal["queued", "waiting", "running", "finished", "failed", "stopped"]
-"""State of a run on a node: not begun by Slurm, waiting for the others, training, or ended."""
+"""State of a run on a node: in a queue, waiting for the others, training, or ended.
 
-Kind = Literal["rank_failed", "node_lost", "node_back", "not_ready", "stopped"]
+The queue is that of the node, or Slurm's.
+"""
+
+Kind = Literal["rank_failed", "node_lost", "node_back", "not_ready", "queued", "stopped"]
 
 ENDS: frozenset[State] = frozenset(("finished", "failed", "stopped"))
 _LEFT_ALONE: frozenset[Kind] = frozenset(("not_ready", "node_lost"))

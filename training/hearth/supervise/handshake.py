@@ -29,16 +29,26 @@ HANDSHAKE_TIMEOUT = 10.0
 """Seconds in which a caller has to prove itself."""
 
 
+IN_QUEUE = "its node waits for its turn in the queue"
+"""Reason of a supervisor that belongs to the run and has not begun its part."""
+
+
 class NotYet(Exception):
-    """The other side refuses this node for now."""
+    """The other side refuses this node for now; its text is the reason."""
 
 
 async def present(
-    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str, node: str, source: str
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    token: str,
+    node: str,
+    source: str,
+    waits: bool = False,
 ) -> None:
     """Prove to the answerer that `node` belongs to the run, and have it prove the same.
 
-    `source` is the address from which this machine connects where a program binds none.
+    `source` is the address from which this machine connects where a program binds none. A node that
+    `waits` for its turn only says so, and is refused for now.
 
     Raises:
         ProtocolError: the answerer refused this node for good, or does not belong to the run.
@@ -48,12 +58,12 @@ async def present(
     challenge = await receive(reader)
     if not isinstance(challenge, Challenge):
         raise ProtocolError("it is no supervisor of a run")
-    hello = Hello(node, source, secrets.token_hex(16))
+    hello = Hello(node, source, secrets.token_hex(16), waits=waits)
     hello = dataclasses.replace(hello, proof=hello_proof(token, hello, challenge.nonce))
     writer.write(encode(hello))
     answer = await receive(reader)
     if isinstance(answer, Refused):
-        raise ProtocolError(answer.reason) if answer.for_good else NotYet
+        raise ProtocolError(answer.reason) if answer.for_good else NotYet(answer.reason)
     if not isinstance(answer, Welcome) or not same(str(answer.proof), welcome_proof(token, hello)):
         raise ProtocolError("it does not know the run's token")
 
@@ -87,6 +97,13 @@ async def refuse(writer: asyncio.StreamWriter, reason: str, for_good: bool = Tru
     writer.write(encode(Refused(reason, for_good)))
     await writer.drain()
     raise ProtocolError(reason)
+
+
+async def put_off(writer: asyncio.StreamWriter, reason: str) -> NoReturn:
+    """Refuse a caller for now. Raises `NotYet` with the reason."""
+    writer.write(encode(Refused(reason, for_good=False)))
+    await writer.drain()
+    raise NotYet(reason)
 
 
 def hello_proof(token: str, hello: Hello, challenge: str) -> str:

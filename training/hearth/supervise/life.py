@@ -15,6 +15,7 @@ import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
+from datetime import UTC, datetime
 from typing import Any
 
 from hearth.base.errors import HearthError, LaunchError
@@ -24,9 +25,11 @@ from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.job import end_of_job, own_job
 from hearth.supervise.kernel import kernel_said, kills_so_far
 from hearth.supervise.messages import Ended
+from hearth.supervise.queue import leave_queue, read_queue
 from hearth.supervise.record import RunRecord, node_lock, now
 from hearth.supervise.restart import as_lost
 from hearth.supervise.spec import Spec, lock_file
+from hearth.supervise.turn import ahead_of
 from hearth.supervise.unit import interruption
 from hearth.supervise.workers import Workers, end, leftovers
 
@@ -86,6 +89,7 @@ class NodeSupervisor:
         self._workers = Workers(spec)
         self._stopping = False
         self._signalled = False
+        self._yields = False
         self._told = False
         self._log_start = 0
         self._launched, self._kills_before = 0.0, 0
@@ -116,12 +120,13 @@ class NodeSupervisor:
     # Common to all
 
     async def _listen_at(self, listen: Callable[[], Awaitable[None]]) -> None:
-        """Call `listen`; after a restart, wait if another program took the port meanwhile.
+        """Call `listen`; long after the launch, wait if another program took the port meanwhile.
 
         Raises:
             LaunchError: the port is taken.
         """
-        until = time.monotonic() + (self._spec.patience if self._last else 0)
+        later = self._last or self._spec.queue
+        until = time.monotonic() + (self._spec.patience if later else 0)
         while True:
             try:
                 return await listen()
@@ -145,14 +150,14 @@ class NodeSupervisor:
     def _patience(self) -> float:
         """Timeout in seconds for the other nodes: longer once the run has started."""
         spec = self._spec
-        return spec.patience if self._record.launches else spec.ready_timeout
+        return spec.patience if self._record.launches else spec.first_timeout
 
     async def run(self) -> RunRecord:
         """Supervise, and return the record of the run."""
         spec = self._spec
         if self._last:  # A stop request from before it went down remains valid.
             self._forget_pause()
-        else:
+        elif not spec.queue:  # else it has been heeded since the launch
             spec.stop_file.unlink(missing_ok=True)
         for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             asyncio.get_running_loop().add_signal_handler(sign, self._on_signal)
@@ -162,6 +167,8 @@ class NodeSupervisor:
             self._record.write(spec.record)
             for source in (self._watch_stop_file(), self._beat()):
                 self._tasks.add(self._spawn(source))
+            if spec.queue and not self._last:
+                self._tasks.add(self._spawn(self._watch_queue()))
             verdict = await self._take_part()
         except HearthError as error:
             cause = Cause(spec.node, None, "not_ready", "\n".join(error.findings))
@@ -179,11 +186,16 @@ class NodeSupervisor:
 
     async def _leave_for_now(self, why: str) -> None:
         """End the ranks but not the run: its record stays open, so that it resumes."""
-        self._say(f"{why}; the run goes on when {self._spec.node} is back")
+        then = "back to the queue" if self._yields else "the run goes on when NODE is back"
+        self._say(f"{why}; {then.replace('NODE', self._spec.node)}")
         await self._workers.stop(KILL_GRACE)
         for task in self._tasks | self._of_launch:
             task.cancel()
         await self._disconnect()
+        if self._yields:
+            await self._close()
+            self._record.missing = []
+            self._record.enter("queued")
 
     async def _conclude(self, verdict: LaunchOutcome) -> None:
         """End remaining processes and record the outcome."""
@@ -279,6 +291,26 @@ class NodeSupervisor:
         except OSError:
             return None
 
+    def _has_begun(self) -> bool:
+        """Return whether this node's ranks train, have trained, or are about to."""
+        return self._record.state != "waiting" or bool(self._record.launches)
+
+    async def _watch_queue(self) -> None:
+        """Leave the queue once the run has begun here; before, let a run go first that was moved.
+
+        Two runs that each had a part of their nodes would otherwise wait for each other.
+        """
+        spec = self._spec
+        while not self._has_begun():
+            entries = read_queue(spec.workspace)
+            own = next((each for each in entries if each.run == spec.run), None)
+            if own and (ahead := ahead_of(own, entries, datetime.now(UTC))):
+                self._yields = True
+                self._events.put_nowait(Interrupted(f"{ahead[0]} comes first"))
+                return
+            await asyncio.sleep(RETRY)
+        leave_queue(spec.workspace, spec.run)
+
     async def _beat(self) -> None:
         while True:
             await asyncio.sleep(self._spec.heartbeat)
@@ -294,6 +326,7 @@ class NodeSupervisor:
             return
         waited_for = self._spec.return_timeout and not self._signalled
         if waited_for and (why := interruption(self._record.unit)):
+            self._yields = False
             self._events.put_nowait(Interrupted(why))
             return
         self._events.put_nowait(StopAsked(self._signalled))
@@ -345,21 +378,21 @@ class NodeSupervisor:
         return LaunchOutcome("failed", Cause(self._spec.node, None, "node_lost", message))
 
     def _say(self, words: str) -> None:
-        """Add a line to the run's log, and to standard error for systemd or a person."""
-        line = f"hearth: {now()} {words}\n".replace("\n", "\n    ").rstrip(" ")
-        with suppress(OSError), self._spec.log.open("a") as log:
-            log.write(line)
-        with suppress(OSError):
-            sys.stderr.write(line)
-            sys.stderr.flush()
+        say(self._spec, words)
 
 
-def live(kind: type[NodeSupervisor], spec: Spec, *facts: Any) -> RunRecord:
-    """Make the run's folders, hold the node's lock, and run a supervisor of this kind to its end.
+def say(spec: Spec, words: str) -> None:
+    """Add a line to the run's log, and to standard error for systemd or a person."""
+    line = f"hearth: {now()} {words}\n".replace("\n", "\n    ").rstrip(" ")
+    with suppress(OSError), spec.log.open("a") as log:
+        log.write(line)
+    with suppress(OSError):
+        sys.stderr.write(line)
+        sys.stderr.flush()
 
-    Raises:
-        LaunchError: another run has the node, or its folders cannot be written.
-    """
+
+def make_folders(spec: Spec) -> None:
+    """Make the run's folders on this node. Raises `LaunchError` if that cannot be done."""
     folders = [spec.results, spec.log.parent, lock_file(spec.workspace).parent]
     for folder in [*folders, spec.files] if spec.scripted else folders:
         try:
@@ -369,5 +402,15 @@ def live(kind: type[NodeSupervisor], spec: Spec, *facts: Any) -> RunRecord:
                 f"{spec.node}: {folder} cannot be made: {error.strerror}; make it writable or "
                 "set another workspace in the inventory"
             ) from error
+
+
+def live(kind: type[NodeSupervisor], spec: Spec, *facts: Any) -> RunRecord:
+    """Make the run's folders, hold the node's lock, and run a supervisor of this kind to its end.
+
+    Raises:
+        NodeTaken: another run has the node.
+        LaunchError: its folders cannot be written.
+    """
+    make_folders(spec)
     with node_lock(spec.workspace, spec.run):
         return asyncio.run(kind(spec, *facts).run())

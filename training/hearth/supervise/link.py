@@ -7,7 +7,7 @@ import time
 from collections.abc import AsyncIterator
 
 from hearth.supervise.cause import Cause, LaunchOutcome
-from hearth.supervise.handshake import NotYet, present
+from hearth.supervise.handshake import IN_QUEUE, NotYet, present
 from hearth.supervise.interface import source_towards
 from hearth.supervise.messages import Beat, Go, Message, ProtocolError, encode, receive
 from hearth.supervise.spec import Spec
@@ -22,7 +22,7 @@ class Link:
 
     `patience` is the timeout in seconds for finding the hub and for the other members. If the hub's
     machine answers but no hub listens there, the timeout is only that of a first launch: the run is
-    over on that machine.
+    over on that machine. While it waits for its turn there, the timeout does not begin.
     """
 
     def __init__(self, spec: Spec, patience: float) -> None:
@@ -53,8 +53,8 @@ class Link:
         until = began + self._patience + PATIENCE
         while not self._started:
             try:
-                async with asyncio.timeout(until - time.monotonic()):
-                    reader = await self._join()
+                async with asyncio.timeout(until - time.monotonic()) as limit:
+                    reader = await self._join(limit)
             except TimeoutError:
                 yield self._nobody_there(time.monotonic() - began)
                 return
@@ -78,10 +78,11 @@ class Link:
                 beating.cancel()
                 self.close()
 
-    async def _join(self) -> asyncio.StreamReader:
+    async def _join(self, limit: asyncio.Timeout) -> asyncio.StreamReader:
         """Connect and return the stream once both ends have proved that they belong to the run.
 
-        Retries until it is cancelled: rank 0's supervisor may start later.
+        Retries until it is cancelled: rank 0's supervisor may start later. `limit`, which cancels
+        it, is put off while that one waits for its turn.
 
         Raises:
             ProtocolError: the hub refused this member, or is not a hub.
@@ -94,9 +95,13 @@ class Link:
                     return await self._shake_hands()
             except ConnectionRefusedError:
                 refused = refused or time.monotonic()
-                if time.monotonic() - refused > self._spec.ready_timeout + PATIENCE:
+                if time.monotonic() - refused > self._spec.first_timeout + PATIENCE:
                     raise TimeoutError from None
-            except (OSError, TimeoutError, NotYet):
+            except NotYet as error:
+                refused = None
+                if str(error) == IN_QUEUE:
+                    limit.reschedule(asyncio.get_running_loop().time() + self._patience + PATIENCE)
+            except (OSError, TimeoutError):
                 refused = None
             await asyncio.sleep(RETRY)
 

@@ -32,12 +32,14 @@ class Hello:
     """A member's answer: its name, and its proof.
 
     `source` is the address from which its machine connects to rank 0's where a program binds none.
+    One that `waits` for its turn in the queue of its node only says so.
     """
 
     node: str
     source: str
     nonce: str
     proof: str = ""
+    waits: bool = False
 
 
 @dataclass(frozen=True)

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import dataclasses
+from collections.abc import Sequence
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -11,28 +13,46 @@ from hearth.base.files import read_object
 from hearth.base.slurm import ENDED, queued
 from hearth.supervise.cause import ENDS
 from hearth.supervise.interface import free_port, interface_of
-from hearth.supervise.record import held_by, lock_holder
+from hearth.supervise.queue import read_queue
+from hearth.supervise.record import held_by, is_in_queue, lock_holder
 from hearth.supervise.spec import Spec, record_file
+from hearth.supervise.turn import Entry
 
 
-def check(workspace: Path, run: str, address: str, port: int) -> dict[str, Any]:
+def check(
+    workspace: Path, run: str, address: str, port: int, queue: bool = False
+) -> dict[str, Any]:
     """Return the `findings` against starting `run` on this node, and the `facts`.
 
     Facts: `interface` that carries the cluster `address`, a free `port` for the rendezvous (`port`
-    itself unless that is 0), and the next `generation` of the run as far as this node knows.
-    Nothing is changed.
+    itself unless that is 0), the next `generation` of the run as far as this node knows, the other
+    run that has the node (`busy`, '' without one), and the last position in its queue
+    (`queue_end`, 0 without any). With `queue` the run is to wait for its turn, so that neither a
+    busy node nor a port that is taken now is in its way. Nothing is changed.
     """
     findings: list[str] = []
     last = read_object(record_file(workspace, run)) or {}
     facts: dict[str, Any] = {"generation": int(last.get("generation", -1)) + 1}
     try:
         facts["interface"] = interface_of(address)
-        facts["port"] = free_port(address, port)
+        facts["port"] = port if queue and port else free_port(address, port)
     except LaunchError as error:
         findings += error.findings
+    entries = read_queue(workspace)
+    facts["queue_end"] = max((entry.position for entry in entries), default=0.0)
     holder = lock_holder(workspace)
-    if holder and holder["run"] != run:
-        findings.append(held_by(workspace, holder))
+    facts["busy"] = holder["run"] if holder and holder["run"] != run else ""
+    if is_in_queue(workspace, run):
+        findings.append(
+            f"{workspace}: run '{run}' waits in the queue here already: watch it, or remove it"
+        )
+    elif holder and holder["run"] != run:
+        findings += [] if queue else [f"{held_by(workspace, holder)}, or add -e queue=true"]
+    elif first := _due(entries, run) if not queue else "":
+        findings.append(
+            f"{workspace}: run '{first}' waits for its turn here: get behind it with "
+            "-e queue=true, or remove it (playbooks/runs.yml)"
+        )
     elif holder:
         findings.append(f"{workspace}: run '{run}' is under way here already: watch it, or stop it")
     elif last.get("job") is not None and last["state"] not in ENDS:
@@ -41,6 +61,12 @@ def check(workspace: Path, run: str, address: str, port: int) -> dict[str, Any]:
             job = found["job"] or last["job"]
             findings.append(f"{workspace}: job {job} of run '{run}' is in Slurm's queue: stop it")
     return {"findings": findings, "facts": facts}
+
+
+def _due(entries: Sequence[Entry], run: str) -> str:
+    """Return the first other run in a queue that may start now, '' without one."""
+    due = (each.run for each in entries if each.alive and each.is_due(datetime.now(UTC)))
+    return next((each for each in due if each != run), "")
 
 
 def ready(spec: Spec) -> Spec:

@@ -106,6 +106,10 @@ class Council:
         self._members[node] = _Member(now)
         return None
 
+    def in_queue(self, now: float) -> None:
+        """Note that a member waits for its turn on its node: the timeout counts from now."""
+        self._begun = now
+
     def ready(self, now: float) -> tuple[str, ...]:
         """Return the nodes with which the launch may begin now, in rank order; else ()."""
         there = tuple(node for node in self.nodes if node not in self.missing)

@@ -16,8 +16,13 @@ from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.files import write_whole
+from hearth.base.places import QUEUE
 from hearth.supervise.cause import Cause, State
 from hearth.supervise.spec import Spec, lock_file, record_file
+
+
+class NodeTaken(LaunchError):
+    """Another run has this node."""
 
 
 def now() -> str:
@@ -104,21 +109,31 @@ def read_record(workspace: Path, run: str) -> dict[str, Any]:
             f"{workspace}: no run '{run}' was started here (no {path.relative_to(workspace)})"
         ) from error
     holder = lock_holder(workspace)
-    return {**record, "alive": holder is not None and holder["run"] == run}
+    here = holder is not None and holder["run"] == run
+    return {**record, "alive": here or is_in_queue(workspace, run)}
+
+
+def is_in_queue(workspace: Path, run: str) -> bool:
+    """Return whether the supervisor of a run lives here that waits for its turn."""
+    try:
+        with (workspace / QUEUE / f"{run}.lock").open() as lock:
+            return not _locked(lock.fileno(), fcntl.LOCK_SH, patience=0)
+    except OSError:
+        return False
 
 
 @contextmanager
 def node_lock(workspace: Path, run: str) -> Iterator[None]:
     """Hold the node's lock for one run; the kernel releases it when the process ends.
 
-    Raises `LaunchError` if another run holds the node; it is named.
+    Raises `NodeTaken` if another run holds the node; it is named.
     """
     path = lock_file(workspace)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as lock:
         if not _locked(lock.fileno(), fcntl.LOCK_EX, patience=1.0):
             holder = lock_holder(workspace) or {"run": "?", "pid": "?"}
-            raise LaunchError(held_by(workspace, holder))
+            raise NodeTaken(held_by(workspace, holder))
         lock.truncate(0)
         lock.write(json.dumps({"run": run, "pid": os.getpid()}))
         lock.flush()

@@ -13,7 +13,15 @@ from collections.abc import Callable
 
 from hearth.base.packet_filter import listening
 from hearth.supervise.cause import Cause, LaunchOutcome
-from hearth.supervise.handshake import HANDSHAKE_TIMEOUT, challenge, refuse, welcome
+from hearth.supervise.handshake import (
+    HANDSHAKE_TIMEOUT,
+    IN_QUEUE,
+    NotYet,
+    challenge,
+    put_off,
+    refuse,
+    welcome,
+)
 from hearth.supervise.interface import free_port, port_error
 from hearth.supervise.messages import (
     Beat,
@@ -66,7 +74,7 @@ class Hub:
         spec = self._spec
         return Council(
             spec.nodes,
-            spec.patience if lost else spec.ready_timeout,
+            spec.patience if lost else spec.first_timeout,
             spec.silence_timeout,
             time.monotonic(),
             least=spec.min_nodes if lost and spec.elastic else len(spec.nodes),
@@ -111,6 +119,8 @@ class Hub:
                 if self._writers.get(node) is not writer:
                     break  # This member has rejoined, or is about to.
                 self._hear(node, message)
+        except NotYet:
+            pass
         except (ProtocolError, OSError, TimeoutError) as error:
             if node is None:
                 self._report(writer, error)
@@ -132,12 +142,16 @@ class Hub:
     async def _admit(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> str:
         """Authenticate a member and return its name.
 
-        Raises `ProtocolError` if it failed to, or does not belong here; the reason was sent to it.
+        Raises `ProtocolError` if it failed to, or does not belong here, and `NotYet` if it waits
+        for its turn; the reason was sent to it.
         """
         hello = await challenge(reader, writer, self._spec.token, self._spec.run)
         # Every start has a new token: who knows it has the same run, nodes and generation.
         if hello.node not in self._spec.nodes:
             await refuse(writer, f"{hello.node} is no node of the run")
+        if hello.waits:
+            self._council.in_queue(time.monotonic())
+            await put_off(writer, IN_QUEUE)
         if reason := self._council.join(hello.node, time.monotonic()):
             over = self._over
             self._decide()

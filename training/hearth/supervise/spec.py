@@ -5,7 +5,9 @@ from __future__ import annotations
 import dataclasses
 import re
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, field
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -39,8 +41,10 @@ class Spec:
 
     `stop_grace` is the time a SIGTERM leaves the ranks to end after their step. `unit` is whether
     the user's systemd may carry the supervisor, so that it comes back after a reboot; with `slurm`
-    a job of Slurm carries it. `gpus` are that many that the driver listed at the start; 0 if the
-    node computes on its processor.
+    a job of Slurm carries it. A run with a `queue` waits for its turn on the node: its `position`,
+    the time `at` which it may begin at the earliest (ISO 8601, or None), and when it was
+    `submitted`, as `turn.Entry` has them. `gpus` are that many that the driver listed at the
+    start; 0 if the node computes on its processor.
 
     `script` is the program that torchrun starts, by its path in the workspace, with `arguments`, in
     which `{results}` and `{data}` stand for paths on this node. Without a `folder` it is Hearth's
@@ -78,6 +82,7 @@ class Spec:
     unit: bool = True
     gpus: int = 0
     slurm: bool = False
+    queue: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -125,6 +130,14 @@ class Spec:
     def patience(self) -> float:
         """Timeout in seconds for missing nodes once the run has started."""
         return max(self.return_timeout, self.ready_timeout)
+
+    @property
+    def first_timeout(self) -> float:
+        """Timeout in seconds for missing nodes before the first launch.
+
+        Out of a queue it is longer: another node may be ending the run before this one.
+        """
+        return self.patience if self.queue else self.ready_timeout
 
     @property
     def results(self) -> Path:
@@ -241,6 +254,14 @@ def _faults(given: Mapping[str, Any]) -> list[str]:
     ]
     if faults:
         return faults
+    if queue := given.get("queue"):
+        at = queue.get("at")
+        with suppress(TypeError, ValueError):
+            at = at and datetime.fromisoformat(at)
+        if not isinstance(queue.get("position"), int | float):
+            faults.append("'queue' needs a 'position', a number")
+        if at is not None and not (isinstance(at, datetime) and at.tzinfo):
+            faults.append(f"'queue': {queue['at']!r} is no time with a zone, or null")
     nodes, rank, node = given["nodes"], given["rank"], given["node"]
     if nodes[rank : rank + 1] != [node]:
         faults.append(f"'{node}' is not rank {rank} of {', '.join(nodes)}")

@@ -39,7 +39,8 @@ def supervise(spec: Spec, unit: str | None = None, last: dict[str, Any] | None =
     went down in the middle of the run.
 
     Raises:
-        LaunchError: another run has the node, or its folders cannot be written.
+        NodeTaken: another run has the node.
+        LaunchError: its folders cannot be written.
     """
     kind: type[NodeSupervisor] = _Supervisor
     if spec.in_place:  # by name, since that package builds on this one

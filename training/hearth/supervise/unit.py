@@ -9,6 +9,7 @@ from __future__ import annotations
 import os
 import pwd
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from hearth.base.errors import LaunchError
@@ -40,6 +41,19 @@ def unit_file(run: str) -> Path:
     """Return the path at which the user's systemd looks for the unit of a run."""
     # Not $HOME: the systemd manager takes its home from the password database.
     return Path(pwd.getpwuid(os.getuid()).pw_dir, ".config/systemd/user", unit_name(run))
+
+
+def carried_runs(workspace: Path) -> frozenset[str]:
+    """Return the runs of a workspace that have a unit, and so come back after a restart."""
+    units = unit_file("*")
+    found = set()
+    for path in units.parent.glob(units.name):
+        run = path.name.removeprefix("hearth-").removesuffix(".service")
+        with suppress(OSError):
+            # Another workspace of this user may have a run of the same name.
+            if str(workspace / "config" / f"{run}.json") in path.read_text(encoding="utf-8"):
+                found.add(run)
+    return frozenset(found)
 
 
 def unit_text(spec: Spec, spec_file: Path, python: str, code: Path) -> str:

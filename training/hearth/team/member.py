@@ -37,7 +37,7 @@ from hearth.team.messages import (
     Vote,
 )
 from hearth.team.notes import Notes, loss
-from hearth.team.peers import Gone, Joined, Peers, clock
+from hearth.team.peers import Gone, InQueue, Joined, Peers, clock
 from hearth.team.peers import Heard as PeerSaid
 from hearth.team.view import (
     Absence,
@@ -85,10 +85,12 @@ class Member(RanksKeeper):
             spec.min_nodes,
             spec.ready_timeout,
             spec.return_timeout,
+            spec.first_timeout,
         )
         self._began = clock()
         self._heard: dict[str, Heard] = {}
         self._gone: dict[str, Absence] = {}
+        self._queued: dict[str, float] = {}
         self._team: Config | None = None
         self._trained = False
         self._broke: Cause | None = None
@@ -137,6 +139,9 @@ class Member(RanksKeeper):
             await asyncio.sleep(POLL)
             self._events.put_nowait(_Tick())
 
+    def _has_begun(self) -> bool:
+        return super()._has_begun() or self._team is not None
+
     # Events
 
     async def _handle(self, event: Any) -> LaunchOutcome | Interrupted | None:
@@ -155,6 +160,10 @@ class Member(RanksKeeper):
                 self._peers.tell(node, self._report_to_peers())
             case Gone(node, why):
                 self._lost(node, why)
+            case InQueue(node):
+                if node not in self._queued:
+                    self._say(f"{node} waits for its turn in the queue there")
+                self._queued[node] = clock()
             case PeerSaid(node, message):
                 return await self._hear_peer(node, message)
             case StopAsked(at_once, why) if at_once or not self._stopping:
@@ -341,6 +350,7 @@ class Member(RanksKeeper):
             gone=dict(self._gone),
             team=self._team,
             proposal=self._ballot.proposal,
+            queued=dict(self._queued),
             jitter=random.random(),
         )
 

@@ -18,6 +18,7 @@ from typing import Any
 from hearth.base.packet_filter import listening
 from hearth.supervise.handshake import (
     HANDSHAKE_TIMEOUT,
+    IN_QUEUE,
     NotYet,
     challenge,
     present,
@@ -61,6 +62,13 @@ class Gone:
 
 
 @dataclass(frozen=True)
+class InQueue:
+    """A node has said that it waits for its turn in the queue there."""
+
+    node: str
+
+
+@dataclass(frozen=True)
 class Heard:
     """A message of a connected node."""
 
@@ -68,7 +76,7 @@ class Heard:
     message: Message
 
 
-Event = Joined | Gone | Heard
+Event = Joined | Gone | InQueue | Heard
 
 
 @dataclass
@@ -229,8 +237,10 @@ class Peers:
                     if node in self._refusing:
                         self._refusing.discard(node)
                         self._events.put_nowait(Gone(node, "does not answer any more"))
-                except NotYet:
+                except NotYet as error:
                     self._refusing.discard(node)
+                    if str(error) == IN_QUEUE:
+                        self._events.put_nowait(InQueue(node))
                 else:
                     await self._listen(node, *streams)
             await asyncio.sleep(pause)

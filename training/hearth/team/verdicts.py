@@ -57,8 +57,11 @@ def waited_too_long(
     # A node with an empty disk learns from the others that the run has begun.
     begun = newest_committed(report.votes for report in view.reports.values()) or notes.team
     patience = settings.ready_timeout
-    since = notes.idle_since
-    if begun and not _all_refuse(view, missing, patience):
+    # A node that waits for its turn is there: the timeout counts from its last word.
+    since = max(notes.idle_since, *(view.queued.get(node, 0.0) for node in missing))
+    if not begun:
+        patience = max(settings.first_timeout, patience)
+    elif not _all_refuse(view, missing, patience):
         patience = max(settings.return_timeout, settings.ready_timeout)
     if view.now - since <= patience:
         return None

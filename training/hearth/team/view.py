@@ -20,6 +20,7 @@ class Settings:
         elastic: whether the others go on without a lost node.
         min_nodes: fewest nodes of a team.
         ready_timeout: for nodes that are missing before the first team.
+        first_timeout: likewise, if that is longer, as for a run out of a queue.
         return_timeout: for nodes that are missing later, while too few are left; 0: the first loss
             ends the run.
         first_generation: lowest generation of a team, 1 or more.
@@ -31,6 +32,7 @@ class Settings:
     min_nodes: int = 1
     ready_timeout: float = 120.0
     return_timeout: float = 3600.0
+    first_timeout: float = 0.0
 
 
 @dataclass(frozen=True)
@@ -86,6 +88,8 @@ class View:
         team: the team that this node was last told to form, since its supervisor's start.
         proposal: this node's own proposal in flight.
         jitter: a random number between 0 and 1, for the wait after a refused proposal.
+        queued: by node of the run that is not connected and waits for its turn in the queue there,
+            the time at which it last said so.
     """
 
     now: float
@@ -97,6 +101,7 @@ class View:
     team: Config | None = None
     proposal: Proposal | None = None
     jitter: float = 0.5
+    queued: Mapping[str, float] = field(default_factory=dict)
 
     @property
     def node(self) -> str:

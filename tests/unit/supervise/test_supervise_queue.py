@@ -1,0 +1,132 @@
+"""The files of a queue on a node, and the runs in it that count."""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+
+import pytest
+from support.facts import refuses
+
+from hearth.base.errors import LaunchError
+from hearth.supervise import unit
+from hearth.supervise.queue import (
+    coming_back,
+    enter_queue,
+    entry_from,
+    in_queue,
+    leave_queue,
+    read_queue,
+)
+from hearth.supervise.record import RunRecord
+from hearth.supervise.spec import Meeting, Spec, record_file
+from hearth.supervise.turn import Entry
+
+
+def spec(workspace, run: str = "night", **queue: object) -> Spec:
+    given = {"position": 2.0, "at": None, "submitted": "2026-11-26T20:00:00+00:00", **queue}
+    return Spec(
+        *(run, "desk", 0, ("desk",), ("127.0.0.1",), Meeting("127.0.0.1", 4711), 1, "python"),
+        workspace=workspace,
+        token="secret",
+        queue=given,
+    )
+
+
+@pytest.fixture
+def units(tmp_path, monkeypatch):
+    """The folder of the user's units."""
+    folder = tmp_path / "units"
+    folder.mkdir()
+    monkeypatch.setattr(unit, "unit_file", lambda run: folder / f"hearth-{run}.service")
+    return folder
+
+
+@pytest.fixture
+def workspace(tmp_path):
+    folder = tmp_path / "workspace"
+    folder.mkdir()
+    return folder
+
+
+def recorded(workspace, run: str, state: str) -> None:
+    path = record_file(workspace, run)
+    path.parent.mkdir(parents=True)
+    RunRecord(run, "desk", 0, 0, pid=1, state=state).write(path)
+
+
+def carried(units, workspace, run: str) -> None:
+    """Let a run have a unit."""
+    place = workspace / "config" / f"{run}.json"
+    (units / f"hearth-{run}.service").write_text(f'ExecStart=python run --spec "{place}"\n')
+
+
+def test_a_run_enters_the_queue_once_and_keeps_the_place_to_which_it_was_moved(workspace, units):
+    at = "2026-11-26T22:00:00+00:00"
+    with in_queue(workspace, "night"):
+        enter_queue(spec(workspace, at=at))
+        place = workspace / "queue/night.json"
+        assert json.loads(place.read_text())["position"] == 2.0
+        place.write_text(json.dumps({"position": 0.5, "at": at}))
+        enter_queue(spec(workspace, at=at))
+        begins = datetime(2026, 11, 26, 22, tzinfo=UTC)
+        assert read_queue(workspace) == [Entry("night", 0.5, begins)]
+        leave_queue(workspace, "night")
+        leave_queue(workspace, "night")
+    assert read_queue(workspace) == []
+    assert [*(workspace / "queue").iterdir()] == []
+
+
+def test_a_run_counts_while_its_supervisor_lives_or_systemd_brings_it_back(workspace, units):
+    for position, run in enumerate(("killed", "waits", "carried", "over", "elsewhere")):
+        enter_queue(spec(workspace, run, position=position))
+    recorded(workspace, "carried", "queued")
+    recorded(workspace, "over", "failed")
+    carried(units, workspace, "carried")
+    carried(units, workspace, "over")
+    carried(units, workspace.with_name("other"), "elsewhere")
+    with in_queue(workspace, "waits"):
+        alive = [(entry.run, entry.alive) for entry in read_queue(workspace)]
+    assert alive == [
+        ("killed", False),
+        ("waits", True),
+        ("carried", True),
+        ("over", False),
+        ("elsewhere", False),
+    ]
+
+
+@pytest.mark.parametrize("state", ["waiting", "running"])
+def test_a_run_that_has_begun_comes_back_before_the_queue_goes_on(workspace, units, state):
+    assert coming_back(workspace) == ""
+    recorded(workspace, "evening", state)
+    assert coming_back(workspace) == ""  # nothing would start it
+    carried(units, workspace, "evening")
+    assert coming_back(workspace) == "evening"
+    enter_queue(spec(workspace, "evening"))  # it has not begun
+    assert coming_back(workspace) == ""
+
+
+def test_a_run_has_one_supervisor_in_the_queue(workspace):
+    waits = "waits in the queue here already"
+    with (
+        in_queue(workspace, "night"),
+        refuses(LaunchError, "'night'", waits),
+        in_queue(workspace, "night"),
+    ):
+        pass
+
+
+@pytest.mark.parametrize(
+    "given",
+    [
+        None,
+        {},
+        {"position": "first"},
+        {"position": 1, "at": "soon"},
+        {"position": 1, "at": "2026-11-26T22:00:00"},  # of which zone?
+        {"position": None},
+    ],
+)
+def test_a_damaged_file_is_no_entry(given):
+    assert entry_from("night", given) is None

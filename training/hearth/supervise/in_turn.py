@@ -1,0 +1,202 @@
+"""A run that waits for its turn on this node, and then trains.
+
+The supervisor starts with the launch and needs nobody after that. While it waits it does not hold
+the node's lock, heeds a stop, and tells the run's other supervisors that this node is there.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import signal
+import time
+from contextlib import suppress
+from datetime import UTC, datetime
+
+from hearth.base.errors import LaunchError
+from hearth.base.packet_filter import listening
+from hearth.supervise.cause import ENDS, Cause
+from hearth.supervise.handshake import (
+    HANDSHAKE_TIMEOUT,
+    IN_QUEUE,
+    NotYet,
+    challenge,
+    present,
+    put_off,
+)
+from hearth.supervise.interface import source_towards
+from hearth.supervise.life import make_folders, say
+from hearth.supervise.messages import ProtocolError
+from hearth.supervise.queue import (
+    coming_back,
+    enter_queue,
+    entry_from,
+    in_queue,
+    leave_queue,
+    read_queue,
+)
+from hearth.supervise.record import NodeTaken, RunRecord, lock_holder
+from hearth.supervise.restart import close_record, ready_again
+from hearth.supervise.spec import Spec
+from hearth.supervise.supervisor import supervise
+from hearth.supervise.turn import why_not_yet
+from hearth.supervise.unit import interruption
+
+POLL = 0.5
+ANNOUNCE = 3.0
+"""Seconds between two words to the hub that this node waits for its turn."""
+
+
+def run_in_turn(spec: Spec, unit: str | None, fresh: bool) -> RunRecord:
+    """Wait for the turn of the run on this node, then supervise it; return its record.
+
+    The record is open if this supervisor was interrupted. `unit` is the systemd unit of this
+    process, if any; `fresh` tells that the run has just been launched.
+
+    Raises:
+        LaunchError: its folders cannot be written, or this machine lost the run's address.
+    """
+    make_folders(spec)
+    if fresh:
+        spec.stop_file.unlink(missing_ok=True)
+    record = RunRecord.from_spec(spec, unit=unit, state="queued")
+    with in_queue(spec.workspace, spec.run):
+        enter_queue(spec)
+        while True:
+            waiter = _Waiter(spec, record)
+            if not asyncio.run(waiter.wait()):
+                break
+            try:
+                record = supervise(ready_again(spec), unit)
+            except NodeTaken:
+                continue  # by a run that was started without the queue
+            except LaunchError as error:
+                close_record(spec, dataclasses.asdict(record), " ".join(error.findings))
+                leave_queue(spec.workspace, spec.run)
+                raise
+            if record.state != "queued":
+                break
+        if record.state in ENDS:
+            leave_queue(spec.workspace, spec.run)
+    return record
+
+
+class _Waiter:
+    """The supervisor of a node while its run waits; `record` is that of the run."""
+
+    def __init__(self, spec: Spec, record: RunRecord) -> None:
+        self._spec, self._record = spec, record
+        self._signalled = False
+        self._written = 0.0
+        self._server: asyncio.Server | None = None
+
+    async def wait(self) -> bool:
+        """Return True when the turn has come; False if the run has ended, or is interrupted."""
+        loop = asyncio.get_running_loop()
+        for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
+            loop.add_signal_handler(sign, self._on_signal)
+        announcing = asyncio.create_task(self._announce())
+        try:
+            while why := self._why_not_yet():
+                self._write(why)
+                await self._open()
+                if self._spec.stop_file.exists():
+                    return self._stop()
+                if self._signalled:
+                    interrupted = await asyncio.to_thread(interruption, self._record.unit)
+                    if not interrupted:
+                        return self._stop()
+                    say(self._spec, f"{interrupted}; the run keeps its place in the queue")
+                    return False
+                await asyncio.sleep(POLL)
+        finally:
+            announcing.cancel()
+            if self._server:
+                self._server.close()
+        if self._spec.stop_file.exists():
+            return self._stop()
+        say(self._spec, f"it is this run's turn on {self._spec.node}")
+        return True
+
+    def _on_signal(self) -> None:
+        self._signalled = True
+
+    def _why_not_yet(self) -> str:
+        spec = self._spec
+        entries = read_queue(spec.workspace)
+        own = next((entry for entry in entries if entry.run == spec.run), None)
+        own = own or entry_from(spec.run, spec.queue)
+        assert own  # the spec was checked
+        holder = (lock_holder(spec.workspace) or {}).get("run") or coming_back(spec.workspace)
+        if holder == "?":  # it has just come, or is about to go
+            return self._record.cause.message if self._record.cause else "waits for this node"
+        return why_not_yet(own, entries, holder, datetime.now(UTC))
+
+    def _write(self, why: str) -> None:
+        """Keep the record of a run that waits, and log why when that changes."""
+        cause = Cause(self._spec.node, None, "queued", why)
+        if cause != self._record.cause:
+            self._record.cause = cause
+            say(self._spec, why)
+        elif time.time() - self._written < self._spec.heartbeat:
+            return
+        self._written = time.time()
+        self._record.write(self._spec.record)
+
+    def _stop(self) -> bool:
+        """Record that the run was stopped here; return False."""
+        spec = self._spec
+        message = f"stopped while it waited for its turn, as asked on {spec.node}"
+        self._record.cause = Cause(spec.node, None, "stopped", message)
+        self._record.enter("stopped")
+        self._record.write(spec.record)
+        with suppress(OSError):
+            spec.stop_file.unlink()
+        say(spec, message)
+        return False
+
+    # Signs of life for the nodes of the run whose turn has come
+
+    async def _open(self) -> None:
+        """Listen where the run's supervisors will call, unless that is so or another run does."""
+        spec = self._spec
+        if self._server or not (spec.in_place or spec.rank == 0):
+            return
+        port = spec.ports[spec.rank] if spec.in_place else spec.meeting.port
+        with suppress(OSError):
+            listener = listening(spec.address, port, spec.addresses)
+            self._server = await asyncio.start_server(self._answer, sock=listener)
+
+    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        """Tell a supervisor of the run that this node waits for its turn."""
+        try:
+            async with asyncio.timeout(HANDSHAKE_TIMEOUT):
+                await challenge(reader, writer, self._spec.token, self._spec.run)
+                await put_off(writer, IN_QUEUE)
+        except (NotYet, ProtocolError, OSError, TimeoutError):
+            pass
+        finally:
+            writer.close()
+
+    async def _announce(self) -> None:
+        """Tell the hub, again and again, that this node waits for its turn.
+
+        In place there is no hub: the others call this node.
+        """
+        spec = self._spec
+        while not spec.in_place and spec.rank:
+            with suppress(NotYet, ProtocolError, OSError, TimeoutError):
+                async with asyncio.timeout(spec.silence_timeout):
+                    await self._tell_hub()
+            await asyncio.sleep(ANNOUNCE)
+
+    async def _tell_hub(self) -> None:
+        meeting, spec = self._spec.meeting, self._spec
+        reader, writer = await asyncio.open_connection(
+            meeting.address, meeting.port, local_addr=(spec.address, 0)
+        )
+        try:
+            source = source_towards(meeting.address)
+            await present(reader, writer, spec.token, spec.node, source, waits=True)
+        finally:
+            writer.close()
