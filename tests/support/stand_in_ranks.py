@@ -4,8 +4,8 @@ It takes orders from its supervisor as Hearth's ranks do, and takes its steps to
 others over sockets to the first rank: whoever loses one, or is interrupted, leaves the group.
 
 STEPS is the number of steps, PACE the seconds of each, LOADING those of loading alone, and ALLOWED
-those that a step may take. Files in the results folder make it finish (`enough`), raise (`raise`)
-and hang (`hang`).
+those that a step may take. Files in the results folder make it finish (`enough`), raise (`raise`),
+hang (`hang`) and evaluate (`evaluate`); its checkpoint is the number in the file `kept`.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from pathlib import Path
 
 from hearth.base.packet_filter import listening
 from hearth.ranks.orders import (
+    EVALUATION,
     LAYOUT,
     RANK_AGAIN,
     Doing,
@@ -43,7 +44,9 @@ from hearth.ranks.orders import (
 layout = parse_layout(os.environ[LAYOUT])
 node, local = os.environ["HEARTH_NODE"], int(os.environ["LOCAL_RANK"])
 own = ranks_of(layout, [node])[local]
-step, last = 0, int(os.environ.get("STEPS", 100000))
+kept = Path("kept")
+step = int(kept.read_text()) if kept.exists() else 0
+last = int(os.environ.get("STEPS", 100000))
 pace = float(os.environ.get("PACE", 0.05))
 
 
@@ -150,6 +153,9 @@ def train(group):
             raise ValueError("the loss is not finite")
         while Path("hang").exists():
             time.sleep(0.1)
+        while Path("evaluate").exists() and order.generation > control.over:
+            control.tell(Doing(EVALUATION[0], step, 0, 60))
+            time.sleep(0.1)
         flags = {
             "stop": Path("stop").exists(),
             "enough": step >= last or Path("enough").exists(),
@@ -188,6 +194,7 @@ while True:
     if isinstance(order, Leave):
         if order.save:
             print(f"saved step {step}", flush=True)
+            kept.write_text(str(step))
         control.tell(Ended("stopped", step))
         break
     if isinstance(order, Load):

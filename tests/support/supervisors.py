@@ -19,6 +19,7 @@ import psutil
 
 from hearth.config import Run, write_run
 from hearth.config.layout import staged_name
+from hearth.lend.choice import AUTO, OFF, Choice, write
 from hearth.supervise.record import read_record
 from support.programs import at_work_in
 from support.waiting import HANG, until
@@ -132,6 +133,14 @@ class Nodes:
             assert run.dataset_sha256
             shutil.copy(data, workspace / "data" / staged_name(run.dataset_sha256, str(data)))
             write_run(run, workspace / "results/first/run.yml")
+
+    def want(self, node: str) -> None:
+        """Let the house want a node's machine, as a person says with `hearth-lend off`."""
+        write(self.workspace(node), Choice(OFF))
+
+    def let_go(self, node: str) -> None:
+        """Let the house have done with a node's machine."""
+        write(self.workspace(node), Choice(AUTO))
 
     def end_job(self) -> None:
         """Send SIGTERM to every process, as Slurm does to those of a job."""

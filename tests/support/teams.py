@@ -69,6 +69,7 @@ class Team(Nodes):
             "silence_timeout": 3,
             "return_timeout": 60,
             "elastic": True,
+            "lend": {"when": ""},
         }
         super().__init__(folder, count, RANK.read_text(), **{**usual, **settings})
 

@@ -30,6 +30,7 @@ from hearth.team.view import (
     Proposal,
     ProposeTeam,
     RestartRanks,
+    RestRanks,
     SayWaiting,
     Settings,
     StartTeam,
@@ -37,6 +38,7 @@ from hearth.team.view import (
     View,
 )
 from hearth.team.voting import PROPOSAL_LIFETIME, Config, Refusal, Votes, commit, promise
+from hearth.team.wish import Wish
 
 SILENCE = 6.0
 TICK = 0.5
@@ -92,8 +94,10 @@ class Rank:
             case Load() if self.waits:
                 self.waits = False
                 self.later(self.cluster.random.uniform(1, 3), self._load)
-            case Leave():
+            case Leave(save):
                 self.waits = False
+                if save:
+                    self.node.kept = self.step
                 self.later(0.1, lambda: self.end("stopped"))
             case Pause(generation) if self.group and self.group.form.generation == generation:
                 self.pausing = True
@@ -137,6 +141,8 @@ class Node:
         self.disk = Votes()
         self.full = False
         self.up = self.asleep = False
+        self.house = ""
+        self.kept = 0
         self.outcome: LaunchOutcome | None = None
         self.starts = 0
 
@@ -153,9 +159,13 @@ class Node:
         self.proposal: Proposal | None = None
         self.stop: Stop | None = None
         self.leaving = ""
+        self.wish = Wish()
+        self.wish.why = self.house
         self.told: Report | None = None
         self.left: Leave | None = None
         self.rank: Rank = Rank(self)
+        if self.house:
+            self.rest()
         self._tick(self.starts)
 
     def _tick(self, start: int) -> None:
@@ -169,6 +179,24 @@ class Node:
             self.up = False
             self.rank.die()
             self.cluster.disconnect(self)
+
+    def rest(self) -> None:
+        """End the rank, as the house wants the machine."""
+        self.rank.die()
+        self.ranks.rest()
+        self.left = None
+
+    def house_says(self) -> None:
+        """Hear what the house wants now."""
+        if self.up:
+            self.wish.why = self.house
+            self.wake()
+
+    def let_go(self, why: str) -> None:
+        """Let the house have done with the machine, unless it wants it for another reason now."""
+        if self.house == why:
+            self.house = ""
+            self.house_says()
 
     def restart_ranks(self) -> None:
         self.rank.die()
@@ -189,6 +217,7 @@ class Node:
 
     def report(self) -> Report:
         ranks = self.ranks
+        wish = self.wish.told(ranks.state, ending=self.left is not None)
         return Report(
             self.name,
             ranks.state,
@@ -201,7 +230,8 @@ class Node:
             ranks.why,
             ranks.failure,
             ranks.ended,
-            self.leaving,
+            self.leaving or wish,
+            bool(wish and not self.leaving),
             self.stop,
             f"the disk of {self.name} is full" if self.full else "",
         )
@@ -217,6 +247,7 @@ class Node:
             dict(self.gone),
             self.team,
             self.proposal,
+            False,
             cluster.random.random(),
         )
 
@@ -267,6 +298,8 @@ class Node:
                 self.form(order)
             case RestartRanks():
                 self.restart_ranks()
+            case RestRanks():
+                self.rest()
             case Conclude(outcome, everywhere):
                 if everywhere:
                     self.tell(Verdict(outcome.state, outcome.cause))
@@ -500,16 +533,16 @@ class Cluster:
         assert not others, f"two groups train: {group.form}, {others[0].form}"
         group.formed = True
         fresh = group.form.fresh
-        step = self.kept if fresh else max(rank.step for rank in group.ranks.values())
+        step = self._kept(group) if fresh else max(rank.step for rank in group.ranks.values())
         for rank in group.ranks.values():
             rank.step, rank.loaded = step, True
             rank.say(Formed(group.form.generation, step, CHOICES))
         self.later(STEP, lambda: self._step(group))
 
-    @property
-    def kept(self) -> int:
-        """The step of the newest checkpoint: they are taken every ten steps."""
-        return max((step for _, _, step in self.steps), default=0) // 10 * 10
+    def _kept(self, group: Group) -> int:
+        """Return the step of the newest checkpoint that a group finds, or can be sent."""
+        near = {name for node in group.form.nodes for name in (node, *self.nodes[node].heard)}
+        return max(self.nodes[name].kept for name in near)
 
     def _step(self, group: Group) -> None:
         if group.over:
@@ -520,6 +553,8 @@ class Cluster:
             ranks = [*group.ranks.values()]
             for rank in ranks:
                 rank.step += 1
+                if rank.step % 10 == 0:
+                    rank.node.kept = rank.step
             self.steps.append((self.now, group.form.generation, ranks[0].step))
             outcome = "finished" if ranks[0].step >= self.last_step else ""
             if any(rank.node.stop for rank in ranks):
@@ -647,6 +682,13 @@ class Cluster:
             node.leaving = "the machine shuts down"
             node.wake()
             self.later(30, lambda: self.kill(name, away) if not node.up or node.leaving else None)
+
+    def want(self, name: str, seconds: float) -> None:
+        """Let the house want a node's machine for a while, whether its supervisor runs or not."""
+        node = self.nodes[name]
+        node.house = f"a game for {seconds:g} s from {self.now:.2f} on"
+        node.house_says()
+        self.later(seconds, lambda why=node.house: node.let_go(why))
 
     def fill_disk(self, name: str, seconds: float) -> None:
         """Let a node's disk take no votes for a while."""

@@ -19,6 +19,7 @@ CURED = (
     "suspend",
     "leave",
     "fill disk",
+    "want",
 )
 """Faults after which the run goes on with all nodes."""
 
@@ -63,6 +64,8 @@ def inflict(cluster: Cluster, fault: Fault) -> None:
             cluster.suspend(node, length)
         case "leave":
             cluster.leave(node, length)
+        case "want":
+            cluster.want(node, length)
         case "fill disk":
             cluster.fill_disk(node, length)
         case "stop" | "stop now":

@@ -40,16 +40,19 @@ class NodeRun:
     """A node's part in a run.
 
     Attributes:
-        state: `waiting` or `running` if its supervisor is alive; `queued` if its Slurm job waits;
+        state: `waiting` or `running` if its supervisor is alive; `away` if the house has the
+            machine meanwhile; `queued` if its Slurm job waits;
             one of the three end states; `gone` if neither holds; `silent` if the node does not
             answer; `not asked` if it was not queried; `unknown` if it has no record of the run.
         rank: Rank of the node in the run.
         silent_seconds: Seconds since the supervisor's last sign of life; None if unknown.
+        away: Why the house has the machine; '' if it lends.
     """
 
     state: str
     rank: int
     silent_seconds: float | None = None
+    away: str = ""
 
     @property
     def vanished(self) -> bool:
@@ -72,7 +75,7 @@ class ObservedRun:
         story: Its lines, read as the whole record would be.
         checkpoint: The newest checkpoint on any node: `step` and `age_seconds`.
         cause: Why the run ended or waits, as the supervisors agreed (`node`, `message`, …).
-        missing: Nodes that an active run lacks.
+        missing: Nodes that an active run lacks, but for those that the house has.
         since: Time at which the run entered its state (ISO 8601), empty if unknown.
         stopping: Whether a stop was requested.
         job: Number of its Slurm job; '' without Slurm.
@@ -97,7 +100,12 @@ class ObservedRun:
     @property
     def alive(self) -> bool:
         """Whether a supervisor is running it on any node that answers, or its job is queued."""
-        return any(part.state in UNDER_WAY for part in self.parts.values())
+        return any(part.state in (*UNDER_WAY, "away") for part in self.parts.values())
+
+    @property
+    def away(self) -> dict[str, str]:
+        """By node that the house has, the reason: no fault, since it comes back by itself."""
+        return {node: part.away for node, part in self.parts.items() if part.state == "away"}
 
     @property
     def model(self) -> str | None:
@@ -127,7 +135,7 @@ class ObservedRun:
         """The nodes that train together now, in order of rank; none unless it is running."""
         if self.state != "running":
             return []
-        return [node for node in self.parts if node not in self.missing]
+        return [node for node in self.parts if node not in (*self.missing, *self.away)]
 
     @property
     def regroups(self) -> int:
@@ -157,8 +165,9 @@ class ObservedRun:
         if self.state == "queued":
             return str((self.cause or {})["message"])
         reasons = []
-        if self.cause and self.state != "running":
-            reasons.append(f"{self.cause['node']}: {str(self.cause['message']).splitlines()[0]}")
+        if self.trouble and self.state != "running":
+            message = str(self.trouble["message"]).splitlines()[0]
+            reasons.append(f"{self.trouble['node']}: {message}")
         else:
             texts = {"gone": GONE, "silent": SILENT, "unknown": UNKNOWN}
             vanished = [(node, part) for node, part in self.parts.items() if part.vanished]
@@ -167,7 +176,15 @@ class ObservedRun:
             reasons.append(f"goes on without {', '.join(map(self._absence, self.missing))}")
         elif self.missing:
             reasons.append(f"waits for {', '.join(self.missing)}")
+        if self.away:
+            had = ", ".join(f"{node} ({why})" for node, why in self.away.items())
+            reasons.append(f"the house has {had}")
         return "; ".join(reasons) or None
+
+    @property
+    def trouble(self) -> Mapping[str, Any] | None:
+        """The cause of its state if that is a fault; machines that the house has are none."""
+        return None if self.cause and self.cause.get("kind") == "away" else self.cause
 
     def _absence(self, node: str) -> str:
         """Return the name of a missing node, with the reason why it left if that is on record."""
@@ -287,6 +304,8 @@ def _part(rank: int, digest: Digest | None, reason: str) -> NodeRun:
     record = digest and digest["record"]
     if not record:
         return NodeRun("unknown", rank)
+    if record.get("away") and _alive(digest):
+        return NodeRun("away", rank, digest["silent_seconds"], str(record["away"]))
     known = record["state"] in (*ENDS, "queued") or digest["alive"]
     return NodeRun(record["state"] if known else "gone", rank, digest["silent_seconds"])
 
@@ -302,6 +321,8 @@ def _state(
         found = [records[node] for node, part in parts.items() if part.state == state]
         if found:
             return state, max(found, key=generation_of)
+    if away := [records[node] for node, part in parts.items() if part.state == "away"]:
+        return "waiting", max(away, key=generation_of)
     final = list(telling(records).values())
     if not final:
         gone = [record for node, record in records.items() if parts[node].state == "gone"]
@@ -331,7 +352,7 @@ def _missing(
             missing = {node for node in parts if node not in taking_part}
     else:
         return []
-    return [node for node in parts if node in missing]
+    return [node for node, part in parts.items() if node in missing and part.state != "away"]
 
 
 def _sound(metrics: Mapping[str, Any]) -> dict[str, Any]:

@@ -115,6 +115,7 @@ _OF_RUN: tuple[tuple[str, str, Number], ...] = (
     ("eta_seconds", "Time left.", _of("eta_seconds")),
     ("seconds", "Time that its launches took together.", _of("seconds")),
     ("missing_nodes", "Nodes that a run under way is without.", lambda run: len(run["missing"])),
+    ("away_nodes", "Nodes of the run that the house has now.", lambda run: len(run["away"])),
     ("team_nodes", "Nodes that train together now.", lambda run: len(run["team"])),
     ("regroups_total", "How often nodes left or joined the team.", _of("regroups")),
     ("checkpoint_step", "Step of the newest checkpoint.", _of("checkpoint", "step")),

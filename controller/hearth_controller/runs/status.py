@@ -43,8 +43,8 @@ def judge(
     """Return the overall verdict and the reasons why it is not good.
 
     Broken: the newest run failed or was lost, or no node answers. Degraded: a run waits for a node
-    or continues without one, a node does not answer, or a GPU is throttled or not visible to its
-    driver. The outcomes of earlier runs do not count.
+    or continues without one, unless the house has it; a node does not answer, or a GPU is throttled
+    or not visible to its driver. The outcomes of earlier runs do not count.
     """
     broken = [f"{run.name} {_ENDED[run.state]}" for run in runs[:1] if run.state in _ENDED]
     degraded = []
@@ -52,7 +52,7 @@ def judge(
         if (
             run.state != "queued"
             and run.alive
-            and (run.cause or any(part.vanished for part in run.parts.values()))
+            and (run.trouble or any(part.vanished for part in run.parts.values()))
         ):
             degraded.append(f"{run.name} is {run.state}: {run.why}")
         elif run.state == "running" and run.missing:
@@ -93,6 +93,7 @@ def _run(run: ObservedRun) -> dict[str, Any]:
         "state": run.state,
         "why": run.why,
         "missing": list(run.missing),
+        "away": list(run.away),
         "team": run.team,
         "regroups": run.regroups,
         "stopping": run.stopping,
@@ -120,7 +121,7 @@ def _node(
     busy = [
         run.name
         for run in runs
-        if name in run.parts and run.parts[name].state in ("waiting", "running")
+        if name in run.parts and run.parts[name].state in ("waiting", "running", "away")
     ]
     nothing = {"cores": None, "cpu_percent": None, "memory": None, "network": None}
     return {

@@ -82,7 +82,7 @@ def _part(part: Mapping[str, Any], run: Mapping[str, Any]) -> str:
     if state in ("gone", "silent", "not asked", "unknown"):
         return f"{name} ({state})"
     # Its supervisor is there, and its ranks are not in the team.
-    away = run["state"] == "running" and name in run["missing"]
+    away = state == "away" or (run["state"] == "running" and name in run["missing"])
     return f"{name} (away)" if away else name
 
 

@@ -18,6 +18,8 @@ def state_text(record: Mapping[str, Any], story: Story) -> str:
         return str(record["cause"]["message"])
     cause = record.get("cause")
     joining = story.launches and cause and cause["kind"] == "node_back"  # told by the metrics
+    if record.get("state") == "waiting" and cause and cause.get("kind") == "away":
+        return f"waiting, since {cause['node']} is {cause['message'].splitlines()[0]}"
     if record.get("state") == "waiting" and not joining:
         missing = ", ".join(record.get("missing") or [])
         if cause:

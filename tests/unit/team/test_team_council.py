@@ -65,12 +65,12 @@ def view(own: Report, *others: Report, now: float = 100.0, **facts: object) -> V
 def everybody(states: str, me: str = "desk", **facts: object) -> View:
     """Return the view of `me` on a team whose nodes are in these states, in rank order.
 
-    `away` for a node that is gone.
+    `gone` for a node that is not connected.
     """
     reports = {
         node: report(node, state)
         for node, state in zip(NODES, states.split(), strict=True)
-        if state != "away"
+        if state != "gone"
     }
     return view(reports.pop(me), *reports.values(), **facts)
 
@@ -79,7 +79,7 @@ def first_start(states: str, **facts: object) -> View:
     reports = [
         report(node, state, team=None)
         for node, state in zip(NODES, states.split(), strict=True)
-        if state != "away"
+        if state != "gone"
     ]
     return view(*reports, gone={}, **facts)
 
@@ -120,10 +120,10 @@ def test_the_first_team_is_of_all_nodes_and_fresh_and_its_first_node_proposes_it
 
 def test_missing_nodes_are_told_and_end_the_run_after_the_timeout():
     notes = Notes()
-    (said,) = moves(first_start("ready ready away", now=1), notes)
+    (said,) = moves(first_start("ready ready gone", now=1), notes)
     assert (type(said), said.missing) == (SayWaiting, ("shelf",))
-    assert moves(first_start("ready ready away", now=120), notes) == []
-    cause = end(moves(first_start("starting ready away", now=121), notes)).outcome.cause
+    assert moves(first_start("ready ready gone", now=120), notes) == []
+    cause = end(moves(first_start("starting ready gone", now=121), notes)).outcome.cause
     assert (cause.node, cause.kind) == ("shelf", "not_ready")
     assert_names(cause.message, "shelf", "120 s")
 
@@ -163,7 +163,7 @@ def test_a_team_that_trains_is_let_alone():
 )
 def test_ranks_are_interrupted_once_a_member_is_gone(why, told):
     notes, gone = Notes(), {"shelf": Absence(why, 100.0)}
-    seen = everybody("training training away", gone=gone)
+    seen = everybody("training training gone", gone=gone)
     assert moves(seen, notes) == [TellRanks(Interrupt(5, told))]
     assert moves(seen, notes) == []
 
@@ -202,12 +202,12 @@ def test_a_member_that_never_gets_the_order_to_form_breaks_the_group():
 
 
 def test_the_first_survivor_proposes_as_soon_as_all_survivors_wait():
-    assert moves(everybody("broken training away")) == []
-    (proposed,) = moves(everybody("broken broken away"))
+    assert moves(everybody("broken training gone")) == []
+    (proposed,) = moves(everybody("broken broken gone"))
     attempt = Attempt(Config(6, NODES[:2]), (), NODES[:2], TEAM)
     assert proposed == ProposeTeam(attempt, fresh=False)
-    assert moves(everybody("broken broken away", me="laptop")) == []
-    (proposed,) = moves(everybody("away broken broken", me="laptop"))
+    assert moves(everybody("broken broken gone", me="laptop")) == []
+    (proposed,) = moves(everybody("gone broken broken", me="laptop"))
     assert proposed.attempt.config == Config(6, NODES[1:])
 
 
@@ -216,7 +216,7 @@ def test_the_first_survivor_proposes_as_soon_as_all_survivors_wait():
     [({"elastic": False}, "elastic=false"), ({"min_nodes": 3}, "min_nodes"), ({}, "votes")],
 )
 def test_too_few_wait_and_say_for_whom_and_why(terms, told):
-    states = "broken broken away" if terms else "broken away away"
+    states = "broken broken gone" if terms else "broken gone gone"
     notes = Notes()
     seen = everybody(states, settings=Settings(NODES, **terms))
     assert moves(seen, notes) == []
@@ -247,7 +247,7 @@ def test_a_node_that_waits_for_its_turn_is_waited_for_until_long_after_its_last_
 
 
 def test_the_first_loss_ends_the_run_if_nobody_is_waited_for():
-    seen = everybody("training training away", settings=Settings(NODES, return_timeout=0))
+    seen = everybody("training training gone", settings=Settings(NODES, return_timeout=0))
     cause = end(moves(seen)).outcome.cause
     assert (cause.node, cause.kind) == ("shelf", "node_lost")
 
@@ -326,7 +326,7 @@ def test_a_node_promises_if_its_ranks_wait_and_keeps_to_it():
     [
         ("broken broken training", {}, "do not wait"),
         ("broken broken ready", {}, "do not wait"),
-        ("broken away broken", {}, "not connected to laptop"),
+        ("broken gone broken", {}, "not connected to laptop"),
         ("broken broken broken", {"voteless": "disk is full"}, "disk is full"),
         ("broken broken broken", {"stopping": Stop("shelf")}, "ends"),
     ],
@@ -401,7 +401,7 @@ def test_a_node_that_leaves_goes_once_the_others_have_a_team_without_it():
 
 
 def test_a_node_that_leaves_alone_or_is_not_let_go_goes_all_the_same():
-    alone = with_facts(everybody("broken away away"), "desk", leaving="it shuts down")
+    alone = with_facts(everybody("broken gone gone"), "desk", leaving="it shuts down")
     assert moves(alone) == [TellRanks(Leave(save=True))]
     notes = Notes()
     stuck = with_facts(everybody("training training training"), "laptop", state="forming")
@@ -415,7 +415,7 @@ def test_a_node_that_leaves_alone_or_is_not_let_go_goes_all_the_same():
 
 
 def test_after_a_loss_of_all_ranks_the_rest_waits_a_moment_and_starts_fresh():
-    notes, seen = Notes(), everybody("ready ready away", gone={}, now=1)
+    notes, seen = Notes(), everybody("ready ready gone", gone={}, now=1)
     assert [type(move) for move in moves(seen, notes)] == [SayWaiting]
     waited = moves(replace(seen, now=SETTLE + 1), notes)
     fresh = [move for move in waited if isinstance(move, ProposeTeam)]
@@ -432,7 +432,7 @@ def test_ranks_that_do_not_get_ready_hold_up_the_others_for_a_while_only():
 
 
 def test_ranks_that_have_loaded_for_nothing_are_started_again():
-    notes, seen = Notes(), everybody("loaded ready away", gone={}, now=1)
+    notes, seen = Notes(), everybody("loaded ready gone", gone={}, now=1)
     assert not any(isinstance(move, RestartRanks) for move in moves(seen, notes))
     (restart,) = moves(replace(seen, now=SETTLE + 2), notes)
     assert isinstance(restart, RestartRanks)
@@ -612,7 +612,7 @@ def test_a_node_that_was_away_at_the_end_ends_with_the_others(state):
     ("states", "ordered"),
     [
         ("training training training", []),
-        ("broken broken away", [TellRanks(Leave(save=True))]),
+        ("broken broken gone", [TellRanks(Leave(save=True))]),
         ("paused paused paused", [TellRanks(Leave(save=True))]),
     ],
 )

@@ -22,7 +22,7 @@ import os
 import socket
 from collections.abc import Collection, Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
@@ -37,6 +37,9 @@ RANK_AGAIN = 75
 
 SOCKET = "control"
 """Name of the supervisor's socket in the results folder."""
+
+EVALUATION = ("evaluation", "sample answer")
+"""What a rank does in a held-out evaluation, as `Doing` has it."""
 
 NodeRanks = tuple[tuple[str, int], ...]
 """Every node of a run, in rank order, with its number of ranks."""
@@ -55,7 +58,7 @@ class Form:
 
     The first local rank of the first node opens the store at `address:port`; it answers `clients`
     only, the cluster addresses of the nodes. `fresh`: no member has loaded anything yet; they
-    construct the trainer together.
+    construct the trainer together. `left` has, by node, why nodes left in order.
     """
 
     generation: int
@@ -64,6 +67,7 @@ class Form:
     port: int
     clients: tuple[str, ...]
     fresh: bool
+    left: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -12,7 +12,7 @@ State = Literal["queued", "waiting", "running", "finished", "failed", "stopped"]
 The queue is that of the node, or Slurm's.
 """
 
-Kind = Literal["rank_failed", "node_lost", "node_back", "not_ready", "queued", "stopped"]
+Kind = Literal["rank_failed", "node_lost", "node_back", "not_ready", "queued", "stopped", "away"]
 
 ENDS: frozenset[State] = frozenset(("finished", "failed", "stopped"))
 _LEFT_ALONE: frozenset[Kind] = frozenset(("not_ready", "node_lost"))
@@ -20,7 +20,10 @@ _LEFT_ALONE: frozenset[Kind] = frozenset(("not_ready", "node_lost"))
 
 @dataclass(frozen=True)
 class Cause:
-    """The node to inspect, the rank in the world (None: the whole node), and one to a few lines."""
+    """The node to inspect, the rank in the world (None: the whole node), and one to a few lines.
+
+    The kind `away` is no fault: the house wants the node, which comes back by itself.
+    """
 
     node: str
     rank: int | None

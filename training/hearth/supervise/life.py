@@ -208,6 +208,7 @@ class NodeSupervisor:
             self._spec.stop_file.unlink(missing_ok=True)
         cause = verdict.cause
         self._record.cause = cause
+        self._record.away = ""
         if cause is None or cause.kind != "not_ready":
             self._record.missing = []
         self._record.enter(verdict.state)

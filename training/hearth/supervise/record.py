@@ -39,7 +39,7 @@ class RunRecord:
     `job` is the number of the Slurm job that does, '' until this node knows it, None without Slurm;
     `nodes` are all nodes of the run in rank order; `script` is the file name of a user's script,
     if the run executes one; `launches` has the `generation`, `ended` (time) and `cause` of each
-    launch that ended while the run went on.
+    launch that ended while the run went on; `away` is why the house has the node, "": it lends.
     """
 
     run: str
@@ -59,6 +59,7 @@ class RunRecord:
     nodes: list[str] = field(default_factory=list)
     script: str = ""
     job: str | None = None
+    away: str = ""
     launches: list[dict[str, Any]] = field(default_factory=list)
 
     @classmethod

@@ -44,7 +44,8 @@ class Spec:
     a job of Slurm carries it. A run with a `queue` waits for its turn on the node: its `position`,
     the time `at` which it may begin at the earliest (ISO 8601, or None), and when it was
     `submitted`, as `turn.Entry` has them. `gpus` are that many that the driver listed at the
-    start; 0 if the node computes on its processor.
+    start; 0 if the node computes on its processor. `lend` are the node's terms of lending, as in
+    `hearth.lend.terms`, for a run in place; {}: the run keeps the node, whatever the house wants.
 
     `script` is the program that torchrun starts, by its path in the workspace, with `arguments`, in
     which `{results}` and `{data}` stand for paths on this node. Without a `folder` it is Hearth's
@@ -83,6 +84,7 @@ class Spec:
     gpus: int = 0
     slurm: bool = False
     queue: dict[str, Any] = field(default_factory=dict)
+    lend: dict[str, Any] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property

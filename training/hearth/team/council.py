@@ -46,15 +46,20 @@ def next_moves(view: View, notes: Notes) -> list[Move]:
         return moves + _follow(view, notes)
     plan = _plan(view, notes)
     missing, why = _missing(view, notes, plan)
+    wanted = _held_up(view, missing)
+    if wanted:
+        notes.held_until = view.now
     if late := waited_too_long(view, notes, missing, why):
         return [late]
     if not missing:
         missing, why = _slow(view, notes)
+    wanted = wanted if missing else {}
     waited = view.now - (notes.idle_since or 0.0)
     brief = notes.team and waited < BRIEF
-    if missing != notes.said and not (missing and brief):
-        notes.said = missing
-        moves.append(SayWaiting(missing, why))
+    news = (missing, wanted) != (notes.said, notes.said_wanted)
+    if news and not (missing and brief):
+        notes.said, notes.said_wanted = missing, wanted
+        moves.append(SayWaiting(missing, why, wanted))
     if isinstance(plan, Plan) and _proposes(view, notes, plan):
         notes.promise = Promise(view.node, plan.attempt.config.generation, view.now)
         moves.append(ProposeTeam(plan.attempt, plan.fresh))
@@ -86,6 +91,8 @@ def _objection(view: View, notes: Notes, proposal: Propose, proposer: str) -> st
     held = _promised(view, notes)
     if held and held.proposer != proposer:
         return f"{own.node} has just promised {held.proposer} another team"
+    if notes.told_leave and own.node not in attempt.leaving:
+        return f"the ranks of {own.node} end"
     if own.node in attempt.leaving:
         return f"the ranks of {own.node} are in a group" if own.state in TEAMED else ""
     if own.state in ({"ready"} if proposal.fresh else WAITING):
@@ -151,7 +158,20 @@ def _plan(view: View, notes: Notes) -> Plan | Refusal | None:
 def _proposes(view: View, notes: Notes, plan: Plan) -> bool:
     """Return whether this node is to propose the team now: it is the first one of it."""
     ready = view.now >= notes.retry_at and _promised(view, notes) is None
-    return ready and plan.team[0] == view.node and not notes.late
+    able = not notes.late and not notes.told_leave
+    return ready and plan.team[0] == view.node and able
+
+
+def _held_up(view: View, missing: tuple[str, ...]) -> dict[str, str]:
+    """Return the nodes that the house wants, with reasons, if nothing else holds up the run.
+
+    So it is if the run lacks them only, or no node that is here lends.
+    """
+    wanted = view.wanted
+    if len(wanted) == len(view.reports):
+        return wanted
+    lacks = {node: wanted[node] for node in missing if node in wanted}
+    return lacks if missing and len(lacks) == len(missing) else {}
 
 
 def _missing(view: View, notes: Notes, plan: Plan | Refusal | None) -> tuple[tuple[str, ...], str]:
@@ -173,7 +193,9 @@ def _slow(view: View, notes: Notes) -> tuple[tuple[str, ...], str]:
     waited = view.now - notes.idle_since if notes.idle_since is not None else 0.0
     if not first or waited <= view.settings.ready_timeout or notes.stop or notes.over:
         return (), ""
-    slow = tuple(node for node, report in view.reports.items() if report.state != "ready")
+    slow = tuple(
+        node for node, report in view.reports.items() if report.state not in ("ready", "away")
+    )
     if len(slow) == len(view.reports):
         return (), ""
     return slow, "the ranks there have not loaded yet" if slow else ""

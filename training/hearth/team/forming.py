@@ -71,15 +71,28 @@ def _best(
     """Return the best team among the candidates, or the refusal of the largest group."""
     leaving = {node for node, report in usable.items() if report.leaving}
     if not fresh and not any(_has_state(usable[node]) for node in candidates - leaving):
-        leaving = set()  # The others must get the state from them first.
+        leaving -= candidates  # The others must get the state from them first.
     plans, refusals = [], []
-    groups = cliques({node: usable[node] for node in candidates | leaving})
+    # The vote of a node that is away is asked for only where it decides: its machine is busy.
+    away = {node for node in leaving if usable[node].state == "away"}
+    groups = [
+        group
+        for voters in (candidates | leaving - away, candidates | leaving)
+        for group in cliques({node: usable[node] for node in voters})
+    ]
     for group in sorted(groups, key=len, reverse=True):
         found = _attempt(view, usable, group, leaving & group, fresh)
         (refusals if isinstance(found, Refusal) else plans).append(found)
     ranks = view.settings.nodes.index
     if plans:
-        return min(plans, key=lambda plan: (-len(plan.team), [*map(ranks, plan.team)]))
+        return min(
+            plans,
+            key=lambda plan: (
+                -len(plan.team),
+                len(plan.attempt.leaving),
+                [*map(ranks, plan.attempt.voters)],
+            ),
+        )
     return refusals[0] if refusals else None
 
 
@@ -90,6 +103,8 @@ def _attempt(
     settings = view.settings
     team = [node for node in settings.nodes if node in group - leaving]
     absent = tuple(node for node in settings.nodes if node not in team)
+    if all(usable[node].returns for node in team or group):
+        return Refusal("the house wants every machine that is here", tuple(view.wanted))
     if not settings.elastic and absent:
         return Refusal("the run goes on with all its nodes only (elastic=false)", absent)
     if len(team) < settings.min_nodes:

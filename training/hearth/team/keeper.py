@@ -11,6 +11,7 @@ from hearth.base.errors import LaunchError
 from hearth.diagnose import failed_status, is_echo
 from hearth.ranks.orders import (
     CONTROL,
+    EVALUATION,
     LAYOUT,
     RANK_AGAIN,
     Doing,
@@ -69,6 +70,7 @@ class RanksKeeper(NodeSupervisor):
         self._leave: Leave | None = None
         self._over: dict[int, RankEnded] = {}
         self._gone_ranks: set[int] = set()
+        self._evaluating: set[int] = set()
         self._start = 0
         self._starting = asyncio.Lock()
         self._ticked = clock()
@@ -87,10 +89,30 @@ class RanksKeeper(NodeSupervisor):
         for task in self._of_launch:
             task.cancel()
         self._start += 1
-        self._leave, self._over, self._gone_ranks = None, {}, set()
+        self._forget_ranks()
         self._ranks.restarted()
-        self._channel.expect(self._start)
         self._of_launch = {self._spawn(self._run_ranks(self._start))}
+
+    def _rest_ranks(self) -> None:
+        """End this node's ranks, if any live, and have none until they are started again."""
+        for task in self._of_launch:
+            task.cancel()
+        self._forget_ranks()
+        self._ranks.rest()
+        self._of_launch = {self._spawn(self._end_ranks())}
+
+    def _forget_ranks(self) -> None:
+        """Take no more notice of the ranks that live."""
+        self._start += 1
+        self._leave, self._over, self._gone_ranks = None, {}, set()
+        self._evaluating.clear()
+        self._channel.expect(self._start)
+
+    async def _end_ranks(self) -> None:
+        """End this node's torchrun and ranks, wherever they are."""
+        async with self._starting:
+            await self._workers.kill()
+            await self._workers.stop(0)
 
     async def _run_ranks(self, start: int) -> None:
         """Start the ranks, and put the end of torchrun into the queue."""
@@ -184,11 +206,16 @@ class RanksKeeper(NodeSupervisor):
                     self._channel.tell(self._leave)
             case Doing():
                 self._hangs.began(local_rank, message, clock())
+                if message.what in EVALUATION:
+                    self._evaluating.add(local_rank)
+                else:
+                    self._evaluating.discard(local_rank)
             case RankEnded():
                 self._hangs.rested(local_rank)
                 self._over[local_rank] = message  # torchrun has yet to end
             case _:
                 self._hangs.rested(local_rank)
+                self._evaluating.discard(local_rank)
                 self._ranks.said(local_rank, message)
 
     async def _ranks_exited(self, status: int) -> None:

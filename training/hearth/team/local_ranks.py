@@ -40,6 +40,12 @@ class LocalRanks:
         self.choices: dict[str, Any] | None = None
         self.ended = ""
         self.why = ""
+        self._away = False
+
+    def rest(self) -> None:
+        """Note that the node has no ranks until they are started again, as the house wants it."""
+        self.restarted()
+        self._away = True
 
     def failed(self, failure: Failure) -> None:
         """Note that the ranks were ended by an error."""
@@ -90,6 +96,8 @@ class LocalRanks:
         """The state for the node's report. Ranks that ended count with those that did not."""
         if self.failure:
             return "failed"
+        if self._away:
+            return "away"
         places = {rank.place for rank in self._ranks} - {"over"}
         if not places:
             return "ended"

@@ -10,8 +10,10 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from hearth.base.errors import LaunchError
@@ -24,6 +26,7 @@ from hearth.supervise.spec import Spec
 from hearth.team.ballot import Ballot
 from hearth.team.channel import Left, Said
 from hearth.team.council import answer, next_moves
+from hearth.team.house import FIRST_WORD, House, HouseSays, asking
 from hearth.team.keeper import NotStarted, RanksExited, RanksKeeper
 from hearth.team.messages import (
     TEAMED,
@@ -48,6 +51,7 @@ from hearth.team.view import (
     Move,
     ProposeTeam,
     RestartRanks,
+    RestRanks,
     SayWaiting,
     Settings,
     StartTeam,
@@ -55,6 +59,7 @@ from hearth.team.view import (
     View,
 )
 from hearth.team.voting import Attempt, Config, Refusal
+from hearth.team.wish import Wish
 
 LOOPBACK = "127.0.0.1"
 
@@ -98,6 +103,8 @@ class Member(RanksKeeper):
         self._notes = Notes()
         self._stop: Stop | None = None
         self._leaving = ""
+        self._wish = Wish()
+        self._house: House | None = None
         self._told_peers: Report | None = None
 
     # Life
@@ -113,8 +120,8 @@ class Member(RanksKeeper):
         )
 
     async def _take_part(self) -> LaunchOutcome | Interrupted:
-        self._start_ranks("")
         self._tasks.add(self._spawn(self._tick()))
+        await self._begin()
         try:
             while True:
                 event = await self._events.get()
@@ -130,7 +137,22 @@ class Member(RanksKeeper):
             for task in self._of_launch:
                 task.cancel()
 
+    async def _begin(self) -> None:
+        """Start the ranks, unless the house wants the machine already."""
+        spec = self._spec
+        if spec.lend:
+            self._house = House(partial(asking, spec.lend, spec.workspace), self._events, self._say)
+            await self._house.first(FIRST_WORD)
+            self._wish.why = self._house.says
+        if self._wish.why:
+            self._say_away()
+            self._rest_ranks()
+        else:
+            self._start_ranks("")
+
     async def _disconnect(self) -> None:
+        if self._house:
+            self._house.close()
         self._channel.close()
         await self._peers.close()
 
@@ -170,10 +192,42 @@ class Member(RanksKeeper):
                 self._stop_run(Stop(self._spec.node, at_once, why))
             case Interrupted() if self._record.job:
                 return event  # Slurm's signal has ended the ranks already
+            case HouseSays(why):
+                self._house_says(why)
             case Interrupted(why) if not self._leaving:
                 self._say(f"{why}: leaving the others in order")
                 self._leaving = why
         return None
+
+    def _house_says(self, why: str) -> None:
+        """Take note of what the house wants, which the council then sees in this node's report."""
+        if why == self._wish.why:
+            return
+        self._wish.why = why
+        if not why:
+            self._say("the house has let go of this machine")
+            if self._broke and (self._broke.node, self._broke.kind) == (self._spec.node, "away"):
+                self._broke = None
+            return
+        self._say(f"the house wants this machine: {why}")
+        if self._team and self._ranks.state in TEAMED:
+            self._note_break(_left(self._spec.node, why, returns=True))
+        elif self._record.away:
+            self._say_away()
+
+    def _say_away(self) -> None:
+        """Record why this node has no ranks."""
+        self._record.away = self._wish.why
+        self._record.write(self._spec.record)
+
+    def _rest(self) -> None:
+        """End the ranks, as the house wants the machine."""
+        self._close_launch(None)
+        if self._record.state != "waiting":
+            self._record.enter("waiting")
+        self._say_away()
+        self._say("this node's ranks have ended: the house has the machine")
+        self._rest_ranks()
 
     def _hear_rank(self, local_rank: int, message: News) -> None:
         super()._hear_rank(local_rank, message)
@@ -207,7 +261,7 @@ class Member(RanksKeeper):
         if heard is None or heard.report.ended:
             return
         if leaving := heard.report.leaving:
-            cause = _left(node, leaving)
+            cause = _left(node, leaving, heard.report.returns)
         else:
             cause = loss(self._view(), node)
         self._say(cause.message)
@@ -224,7 +278,9 @@ class Member(RanksKeeper):
                     if failure:
                         self._note_break(Cause(node, failure.rank, "rank_failed", failure.message))
                     if message.leaving:
-                        self._note_break(_left(node, message.leaving))
+                        self._note_break(_left(node, message.leaving, message.returns))
+                    elif self._broke and (self._broke.node, self._broke.kind) == (node, "away"):
+                        self._broke = None  # the house has thought better of it
             case Propose():
                 self._peers.tell(node, await self._vote(node, message))
             case Vote():
@@ -304,6 +360,7 @@ class Member(RanksKeeper):
 
     def _report_to_peers(self) -> Report:
         ranks = self._ranks
+        wish = self._wish.told(ranks.state, ending=self._leave is not None)
         return Report(
             self._spec.node,
             ranks.state,
@@ -316,7 +373,8 @@ class Member(RanksKeeper):
             ranks.why,
             ranks.failure,
             ranks.ended,
-            self._leaving,
+            self._leaving or wish,
+            bool(wish and not self._leaving),
             self._stop,
             self._ballot.voteless,
         )
@@ -350,6 +408,7 @@ class Member(RanksKeeper):
             gone=dict(self._gone),
             team=self._team,
             proposal=self._ballot.proposal,
+            evaluates=bool(self._evaluating),
             queued=dict(self._queued),
             jitter=random.random(),
         )
@@ -366,7 +425,10 @@ class Member(RanksKeeper):
             case StartTeam(config, fresh):
                 await self._start_team(config, fresh)
             case RestartRanks(why):
+                self._record.away = ""
                 self._start_ranks(why)
+            case RestRanks():
+                self._rest()
             case SayWaiting():
                 self._say_waiting(move)
             case Conclude(outcome, everywhere):
@@ -391,7 +453,12 @@ class Member(RanksKeeper):
         except (LaunchError, OSError) as error:
             self._say(f"no new team yet: {error}")
             return
-        order = FormTeam(config.generation, config.nodes, address, port, clients, fresh)
+        left = {
+            node: _left(node, report.leaving, report.returns).message
+            for node, report in self._view().reports.items()
+            if report.leaving
+        }
+        order = FormTeam(config.generation, config.nodes, address, port, clients, fresh, left)
         for node in config.nodes:
             self._peers.tell(node, order)
         if spec.node in config.nodes:
@@ -425,6 +492,10 @@ class Member(RanksKeeper):
             if self._record.state != "waiting":
                 self._record.enter("waiting")
             self._say(f"waiting for {', '.join(waits.missing)}" + (waits.why and f": {waits.why}"))
+        if waits.wanted:
+            self._record.cause = _held_up(waits.wanted)
+        elif self._record.cause and self._record.cause.kind == "away":
+            self._record.cause = None
         self._record.write(self._spec.record)
 
     def _end(self, outcome: LaunchOutcome, everywhere: bool) -> LaunchOutcome:
@@ -438,9 +509,17 @@ class Member(RanksKeeper):
         return outcome
 
 
-def _left(node: str, why: str) -> Cause:
+def _left(node: str, why: str, returns: bool) -> Cause:
     """Return the cause for which the others go on without a node that leaves in order."""
+    if returns:
+        return Cause(node, None, "away", f"away: {why}")
     return Cause(node, None, "node_lost", f"{node} left: {why}")
+
+
+def _held_up(wanted: Mapping[str, str]) -> Cause:
+    """Return the cause for which a run waits of which the house wants these nodes."""
+    (first, why), *others = wanted.items()
+    return _left(first, "; ".join([why, *(f"{node}: {why}" for node, why in others)]), returns=True)
 
 
 def _change(team: Config, following: Config) -> Cause | None:

@@ -10,7 +10,7 @@ Any two connected nodes of a run speak it, after the handshake that `supervise` 
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hearth.base.json_lines import JsonLines
@@ -30,6 +30,7 @@ RanksState = Literal[
     "paused",
     "ended",
     "failed",
+    "away",
 ]
 """State of a node's ranks together.
 
@@ -44,6 +45,7 @@ broken:   all wait, out of a group that broke.
 paused:   all wait, out of a group that they left together.
 ended:    all have ended by themselves, as finished or stopped.
 failed:   at least one ended in another way; the node's other ranks are ended, too.
+away:     the node has none, as the house wants the machine; its supervisor brings them back.
 """
 
 TEAMED: frozenset[RanksState] = frozenset(("forming", "training", "breaking"))
@@ -87,7 +89,9 @@ class Report:
         why: the reason why its ranks left their last group, as they told it.
         failure: the error that ended its ranks, in the state "failed".
         ended: "finished" or "stopped", in the state "ended".
-        leaving: the reason why this node is to leave the run in order; "": it is not.
+        leaving: the reason why this node is to leave the others in order; "": it is not.
+        returns: whether it leaves as the house wants the machine: its supervisor stays, goes on to
+            vote, and starts the ranks again when the house lets go.
         stopping: the request to stop the run that it knows of.
         voteless: the reason why it cannot take part in a vote (its disk is full); "": it can.
     """
@@ -104,6 +108,7 @@ class Report:
     failure: Failure | None = None
     ended: str = ""
     leaving: str = ""
+    returns: bool = False
     stopping: Stop | None = None
     voteless: str = ""
 
@@ -134,7 +139,7 @@ class FormTeam:
     """All voters have promised: form the group of these nodes.
 
     The first local rank of `nodes[0]` opens the store at `address:port`, which answers `clients`
-    only.
+    only. `left` has, by node, why nodes leave in order, or have left.
     """
 
     generation: int
@@ -143,6 +148,7 @@ class FormTeam:
     port: int
     clients: tuple[str, ...]
     fresh: bool = False
+    left: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hearth.diagnose import is_echo
@@ -56,11 +57,14 @@ class Notes:
         stop: the request to stop the run.
         lost: the last loss of a member of this node's team.
         left_at: time at which this node was asked to leave.
+        returns: whether it was asked by the house, and comes back.
+        waits_at: time since which its ranks wait, in no group; None while they do not.
         team_at: time at which this node was told to form its team.
         team: that team's generation.
         judged: generation of the last team whose break was judged.
         interrupted, paused: generation of the last group that was interrupted or paused.
         told_leave: whether the ranks that now live were told to leave.
+        free_by: time at which they are ended if they have not done it by themselves; None: never.
         broken: breaks of groups that nothing else explains.
         restarts: failures of this node's ranks.
         step: the greatest number of steps that this node's ranks have done in a group.
@@ -72,7 +76,10 @@ class Notes:
         retry_at: time before which this node proposes nothing.
         refusals: refused proposals in a row.
         idle_since: time since which no node that is connected trains; None while one does.
+        held_until: last time at which nothing but the house held up the run.
         said: the missing nodes that were last said.
+        said_wanted: the nodes that the house wants, with reasons, that were last said to be waited
+            for.
     """
 
     ended: dict[str, str] = field(default_factory=dict)
@@ -81,12 +88,15 @@ class Notes:
     stop: Stop | None = None
     lost: Cause | None = None
     left_at: float | None = None
+    returns: bool = False
+    waits_at: float | None = None
     team_at: float = 0.0
     team: int = 0
     judged: int = 0
     interrupted: int = 0
     paused: int = 0
     told_leave: bool = False
+    free_by: float | None = None
     broken: Futility = field(default_factory=Futility)
     restarts: Futility = field(default_factory=Futility)
     step: int = 0
@@ -98,7 +108,9 @@ class Notes:
     retry_at: float = 0.0
     refusals: int = 0
     idle_since: float | None = None
+    held_until: float = 0.0
     said: tuple[str, ...] = ()
+    said_wanted: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def over(self) -> str:
@@ -115,10 +127,16 @@ class Notes:
         own = view.own
         for node, report in view.reports.items():
             self._observe_node(view, node, report)
-        if own.leaving and self.left_at is None:
-            self.left_at = view.now
-        if own.state == "starting":
-            self.told_leave = self.late = False
+        if not own.leaving:
+            self.left_at = None
+        elif self.left_at is None or own.returns != self.returns:
+            self.left_at, self.returns = view.now, own.returns
+        if own.state not in WAITING:
+            self.waits_at = None
+        elif self.waits_at is None:
+            self.waits_at = view.now
+        if own.state in ("starting", "away"):
+            self.told_leave, self.free_by, self.late = False, None, False
         if own.state in TEAMED:
             self.step = max(self.step, own.step)
         if own.state == "training":
@@ -172,6 +190,8 @@ class Notes:
         If not, count it, and avoid the nodes that did not form the group with the others.
         """
         own, team = view.own, view.team
+        if team and any(node in view.wanted for node in team.nodes):
+            self.judged = team.generation  # The house explains it, also once it has let go.
         if team is None or self.judged >= team.generation or own.state not in WAITING:
             return
         if own.generation != team.generation or own.state == "paused":

@@ -7,7 +7,7 @@ from hearth.team.forming import Plan, next_team
 from hearth.team.messages import TEAMED, WAITING, Report
 from hearth.team.notes import Notes, loss
 from hearth.team.verdicts import LEAVE_TIMEOUT
-from hearth.team.view import Move, RestartRanks, TellRanks, View
+from hearth.team.view import Move, RestartRanks, RestRanks, TellRanks, View
 
 SETTLE = 10.0
 """Seconds for which nodes with nothing to lose wait for missing ones before they go on."""
@@ -15,14 +15,31 @@ SETTLE = 10.0
 FORM_TIMEOUT = 30.0
 """Seconds after which a member that has not got the order to form the group breaks it."""
 
+STEP_PATIENCE = 60.0
+"""Seconds that the house waits for the end of a step; then the others take it again."""
+
+EVALUATION_PATIENCE = 3.0
+"""Seconds that it waits for the end of a held-out evaluation, which the others do again."""
+
+HANDOVER = 10.0
+"""Seconds for which ranks that wait may be needed to give the state of the run to others."""
+
+FREE_WITHIN = 2.0
+"""Seconds in which ranks end that have nothing to save; then they are ended."""
+
 
 def orders(view: View, notes: Notes) -> list[Move]:
     """Return the orders for the ranks of this node, or their new start."""
     own = view.own
+    if own.state == "away":
+        free = not (own.leaving or notes.stop or notes.over)
+        return [RestartRanks("the house has let go of the machine")] if free else []
+    if own.state == "failed" and own.node in notes.failures:
+        return []  # It ends the run in a moment.
+    if own.returns and _rests(view, notes):
+        return [RestRanks()]
     if own.state == "failed":
         assert own.failure
-        if own.node in notes.failures:
-            return []  # It ends the run in a moment.
         notes.restarts.add(notes.step)
         return [RestartRanks(own.failure.message)]
     if own.state in TEAMED:
@@ -39,7 +56,11 @@ def orders(view: View, notes: Notes) -> list[Move]:
         if notes.told_leave:
             return []
         notes.told_leave = True
-        return [TellRanks(Leave(save=own.trained > 0 and notes.over != "finished"))]
+        save = own.trained > 0 and notes.over != "finished"
+        if own.returns and not notes.stop and _others_have_it(view):
+            save = False
+        notes.free_by = None if save else view.now + FREE_WITHIN
+        return [TellRanks(Leave(save))]
     if own.state == "ready":
         choices = _choices(view)
         return [TellRanks(Load(choices))] if choices is not None else []
@@ -57,11 +78,48 @@ def _leaves(view: View, notes: Notes) -> bool:
         return True
     if not own.leaving or notes.left_at is None:
         return False
+    if own.returns:
+        return _gives_way(view, notes)
     if any(each.report.generation > own.generation for each in view.heard.values()):
         return True
     plan = next_team(view, avoid=notes.avoided(view.now))
     possible = view.proposal or plan is None or isinstance(plan, Plan)
     return not possible or view.now - notes.left_at > LEAVE_TIMEOUT / 2
+
+
+def _rests(view: View, notes: Notes) -> bool:
+    """Return whether the ranks of this node, which the house wants, are to be ended at once."""
+    own = view.own
+    if own.state in TEAMED and own.trained:
+        # They were told to break their group off, and have not got out of it.
+        late = notes.interrupted >= own.generation and notes.left_at is not None
+        return late and view.now - notes.left_at > STEP_PATIENCE + HANDOVER
+    if own.state in WAITING and own.trained:
+        return notes.free_by is not None and view.now > notes.free_by
+    return True
+
+
+def _gives_way(view: View, notes: Notes) -> bool:
+    """Return whether the ranks of this node, which wait and which the house wants, are to end.
+
+    They do so at once, unless the others, which have loaded, still have to get the state from them.
+    """
+    own = view.own
+    if not own.trained or _others_have_it(view):
+        return True
+    plan = next_team(view, avoid=notes.avoided(view.now))
+    team = plan.team if isinstance(plan, Plan) else ()
+    heirs = [node for node in team if not view.reports[node].returns]
+    return not heirs or view.now - (notes.waits_at or view.now) > HANDOVER
+
+
+def _others_have_it(view: View) -> bool:
+    """Return whether ranks that stay have the state of the run that this node's ranks have."""
+    own = view.own
+    return any(
+        report.trained >= own.trained and report.state in TEAMED | WAITING and not report.leaving
+        for report in (each.report for each in view.heard.values())
+    )
 
 
 def _choices(view: View) -> dict[str, object] | None:
@@ -84,6 +142,10 @@ def _broken_by(view: View, notes: Notes) -> str:
     own, team = view.own, view.team
     if team is None or team.generation != own.generation:
         return ""
+    if own.returns and own.state != "breaking" and notes.left_at is not None:
+        patience = EVALUATION_PATIENCE if view.evaluates else STEP_PATIENCE
+        if view.now - notes.left_at > patience:
+            return f"the house wants {own.node}: {own.leaving}"
     for node in team.nodes:
         if node == own.node:
             continue
@@ -106,6 +168,8 @@ def _parted(view: View, notes: Notes, report: Report) -> str:
         return f"got no order to form the group within {FORM_TIMEOUT:g} s" if late else ""
     if report.state in ("forming", "training", "paused", "ended"):
         return ""
+    if report.state == "away":
+        return f"is away: {report.leaving}"
     reason = report.failure.message if report.failure else report.why
     return f"is out of the group: {reason or report.state}"
 

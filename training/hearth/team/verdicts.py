@@ -36,6 +36,7 @@ def conclusion(view: View, notes: Notes) -> Conclude | Depart | None:
         return _failed(view, notes)
     return (
         _over(view, notes)
+        or _finished_alone(view)
         or _departs(view, notes)
         or _failed_apart(view)
         or (_stopped_alone(view, notes) if stop else None)
@@ -58,7 +59,8 @@ def waited_too_long(
     begun = newest_committed(report.votes for report in view.reports.values()) or notes.team
     patience = settings.ready_timeout
     # A node that waits for its turn is there: the timeout counts from its last word.
-    since = max(notes.idle_since, *(view.queued.get(node, 0.0) for node in missing))
+    queued = (view.queued.get(node, 0.0) for node in missing)
+    since = max(notes.idle_since, notes.held_until, *queued)
     if not begun:
         patience = max(settings.first_timeout, patience)
     elif not _all_refuse(view, missing, patience):
@@ -120,19 +122,31 @@ def _over(view: View, notes: Notes) -> Conclude | None:
     if not outcome or own.state in TEAMED | WAITING or own.state == "ready":
         return None
     members = team.nodes if team else ()
-    if own.state == "ended" and any(
-        report.state in TEAMED | WAITING for node, report in view.reports.items() if node in members
-    ):
+    if own.state == "ended":
+        busy = [view.reports[node].state for node in members if node in view.reports]
+    else:  # The verdict would end ranks that are still writing what they learned.
+        busy = [report.state for report in view.reports.values() if report.state in TEAMED]
+    if any(state in TEAMED | WAITING for state in busy):
         return None
     if outcome == "finished":
         return _end("finished")
     return Conclude(_stopped(view, notes, "stopped after its step"))
 
 
+def _finished_alone(view: View) -> Conclude | None:
+    """Return the end of a run that was at its end when the house wanted the last machine."""
+    own = view.own
+    others = [each.report for each in view.heard.values()]
+    goes_on = any(report.trained and report.state in TEAMED | WAITING for report in others)
+    if own.state == "ended" and own.returns and own.ended == "finished" and not goes_on:
+        return _end("finished")
+    return None
+
+
 def _departs(view: View, notes: Notes) -> Depart | None:
     """Return the departure of this node, which leaves in order, once its ranks are away."""
     own = view.own
-    if not own.leaving or notes.left_at is None:
+    if not own.leaving or own.returns or notes.left_at is None:
         return None
     away = own.state not in TEAMED | WAITING
     if away or view.now - notes.left_at > LEAVE_TIMEOUT:

@@ -87,6 +87,7 @@ class View:
         gone: by node that is not connected now, but was, or that refuses to be, its absence.
         team: the team that this node was last told to form, since its supervisor's start.
         proposal: this node's own proposal in flight.
+        evaluates: whether a rank of this node evaluates, which may take far longer than a step.
         jitter: a random number between 0 and 1, for the wait after a refused proposal.
         queued: by node of the run that is not connected and waits for its turn in the queue there,
             the time at which it last said so.
@@ -100,6 +101,7 @@ class View:
     gone: Mapping[str, Absence] = field(default_factory=dict)
     team: Config | None = None
     proposal: Proposal | None = None
+    evaluates: bool = False
     jitter: float = 0.5
     queued: Mapping[str, float] = field(default_factory=dict)
 
@@ -119,6 +121,11 @@ class View:
     def missing(self) -> tuple[str, ...]:
         """The nodes of the run that are not connected, in rank order."""
         return tuple(node for node in self.settings.nodes if node not in self.reports)
+
+    @property
+    def wanted(self) -> dict[str, str]:
+        """By connected node that the house wants, the reason, in rank order."""
+        return {node: report.leaving for node, report in self.reports.items() if report.returns}
 
 
 @dataclass(frozen=True)
@@ -162,11 +169,20 @@ class RestartRanks:
 
 
 @dataclass(frozen=True)
+class RestRanks:
+    """End this node's ranks, if any live, and have none until the house lets go of the machine."""
+
+
+@dataclass(frozen=True)
 class SayWaiting:
-    """Record the nodes that this node waits for, and say so; () when it waits no longer."""
+    """Record the nodes that this node waits for, and say so; () when it waits no longer.
+
+    `wanted` has, by node, why the house wants it, if nothing else holds up the run.
+    """
 
     missing: tuple[str, ...]
     why: str = ""
+    wanted: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -193,6 +209,7 @@ Move = (
     | DropProposal
     | StartTeam
     | RestartRanks
+    | RestRanks
     | SayWaiting
     | Conclude
     | Depart

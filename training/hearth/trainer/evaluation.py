@@ -18,6 +18,7 @@ from hearth.model.backend import TrainableModel
 from hearth.plan.planner import Planner
 from hearth.plan.speed import pieces_of
 from hearth.plan.split import Plan
+from hearth.ranks.orders import EVALUATION
 from hearth.ranks.world import World
 from hearth.trainer.compute import retry_smaller
 from hearth.trainer.telemetry import Telemetry
@@ -47,7 +48,7 @@ def held_out_loss(
     def attempt(sizes: Sequence[int]) -> float:
         total = 0.0
         for part, numbers in enumerate(pieces_of(own, sizes)):
-            work.begin_rows("evaluation", part, rows.tokens[numbers])
+            work.begin_rows(EVALUATION[0], part, rows.tokens[numbers])
             with autocast():
                 total += model.loss(rows.batch(numbers), 1).item()
         return total
@@ -165,7 +166,7 @@ class Evaluator:
         """
         sample = None
         if self._world.leads and (question := self._data.question()) is not None:
-            self._work.begin("sample answer")
+            self._work.begin(EVALUATION[1])
             sample = self._answer(question)
         self._work.wait()
         return self._world.from_leader(sample)

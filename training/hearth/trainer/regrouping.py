@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable
-from dataclasses import dataclass, replace
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field, replace
 
 from hearth.ranks.orders import Form, Formed, Leave, Waiting
 from hearth.ranks.world import GroupBroken, World
@@ -20,6 +20,7 @@ class Parting:
         generation: of the group.
         nodes: of the group.
         at: when, in seconds of `time.monotonic`.
+        reasons: why nodes left in order, by node.
     """
 
     why: str
@@ -27,6 +28,7 @@ class Parting:
     generation: int
     nodes: tuple[str, ...]
     at: float
+    reasons: Mapping[str, str] = field(default_factory=dict)
 
     @property
     def waited(self) -> float:
@@ -36,7 +38,8 @@ class Parting:
     def left(self, nodes: tuple[str, ...]) -> dict[str, str]:
         """Return which nodes of the group are not in the next one of `nodes`, and why."""
         why = self.message or "it left in order"
-        return {node: why for node in self.nodes if node not in nodes}
+        gone = (node for node in self.nodes if node not in nodes)
+        return {node: self.reasons.get(node, why) for node in gone}
 
     def joined(self, nodes: tuple[str, ...]) -> list[str]:
         """Return which of the next group's `nodes` were not in this one."""
@@ -76,6 +79,7 @@ def next_group(
         if parting.why == "broken":  # the supervisor knows more than that a connection broke
             known = control.reasons.get(parting.generation) or parting.message
             parting = replace(parting, message=known)
+        parting = replace(parting, reasons=order.left)
         try:
             world.form(order)
             settle(parting)

@@ -1,0 +1,101 @@
+"""The house's word on this node: whether the run may have the machine now."""
+
+from __future__ import annotations
+
+import asyncio
+import threading
+import time
+from collections.abc import Callable, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from hearth.base.nvml import Cards
+from hearth.lend.clock import local_time
+from hearth.lend.lender import Lender
+from hearth.lend.sensors import Sensors
+from hearth.lend.terms import IDLE, Terms
+
+ASK_EVERY = 1.0
+"""Seconds between two questions whether somebody wants the machine."""
+
+FIRST_WORD = 15.0
+"""Seconds that the first start of the ranks waits for an answer: a command may be slow."""
+
+Ask = Callable[[], str]
+
+
+@dataclass(frozen=True)
+class HouseSays:
+    """The house wants the machine, for the reason `why`; "": the run may have it."""
+
+    why: str
+
+
+class House:
+    """Asks again and again whether the house wants the machine, in a thread of its own.
+
+    The thread calls `make` once and what that returns every second. These may take their time, and
+    even hang: nobody waits for them. Each change of the answer, and the first one, goes into the
+    queue `events` of the running event loop.
+
+    Attributes:
+        says: the last answer.
+    """
+
+    def __init__(
+        self, make: Callable[[], Ask], events: asyncio.Queue[Any], say: Callable[[str], None]
+    ) -> None:
+        self.says = ""
+        self._make, self._events, self._say = make, events, say
+        self._loop = asyncio.get_running_loop()
+        self._answered = asyncio.Event()
+        self._closed = threading.Event()
+        # A daemon: a driver that hangs in it must not keep the supervisor from its end.
+        threading.Thread(target=self._watch, name="house", daemon=True).start()
+
+    async def first(self, seconds: float) -> None:
+        """Wait for the first answer, for at most so many seconds."""
+        with suppress(TimeoutError):
+            await asyncio.wait_for(self._answered.wait(), seconds)
+
+    def close(self) -> None:
+        """Ask no more."""
+        self._closed.set()
+
+    def _watch(self) -> None:
+        last: str | None = None
+        try:
+            ask = self._make()
+            while not self._closed.is_set():
+                began = time.monotonic()
+                why = ask()
+                if why != last:
+                    last = why
+                    self._call(self._tell, why)
+                self._closed.wait(max(0.1, ASK_EVERY - (time.monotonic() - began)))
+        except Exception as error:  # whatever it is, the run goes on with this node's last word
+            self._call(self._say, f"nobody asks any more whether the house wants it: {error!r}")
+
+    def _call(self, act: Callable[[str], None], words: str) -> None:
+        with suppress(RuntimeError):  # the loop is closed: this supervisor ends
+            self._loop.call_soon_threadsafe(act, words)
+
+    def _tell(self, why: str) -> None:
+        self.says = why
+        self._answered.set()
+        self._events.put_nowait(HouseSays(why))
+
+
+def asking(terms: Mapping[str, Any], workspace: Path) -> Ask:
+    """Return a function that says why the house wants this machine now, "" if it does not."""
+    given = Terms.of(terms)
+    cards = Cards.open() if given.when == IDLE else None
+    sensors, lender = Sensors(given, workspace, cards), Lender(given)
+
+    def ask() -> str:
+        reading = sensors.read()
+        return lender.decide(time.monotonic(), local_time(), reading)
+
+    return ask
