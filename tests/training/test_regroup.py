@@ -7,71 +7,14 @@ import signal
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-from support.conductor import Conductor, Said
+from support.conductor import Conductor
 from support.strangers import answers
+from support.summing import LARGE, RANK, SMALL, formed, waiting
 from support.waiting import HANG
 
-from hearth.ranks.orders import Ended, Form, Formed, Interrupt, Leave, Pause, Waiting
-
-# A rank that sums in each group until that ends; what it tells of a group is its first sum.
-RANK = """
-import os, sys
-from hearth.ranks.control import take_ranks_in_place
-take_ranks_in_place()
-import torch
-from hearth.ranks.orders import Form, Formed, Leave, Waiting
-from hearth.ranks.world import GroupBroken, join, leave
-
-torch.set_num_threads(1)
-size = int(sys.argv[1])
-world = join()
-control = world.control
-assert world.members == (world.rank,)
-step, waiting = 0, Waiting("new", 0, 0, loaded=True)
-
-def total(length):
-    buffer = torch.full((length,), 10.0 ** world.rank)
-    world.sum_(buffer)
-    assert torch.equal(buffer, buffer[:1].expand_as(buffer))
-    return buffer[0].item()
-
-while isinstance(order := control.wait(waiting), Form):
-    waiting = None
-    try:
-        world.form(order)
-        told = {
-            "sum": total(1),
-            "nodes": world.gather(world.node),
-            "members": world.members,
-            "leader": world.from_leader(world.rank),
-            "last": world.from_rank(world.members[-1], world.rank),
-            "open": len(os.listdir("/proc/self/fd")),
-            "threads": len(os.listdir("/proc/self/task")),
-        }
-        control.tell(Formed(order.generation, step, told))
-        while True:
-            pauses = world.gather(control.paused)
-            if any(pauses):
-                world.drop()
-                waiting = Waiting("paused", order.generation, step, True)
-                break
-            total(size)
-            step += 1
-            world.check()
-    except GroupBroken as broken:
-        world.drop()
-        assert world.members == (world.rank,) and world.alone and world.leads
-        waiting = Waiting("broken", order.generation, step, True, str(broken))
-assert isinstance(order, Leave)
-leave(world)
-control.end("stopped", step)
-"""
-
-SMALL, LARGE = 10, 8_000_000
-"""Numbers in a sum: one that is over at once, and one that is always under way."""
+from hearth.ranks.orders import Ended, Formed, Interrupt, Leave, Pause, Waiting
 
 LAYOUT = {"tower": 1, "laptop": 2, "attic": 1}
 
@@ -90,26 +33,6 @@ def conducted(tmp_path: Path) -> Iterator[Callable[..., Conductor]]:
     yield make
     for each in made:
         each.close()
-
-
-def formed(conductor: Conductor, order: Form, *ranks: int, **bound: float) -> list[dict[str, Any]]:
-    """Wait until these ranks, or all, have formed the group of an order; return what they tell."""
-    found = conductor.hear(
-        Formed, *ranks, where=lambda told: told.generation == order.generation, **bound
-    )
-    return [said.message.choices for said in found]
-
-
-def waiting(
-    conductor: Conductor, why: str, generation: int, *ranks: int, **more: float
-) -> list[Said]:
-    """Wait until these ranks, or all, wait for this reason after the group of a generation."""
-    return conductor.hear(
-        Waiting,
-        *ranks,
-        where=lambda told: (told.why, told.generation) == (why, generation),
-        **more,
-    )
 
 
 def test_ranks_keep_their_numbers_in_whatever_group(conducted):
