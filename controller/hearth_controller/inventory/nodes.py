@@ -11,7 +11,9 @@ from typing import Any
 
 import yaml
 
+from hearth.lend.terms import TERMS, faults
 from hearth_controller.base.paths import as_typed
+from hearth_controller.inventory.variables import misfit
 
 EXAMPLE = "inventory/homelab.example shows how it looks"
 
@@ -97,11 +99,23 @@ def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], li
                 f"{name}: hearth_nproc is {variables['hearth_nproc']}; a number of processes is "
                 "wanted, or 0 for one on each GPU"
             )
+        findings += [f"{name}: {fault}" for fault in _lending_faults(variables)]
         slurm_node = str(variables.get("hearth_slurm_node") or name)
         nodes.append(Node(name, int(rank), str(address or ""), slurm_node))
     findings += _ranks(nodes) + _addresses(nodes)
     findings += _first_addresses(members, nodes)
     return sorted(nodes, key=lambda node: node.rank), findings
+
+
+def _lending_faults(variables: Mapping[str, Any]) -> list[str]:
+    """Return errors in a node's terms of lending, but for types, as of all options."""
+    terms = {
+        key: value
+        for key in TERMS
+        if (value := variables.get(f"lend_{key}")) is not None
+        and not misfit(value, {"type": "float" if key == "after" else "str"})
+    }
+    return faults(terms)
 
 
 def far_apart(nodes: list[Node]) -> str:

@@ -12,7 +12,9 @@ from hearth.lend.hours import Hours
 IDLE = "idle"
 WHENS = ("", IDLE)
 
-_KEYS = ("when", "hours", "after", "command")
+TERMS = ("when", "hours", "after", "command")
+"""Keys of the terms in a launch spec; in the inventory each is a variable, such as lend_when."""
+
 _LONGEST = 24 * 60
 
 
@@ -52,7 +54,7 @@ class Terms:
 
 def faults(given: Mapping[str, Any]) -> list[str]:
     """Return everything wrong with terms; each finding begins with the inventory's variable."""
-    found = [f"lend_{key}: there is no such variable" for key in given if key not in _KEYS]
+    found = [f"lend_{key}: there is no such variable" for key in given if key not in TERMS]
     when = given.get("when", "")
     if when not in WHENS:
         guess = did_you_mean(str(when), [IDLE])

@@ -97,6 +97,16 @@ FIRST = {"first_address": "x.lan"}
             ["b", "10.0.0.1", "cluster_address of a", "move b first", "third"],
         ),
         (members(a=FIRST, b=FIRST), ["a and b", "first_address x.lan"]),
+        (
+            members(
+                a={"lend_when": "idel", "lend_after": -1, "lend_command": "a\nb"},
+                b={"lend_when": "idle", "lend_hours": "23:00-7", "lend_after": 1.5},
+            ),
+            [
+                *("a: lend_when: must be 'idle'", "a: lend_after", "-1", "a: lend_command"),
+                "b: lend_hours: '23:00-7' is no span",
+            ],
+        ),
     ],
 )
 def test_what_is_wrong_with_nodes_is_said(hosts, facts):
@@ -265,6 +275,7 @@ INTERNAL = {
     *("attach_run", "plan_runs", "runs_compare", "runs_delete", "runs_pick", "runs_yes"),
     *("benchmark_repeat", "benchmark_steps", "benchmark_warm_up", "doctor_file", "doctor_fix"),
     *("dashboard_port", "dashboard_state", "distribute_between", "distribute_names"),
+    *("lend_nodes", "lend_to", "lend_until"),
     *("logs_follow", "logs_lines", "logs_nodes", "status_file", "stop_now"),
     *("hearth_one_computer", "network_force", "reboot_force"),
     *("python_miniforge_installers", "python_requirements"),
@@ -373,7 +384,18 @@ def test_a_typed_variable_that_only_the_inventorys_templates_use_is_let_be(tmp_p
 @pytest.mark.parametrize(
     "name",
     [
-        *("attach", "dashboard", "doctor", "logs", "models", "reboot", "reset", "runs", "status"),
+        *(
+            "attach",
+            "dashboard",
+            "doctor",
+            "lend",
+            "logs",
+            "models",
+            "reboot",
+            "reset",
+            "runs",
+            "status",
+        ),
         "stop",
     ],
 )
@@ -390,6 +412,21 @@ def test_a_typed_word_of_the_wrong_type_is_refused_before_a_machine_is_touched()
     assert done.returncode == 2
     assert_names(done.stdout, "logs_lines (-e lines): 'many'", "whole number")
     assert "logs_follow" not in done.stdout
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (("lend=perhaps",), ["lend_to (-e lend): 'perhaps'", "off, on, auto"]),
+        (("lend=true", "tile=07:00"), ["-e tile", "'till'?"]),
+        (("lend_after=soon",), ["lend_after", "'soon'", "a number"]),
+        (("lend_hours=7-8", "lend_wen=idle"), ["desk: lend_hours: '7-8'", "-e lend_wen"]),
+    ],
+)
+def test_a_word_on_lending_that_cannot_be_is_refused_before_a_machine_is_touched(words, facts):
+    done = played("playbooks/lend.yml", *(part for word in words for part in ("-e", word)))
+    assert done.returncode == 2
+    assert_names(done.stdout, *facts, "No machine was touched")
 
 
 def test_an_inventory_overrides_a_verbs_default_wherever_it_sets_it(tmp_path):
