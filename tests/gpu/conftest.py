@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
 from collections.abc import Callable
+from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
@@ -12,12 +14,13 @@ import torch
 from support.llama import make_llama, make_texts
 from support.ranks import COMPUTE, python, succeeded, train
 
+from hearth.base.software import software_here
 from hearth.ranks.world import has_nvidia_gpu
 
 LENGTH = 512
 """Tokens of a row in these tests."""
 
-_PASSED_ON = ("LD_LIBRARY_PATH", "CUDA_HOME")
+_PASSED_ON = ("LD_LIBRARY_PATH", "CUDA_HOME", "TRITON_CACHE_DIR", "TORCHINDUCTOR_CACHE_DIR")
 
 
 @pytest.fixture(scope="session", autouse=True)
@@ -39,9 +42,10 @@ def texts(tmp_path_factory: pytest.TempPathFactory) -> Path:
 
 @pytest.fixture(scope="session")
 def kernels(tmp_path_factory: pytest.TempPathFactory) -> dict[str, str]:
-    """Return the environment variables that give a process one card and a shared kernel cache."""
+    """Return the environment variables that give a process one card and shared caches."""
     own = {
         "TRITON_CACHE_DIR": str(tmp_path_factory.mktemp("triton")),
+        "TORCHINDUCTOR_CACHE_DIR": str(tmp_path_factory.mktemp("inductor")),
         "CUDA_VISIBLE_DEVICES": os.environ.get("CUDA_VISIBLE_DEVICES", "0").split(",")[0],
     }
     return own | {name: os.environ[name] for name in _PASSED_ON if name in os.environ}
@@ -76,3 +80,24 @@ def computed(tmp_path: Path, llama: Path, texts: Path, kernels: dict[str, str]) 
         return torch.load(out, weights_only=True)
 
     return compute
+
+
+@pytest.fixture
+def keep() -> Callable[[str, object], None]:
+    """Return a function that prints a figure and keeps it where HEARTH_GPU_FIGURES names a file."""
+
+    def keep(name: str, figure: object) -> None:
+        print(f"{name}: {json.dumps(figure)}")
+        if place := os.environ.get("HEARTH_GPU_FIGURES"):
+            with open(place, "a+", encoding="utf-8") as file:
+                fcntl.flock(file, fcntl.LOCK_EX)
+                file.seek(0)
+                found = json.loads(file.read() or "{}")
+                found["date"] = f"{datetime.now(UTC):%Y-%m-%d}"
+                found |= {"card": torch.cuda.get_device_name(), "software": software_here()}
+                found.setdefault("figures", {})[name] = figure
+                file.seek(0)
+                file.truncate()
+                file.write(json.dumps(found, indent=1) + "\n")
+
+    return keep

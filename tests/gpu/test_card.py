@@ -62,6 +62,7 @@ def large(tmp_path):
     return [
         *("--backend", "transformers", "--precision", "fp32", "--dataset", data),
         *("--sequence-length", 2048, "--no-packing", "--global-batch", 96, "--max-steps", 2),
+        *("--fit", "warn"),  # a small card would be refused beforehand, as it should be
     ]
 
 

@@ -1,16 +1,12 @@
-"""Tokens a second of both backends: printed, and kept where HEARTH_GPU_FIGURES names a file."""
+"""Tokens a second, and memory, of both backends: printed, and kept as a figure."""
 
 from __future__ import annotations
 
-import json
-import os
 import statistics
-from pathlib import Path
 
 import pytest
-import torch
 from support.llama import make_llama, make_texts
-from support.ranks import figures
+from support.ranks import figures, metrics
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1800)]
 
@@ -20,11 +16,13 @@ SKIPPED = 4  # steps that pay for compiling
 
 @pytest.fixture(scope="module")
 def large(tmp_path_factory):
-    """A model of 0.6 billion parameters, as wide and as deep as Llama 3.2 1B."""
-    return make_llama(tmp_path_factory.mktemp("large") / "llama", hidden=2048, layers=16)
+    """A model of 1.2 billion parameters with the shape of Llama 3.2 1B."""
+    shape = {"intermediate_size": 8192, "num_key_value_heads": 8, "vocab_size": 128256}
+    folder = tmp_path_factory.mktemp("large") / "llama"
+    return make_llama(folder, hidden=2048, layers=16, tie_word_embeddings=True, **shape)
 
 
-def test_unsloth_is_no_slower_than_transformers(trained, large, tmp_path):
+def test_unsloth_is_no_slower_than_transformers(trained, large, tmp_path, keep):
     data = make_texts(tmp_path / "long.jsonl", 400, LENGTH)
     speeds = {}
     for backend in ("unsloth", "transformers"):
@@ -36,8 +34,12 @@ def test_unsloth_is_no_slower_than_transformers(trained, large, tmp_path):
             *("--micro-batch", "auto"),
         )
         speeds[backend] = statistics.median(figures(folder, "step", "tokens_per_second")[SKIPPED:])
-    found = {"card": torch.cuda.get_device_name(), "tokens_per_second": speeds}
-    print(json.dumps(found))
-    if kept := os.environ.get("HEARTH_GPU_FIGURES"):
-        Path(kept).write_text(json.dumps(found, indent=1) + "\n")
+        keep(
+            f"{backend}, 1.2 billion parameters",
+            {
+                "tokens_per_second": speeds[backend],
+                "micro_batch": metrics(folder, "plan")[-1]["micro_batch"][0],
+                "peak_memory_mib": max(figures(folder, "step", "peak_memory_mib_by_rank"))[0],
+            },
+        )
     assert speeds["unsloth"] >= speeds["transformers"]

@@ -12,21 +12,20 @@ import torch
 from support.tiny_model import make_model
 
 
-def make_llama(folder: Path, hidden: int, layers: int) -> Path:
+def make_llama(folder: Path, hidden: int, layers: int, **more: object) -> Path:
     """Write the model to `folder`, its heads 64 wide as fast kernels want, and return it.
 
-    Its tokenizer has one token a byte.
+    Its tokenizer has one token a byte. `more` are sizes that differ from those here.
     """
-    return make_model(
-        folder,
-        dtype=torch.bfloat16,
-        hidden_size=hidden,
-        intermediate_size=2 * hidden,
-        num_hidden_layers=layers,
-        num_attention_heads=hidden // 64,
-        num_key_value_heads=hidden // 128,
-        max_position_embeddings=4096,
-    )
+    sizes = {
+        "hidden_size": hidden,
+        "intermediate_size": 2 * hidden,
+        "num_hidden_layers": layers,
+        "num_attention_heads": hidden // 64,
+        "num_key_value_heads": hidden // 128,
+        "max_position_embeddings": 4096,
+    }
+    return make_model(folder, dtype=torch.bfloat16, **sizes | more)
 
 
 def make_texts(path: Path, count: int, length: int) -> Path:

@@ -110,6 +110,8 @@ class Team:
         prelude: Python code that every rank runs first.
         imports, imported_with: what else is imported before ranks are forked, and the variables
             that this, and the ranks, find in their environment.
+        on_gpu: whether each rank imports everything itself: what looks for a GPU when it is
+            imported, as bitsandbytes does, leaves none to a fork.
 
     Attributes:
         ranks: the stand-in for the supervisors.
@@ -124,6 +126,7 @@ class Team:
         prelude: str = "",
         imports: tuple[str, ...] = (),
         imported_with: tuple[tuple[str, str], ...] = (),
+        on_gpu: bool = False,
     ) -> None:
         run = resolve_run({"run": RUN, **settings}, folder / "runs")
         write_run(run, folder / "run.yml")
@@ -135,7 +138,7 @@ class Team:
             layout,
             _RANK,
             *("--run-file", folder / "run.yml"),
-            imports=(TRANSFORMERS, *TRAINER, *imports),
+            imports=() if on_gpu else (TRANSFORMERS, *TRAINER, *imports),
             imported_with=imported_with,
             PRELUDE=prelude,
             FAULTS=json.dumps([asdict(fault) for fault in faults]),
