@@ -169,8 +169,9 @@ def test_a_rank_without_a_supervisor_has_no_control(tmp_path, monkeypatch):
 @pytest.fixture
 def started(monkeypatch):
     """Set the environment of a local rank of two that torchrun has started on laptop."""
-    for name in ("TORCH_NCCL_ASYNC_ERROR_HANDLING", "TORCH_NCCL_ENABLE_MONITORING"):
-        monkeypatch.setenv(name, "")
+    for name in ("ASYNC_ERROR_HANDLING", "ENABLE_MONITORING", "DUMP_ON_TIMEOUT"):
+        monkeypatch.setenv(f"TORCH_NCCL_{name}", "")
+    monkeypatch.setenv("TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC", "")
     for name, value in {
         "HEARTH_NODE": "laptop",
         "RANK": "1",

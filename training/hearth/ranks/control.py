@@ -63,8 +63,14 @@ def take_ranks_in_place() -> None:
     rank = own[int(os.environ["LOCAL_RANK"])]
     size = len(node_of_each_rank(layout))
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size))
-    # A lost peer breaks the group. NCCL's watchdog would end this process instead.
-    os.environ.update(TORCH_NCCL_ASYNC_ERROR_HANDLING="0", TORCH_NCCL_ENABLE_MONITORING="0")
+    # A lost peer breaks the group. NCCL's watchdog would end this process instead, or write down
+    # what NCCL did last, for which leaving the group would wait: a minute, or eight.
+    os.environ |= {
+        "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
+        "TORCH_NCCL_ENABLE_MONITORING": "0",
+        "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
+        "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0",
+    }
 
 
 def _layout(environment: Mapping[str, str]) -> NodeRanks:

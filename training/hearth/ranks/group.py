@@ -8,7 +8,10 @@ own, else gloo, so that a CPU or a shared card can join.
 from __future__ import annotations
 
 import json
-from collections.abc import Sequence
+import threading
+from collections.abc import Callable, Sequence
+from concurrent.futures import Future
+from contextlib import suppress
 from datetime import timedelta
 from typing import Any
 
@@ -17,9 +20,13 @@ import torch
 import torch.distributed as dist
 
 from hearth.base.packet_filter import listening
+from hearth.ranks.alarm import Alarm, GroupBroken
 from hearth.ranks.meeting import FORM_TIMEOUT
 from hearth.ranks.orders import Form
 from hearth.ranks.ring import Ring
+
+_GLANCE = 0.002
+"""Seconds between two glances at a group that is being connected."""
 
 
 class WholeGroup:
@@ -70,28 +77,75 @@ def have_own_gpus(identifiers: Sequence[str]) -> bool:
     return all(identifiers) and len(set(identifiers)) == len(identifiers)
 
 
-def nccl_in_place(ring: Ring, order: Form, index: int, size: int, allowed: timedelta) -> Any:
-    """Return an NCCL group of a ring's members.
+def nccl_in_place(
+    ring: Ring, order: Form, index: int, size: int, allowed: timedelta, device: torch.device
+) -> Callable[[], Any]:
+    """Return a function that connects the NCCL group of a ring's members, and returns it.
 
-    Raises:
-        OSError: the first member cannot open a store.
-        RuntimeError: a member does not reach it.
+    It sums once: NCCL connects in the first sum. It may wait without end for a member that stands
+    still, and raises `OSError` or `RuntimeError` if a member is not reached.
+
+    Raises `OSError` if the first member cannot open a store.
     """
-    listener = None
-    port = b""
-    if index == 0:
-        opened = listening(order.address, 0, order.clients)
-        port = str(opened.getsockname()[1]).encode()
-        listener = opened.detach()
-    store = dist.TCPStore(
-        order.address,
-        int(ring.bytes_from(0, port)),
-        is_master=index == 0,
-        timeout=timedelta(seconds=FORM_TIMEOUT),
-        wait_for_workers=False,
-        master_listen_fd=listener,
-        use_libuv=False,  # libuv does not accept a listening socket (torch 2.13)
-    )
-    options = dist.ProcessGroupNCCL.Options()
-    options._timeout = allowed
-    return dist.ProcessGroupNCCL(store, index, size, options)
+    opened = listening(order.address, 0, order.clients) if index == 0 else None
+    port = int(ring.bytes_from(0, str(opened.getsockname()[1]).encode() if opened else b""))
+
+    def connect() -> Any:
+        torch.cuda.set_device(device)  # of this thread
+        store = dist.TCPStore(
+            order.address,
+            port,
+            is_master=index == 0,
+            timeout=timedelta(seconds=FORM_TIMEOUT),
+            wait_for_workers=False,
+            master_listen_fd=opened.detach() if opened else None,
+            use_libuv=False,  # libuv does not accept a listening socket (torch 2.13)
+        )
+        options = dist.ProcessGroupNCCL.Options()
+        options._timeout = allowed
+        group = dist.ProcessGroupNCCL(store, index, size, options)
+        try:
+            group.allreduce([torch.zeros(1, device=device)]).wait()
+            torch.cuda.synchronize(device)
+        except BaseException:
+            group.abort()
+            raise
+        return group
+
+    return connect
+
+
+def connected(connect: Callable[[], Any], alarm: Alarm) -> Any:
+    """Return the group that `connect` returns, which has an `abort`.
+
+    It is called in a thread of its own, which is left behind when the alarm sounds, as neither
+    torch's store nor NCCL can be interrupted while they wait for a member. A group that is there in
+    the end after all is aborted.
+
+    Raises `GroupBroken` if the alarm sounds, and whatever `connect` raises.
+    """
+    found: Future[Any] = Future()
+
+    def run() -> None:
+        try:
+            group = connect()
+        except BaseException as error:
+            if found.set_running_or_notify_cancel():
+                found.set_exception(error)
+        else:
+            if found.set_running_or_notify_cancel():
+                found.set_result(group)
+            else:
+                group.abort()
+
+    threading.Thread(target=run, name="connects", daemon=True).start()
+    try:
+        while not found.done():
+            alarm.wait({}, _GLANCE)
+        alarm.wait({}, 0)
+    except GroupBroken:
+        if not found.cancel():
+            with suppress(Exception):
+                found.result().abort()
+        raise
+    return found.result()

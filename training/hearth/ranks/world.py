@@ -24,7 +24,7 @@ import torch.distributed as dist
 from hearth.base.errors import HearthError
 from hearth.ranks.alarm import Alarm, GroupBroken
 from hearth.ranks.control import Control
-from hearth.ranks.group import WholeGroup, have_own_gpus, nccl_in_place
+from hearth.ranks.group import WholeGroup, connected, have_own_gpus, nccl_in_place
 from hearth.ranks.meeting import meet
 from hearth.ranks.memory import is_out_of_memory, limit_unified_memory
 from hearth.ranks.orders import Form, Interrupt
@@ -219,10 +219,9 @@ class World:
         self._group = ring
         if have_own_gpus(ring.gather(_gpu(self.device))):
             try:
-                self.gradients = nccl_in_place(ring, order, index, size, self._timeout)
-                # NCCL connects in the first sum, and then waits for each rank as long as its store
-                # does: do it now, while all ranks are here, not when they have computed.
-                self.sum_(torch.zeros(1, device=self.device))
+                # Connect now, while all ranks are here, not in the first sum of gradients.
+                connect = nccl_in_place(ring, order, index, size, self._timeout, self.device)
+                self.gradients = connected(connect, alarm)
             except (OSError, RuntimeError) as error:
                 raise GroupBroken(f"no NCCL group could be formed: {error}") from error
 
