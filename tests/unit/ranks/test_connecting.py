@@ -1,4 +1,4 @@
-"""What connects a group may hang: it is left behind, and its group is not forgotten."""
+"""The thread that connects a group may hang: it is left behind, and its group is not forgotten."""
 
 from __future__ import annotations
 
