@@ -10,8 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.files import write_whole
-from hearth.diagnose import last_error, last_launch
-from hearth.diagnose.catalogue import diagnosis, explained
+from hearth.diagnose.catalogue import explanation
 from hearth.supervise.cause import generation_of, telling
 
 FILE = "ends.json"
@@ -208,11 +207,7 @@ def with_diagnosis(message: str, log: str, by_rank: bool) -> str:
     `log` is the node's. Hearth's own errors already say what to do and stay unchanged. An unknown
     cause is mentioned only for an error of a rank (`by_rank`).
     """
-    own = last_error(last_launch(log))
-    if own and own.has_cure and own.message == message:
-        return message
-    found = diagnosis(message, log)
-    return "\n".join([message, *(explained(found) if found or by_rank else [])])
+    return "\n".join([message, *explanation(message, log, by_rank)])
 
 
 def _progress(end: Mapping[str, Any]) -> tuple[int, int, bool]:

@@ -26,7 +26,10 @@ NAME.lock, which the run's supervisor holds for as long as it lives."""
 SUPERVISED = "HEARTH_SUPERVISED"
 """Environment variable of all processes that a supervisor starts: the workspace they work for."""
 
-TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY")
+NOTIFY = "HEARTH_NOTIFY"
+"""Environment variable with the addresses of a person that get messages; they hold tokens."""
+
+TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY", NOTIFY)
 """Environment variables with a person's tokens, which only processes that need them get."""
 
 OF_A_LAUNCH = (

@@ -14,7 +14,7 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from hearth.diagnose.log import beginnings, kernel_lines
+from hearth.diagnose.log import beginnings, kernel_lines, last_error, last_launch
 
 CATALOGUE = Path(__file__).with_name("catalogue.yml")
 
@@ -98,3 +98,16 @@ def explained(found: Entry | None) -> list[str]:
     if found is None:
         return ["cause: not known to Hearth; the error above is the first, as it was printed"]
     return [f"cause: {found.cause}", f"cure: {found.cure}"]
+
+
+def explanation(message: str, log: str, by_rank: bool) -> list[str]:
+    """Return the lines on cause and cure to print below the recorded `message` of a failure.
+
+    `log` is the log of its node, '' if it is not here. Hearth's own errors say what to do and need
+    none. An unknown cause is mentioned only for an error of a rank (`by_rank`).
+    """
+    own = last_error(last_launch(log))
+    if own and own.has_cure and own.message == message:
+        return []
+    found = diagnosis(message, log)
+    return explained(found) if found or by_rank else []

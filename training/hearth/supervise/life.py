@@ -21,10 +21,11 @@ from typing import Any
 from hearth.base.errors import HearthError, LaunchError
 from hearth.base.gpus import gpus
 from hearth.diagnose import is_echo, killed_by, last_error
-from hearth.supervise.cause import Cause, LaunchOutcome
+from hearth.supervise.cause import ENDS, Cause, LaunchOutcome
 from hearth.supervise.job import end_of_job, own_job
 from hearth.supervise.kernel import kernel_said, kills_so_far
 from hearth.supervise.messages import Ended
+from hearth.supervise.notices import Notices
 from hearth.supervise.queue import leave_queue, read_queue
 from hearth.supervise.record import RunRecord, node_lock, now
 from hearth.supervise.restart import as_lost
@@ -86,6 +87,8 @@ class NodeSupervisor:
             self._record.launches = last["launches"]
             self._record.launch_ended(self._went_down(last))
         self._events: asyncio.Queue[Any] = asyncio.Queue()
+        self._notices = Notices(spec, self._record, self._say)
+        self._apart = False
         self._workers = Workers(spec)
         self._stopping = False
         self._signalled = False
@@ -116,6 +119,10 @@ class NodeSupervisor:
 
     async def _close(self) -> None:
         """Stop listening once the others know the outcome."""
+
+    def _absent(self) -> set[str]:
+        """Return the nodes of the run that are not there now, as far as this one knows."""
+        raise NotImplementedError
 
     # Common to all
 
@@ -151,6 +158,10 @@ class NodeSupervisor:
         """Timeout in seconds for the other nodes: longer once the run has started."""
         spec = self._spec
         return spec.patience if self._record.launches else spec.first_timeout
+
+    def send_end(self) -> None:
+        """Send the message on the end of the run, if it is this node's to send; see `Notices`."""
+        self._notices.send_end()
 
     async def run(self) -> RunRecord:
         """Supervise, and return the record of the run."""
@@ -199,6 +210,9 @@ class NodeSupervisor:
 
     async def _conclude(self, verdict: LaunchOutcome) -> None:
         """End remaining processes and record the outcome."""
+        absent = self._absent()
+        others = len(absent) < len(self._spec.nodes) - 1 and not self._stopping
+        self._notices.conclude(verdict, absent, self._apart and others)
         status = await self._workers.stop(KILL_GRACE)
         if status is not None and self._record.exit_code is None:
             self._record.exit_code = status
@@ -316,6 +330,7 @@ class NodeSupervisor:
         while True:
             await asyncio.sleep(self._spec.heartbeat)
             self._record.write(self._spec.record)
+            self._notices.observe(self._absent(), self._patience)
 
     def _on_signal(self) -> None:
         """Stop after the step; at once after the grace period, or at a second signal.
@@ -414,4 +429,8 @@ def live(kind: type[NodeSupervisor], spec: Spec, *facts: Any) -> RunRecord:
     """
     make_folders(spec)
     with node_lock(spec.workspace, spec.run):
-        return asyncio.run(kind(spec, *facts).run())
+        supervisor = kind(spec, *facts)
+        record = asyncio.run(supervisor.run())
+    if record.state in ENDS:  # a machine that goes down waits for no message
+        supervisor.send_end()
+    return record

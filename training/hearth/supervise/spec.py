@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import os
 import re
 from collections.abc import Mapping
 from contextlib import suppress
@@ -13,7 +14,7 @@ from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.files import read_object
-from hearth.base.places import SUPERVISOR_LOCK
+from hearth.base.places import NOTIFY, SUPERVISOR_LOCK
 
 _PLACE = re.compile(r"\{(results|data)\}")
 
@@ -52,6 +53,9 @@ class Spec:
     trainer, which polls the stop file and writes checkpoints. With one it is a user's script,
     independent of Hearth: `folder` (in the workspace) holds its copy and is its working directory,
     `data` (in the workspace) the files shipped with it.
+
+    `notify` are the addresses that get messages, separated by blanks: secrets, which no file of the
+    spec holds. `playbook` is the command that plays on the run's inventory, for those messages.
     """
 
     run: str
@@ -85,6 +89,8 @@ class Spec:
     slurm: bool = False
     queue: dict[str, Any] = field(default_factory=dict)
     lend: dict[str, Any] = field(default_factory=dict)
+    playbook: str = "ansible-playbook"
+    notify: str = field(default="", repr=False)
     environment: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -225,16 +231,20 @@ def spec_of(given: Mapping[str, Any], where: str) -> Spec:
 def with_secrets(spec: Spec, spec_file: Path) -> Spec:
     """Return the spec with the secrets beside its file, if any, added to its environment.
 
+    The addresses that get messages are this supervisor's alone: the ranks do not get them. A job of
+    Slurm has them in its environment, from which they are taken.
+
     Raises `LaunchError` if they cannot be read; the message shows no content of the file.
     """
-    path = secrets_file(spec_file)
+    path, notify = secrets_file(spec_file), os.environ.pop(NOTIFY, "")
     if not path.exists():
-        return spec
+        return dataclasses.replace(spec, notify=notify)
     secrets = read_object(path)
     if secrets is None:
         raise LaunchError(f"{path}: cannot be read; start the run anew")
     secrets = {name: str(text) for name, text in secrets.items()}
-    return dataclasses.replace(spec, environment=spec.environment | secrets)
+    notify = secrets.pop(NOTIFY, notify)
+    return dataclasses.replace(spec, environment=spec.environment | secrets, notify=notify)
 
 
 def forget_secrets(spec_file: Path) -> None:

@@ -52,6 +52,7 @@ class _Supervisor(NodeSupervisor):
     def __init__(self, spec: Spec, unit: str | None, last: dict[str, Any] | None) -> None:
         super().__init__(spec, unit, last)
         self._record.missing = list(spec.nodes[:1]) if spec.rank else []
+        self._team = spec.nodes
         self._link = Link(spec, self._patience)
         self._hub: Hub | None = None
 
@@ -79,6 +80,10 @@ class _Supervisor(NodeSupervisor):
     async def _close(self) -> None:
         if self._hub:
             await self._hub.close()
+
+    def _absent(self) -> set[str]:
+        away = {*self._spec.nodes} - {*self._team}
+        return (away | {*self._record.missing}) - {self._spec.node}
 
     async def _take_part(self) -> LaunchOutcome | Interrupted:
         """Take part in one launch after another; return the outcome of the run.
@@ -122,6 +127,7 @@ class _Supervisor(NodeSupervisor):
     async def _handle(self, event: _Event) -> None:
         match event:
             case Waiting(missing):
+                self._team = self._spec.nodes
                 if list(missing) != self._record.missing:
                     self._record.missing = list(missing)
                     self._record.write(self._spec.record)
@@ -169,6 +175,7 @@ class _Supervisor(NodeSupervisor):
         self._begin_launch(words)
         self._record.generation = go.generation
         self._record.missing = []
+        self._team = go.nodes
         self._record.cause = None
         self._record.enter("running")
         self._record.write(self._spec.record)

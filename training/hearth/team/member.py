@@ -126,6 +126,7 @@ class Member(RanksKeeper):
             while True:
                 event = await self._events.get()
                 if isinstance(event, LaunchOutcome):  # of this node alone: the others go on
+                    self._apart = True
                     return event
                 if end := await self._handle(event):
                     return end
@@ -155,6 +156,9 @@ class Member(RanksKeeper):
             self._house.close()
         self._channel.close()
         await self._peers.close()
+
+    def _absent(self) -> set[str]:
+        return {*self._spec.nodes} - {*self._heard, self._spec.node}
 
     async def _tick(self) -> None:
         while True:
@@ -432,6 +436,7 @@ class Member(RanksKeeper):
             case SayWaiting():
                 self._say_waiting(move)
             case Conclude(outcome, everywhere):
+                self._apart = not everywhere
                 return self._end(outcome, everywhere)
             case Depart(why):
                 return Interrupted(why)

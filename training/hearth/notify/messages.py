@@ -1,0 +1,135 @@
+"""The text of a message: a title and a few lines, to be read on a phone at night. Pure."""
+
+from __future__ import annotations
+
+import textwrap
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Literal
+
+from hearth.base.text import duration, plain
+from hearth.notify.event import Event
+from hearth.notify.progress import Progress
+
+MOST_LINES = 6
+"""Lines below the title."""
+
+_LONGEST_ERROR, _LONGEST_LINE = 240, 400
+
+Colour = Literal["success", "failure", "warning", "info"]
+"""Apprise's kind of a message, which some places show as a colour or a symbol."""
+
+
+@dataclass(frozen=True)
+class Message:
+    """A message to a person."""
+
+    title: str
+    lines: tuple[str, ...]
+    colour: Colour
+
+    @property
+    def body(self) -> str:
+        """The text below the title."""
+        return "\n".join(self.lines)
+
+
+def compose(event: Event, progress: Progress, explanation: Sequence[str] = ()) -> Message:
+    """Return the message for an event.
+
+    `explanation` are the lines on cause and cure that the catalogue of errors has for it.
+    """
+    run, about = event.run, ", ".join(event.about)
+    match event.kind:
+        case "finished":
+            return _message("success", f"{run} finished", _finished(event, progress))
+        case "failed":
+            lines = [_when_it_ended(event, progress), _error(event), *explanation, _more(event)]
+            return _message("failure", f"{run} failed on {about}", lines)
+        case "stopped":
+            lines = [_when_it_ended(event, progress), _error(event)]
+            return _message("warning", f"{run} was stopped", lines)
+        case "apart":
+            lines = [_error(event), *explanation, _more(event)]
+            return _message("warning", f"{run} goes on without {about}", lines)
+        case "waiting":
+            since = f"since {_clock(event.began)}, {_so_far(event, progress)}"
+            lines = [since, _error(event), _outlook(event), _more(event)]
+            return _message("warning", f"{run} waits for {about}", lines)
+        case "back":
+            are = "is" if len(event.about) == 1 else "are"
+            lines = [_so_far(event, progress), f"It had waited {_elapsed(event)}."]
+            return _message("info", f"{run} goes on: {about} {are} back", lines)
+
+
+def _message(colour: Colour, title: str, lines: Iterable[str]) -> Message:
+    """Return the message of the lines that say anything, each of a length that a phone shows."""
+    short = (textwrap.shorten(plain(line), _LONGEST_LINE, placeholder=" …") for line in lines)
+    return Message(plain(title), tuple(line for line in short if line)[:MOST_LINES], colour)
+
+
+def _finished(event: Event, progress: Progress) -> list[str]:
+    """Return the lines of a run that has finished."""
+    seconds = event.at - event.began if progress.seconds is None else progress.seconds
+    what = event.script or f"{progress.step} of {progress.steps} steps"
+    nodes = progress.nodes or event.nodes
+    without = [node for node in event.nodes if node not in nodes]
+    early = f"ended early: {progress.reason}" if progress.reason else ""
+    return [
+        f"{what} in {duration(seconds)}",
+        f"on {', '.join(nodes)}" + (f"; at the end without {', '.join(without)}" * bool(without)),
+        _perplexity(progress),
+        early,
+    ]
+
+
+def _perplexity(progress: Progress) -> str:
+    """Return the line on held-out data, '' if it was not evaluated."""
+    before, after = progress.perplexity
+    if before and after:
+        return f"held-out perplexity {before:.2f} → {after:.2f} ({after / before - 1:+.0%})"
+    return f"held-out perplexity {after:.2f}" if after else ""
+
+
+def _when_it_ended(event: Event, progress: Progress) -> str:
+    """Return how far a run came, and in what time."""
+    return f"{_so_far(event, progress)}, {_elapsed(event)} after its start"
+
+
+def _so_far(event: Event, progress: Progress) -> str:
+    """Return how far a run has come; not every node has that on record, and no script tells it."""
+    if event.script:
+        return event.script
+    if progress.steps:
+        return f"{progress.step} of {progress.steps} steps done"
+    return "before its first step"
+
+
+def _elapsed(event: Event) -> str:
+    return duration(max(0.0, event.at - event.began))
+
+
+def _error(event: Event) -> str:
+    """Return the recorded cause as one line."""
+    # An error of Hearth's own has its cure in it.
+    longest = _LONGEST_ERROR if event.by_rank else _LONGEST_LINE
+    return textwrap.shorten(plain(event.message), longest, placeholder=" …")
+
+
+def _outlook(event: Event) -> str:
+    """Return what happens next without anybody's help."""
+    back = "it is" if len(event.about) == 1 else "they are"
+    ends = f", or gives up at {_clock(event.ends)}" if event.ends else ""
+    return f"It goes on by itself once {back} back{ends}."
+
+
+def _more(event: Event) -> str:
+    """Return the command that shows more."""
+    node = f" -e node={event.about[0]}" if event.kind in ("failed", "apart") else ""
+    return f"more: {event.playbook} playbooks/logs.yml -e run={event.run}{node}"
+
+
+def _clock(seconds: float) -> str:
+    """Return a time of the day where this node is."""
+    return datetime.fromtimestamp(seconds).strftime("%H:%M")

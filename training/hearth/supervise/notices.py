@@ -1,0 +1,105 @@
+"""The messages that a node's supervisor sends to a person: which, when, and whether it is the one.
+
+All nodes have the addresses, and of those that are there the first in rank order sends. After a cut
+of the network each part may.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Set
+from datetime import datetime
+from typing import Any
+
+from hearth.notify.event import Event, Kind, speaker
+from hearth.notify.outbox import Outbox
+from hearth.notify.watch import GoesOn, WaitWatch
+from hearth.supervise.cause import LaunchOutcome
+from hearth.supervise.record import RunRecord
+from hearth.supervise.spec import Spec
+
+
+class Notices:
+    """The messages of one supervisor. `say` takes lines for the run's log."""
+
+    def __init__(self, spec: Spec, record: RunRecord, say: Callable[[str], None]) -> None:
+        self._spec = spec
+        self._record = record
+        self._outbox = Outbox(spec.notify, say)
+        self._waits = WaitWatch()
+        self._last: Event | None = None
+
+    def observe(self, absent: Set[str], patience: float) -> None:
+        """Send a message when the run has waited long for nodes, and when it goes on after that.
+
+        Call it every few seconds. `absent` are the nodes that are not there now, and `patience` is
+        the time in seconds after which the run gives up.
+        """
+        self._outbox.collect()
+        spec, record = self._spec, self._record
+        change = self._waits.observe(time.time(), record.state == "running", tuple(record.missing))
+        if isinstance(change, GoesOn):
+            # A node that has just come back does not know that a message was sent.
+            if speaker(spec.nodes, absent | {*change.nodes}) == spec.node:
+                back = tuple(node for node in change.nodes if node not in absent)
+                self._outbox.send(self._event("back", back, change.since))
+        elif change and speaker(spec.nodes, absent) == spec.node:
+            # Ranks that take long to load, on a node that is there, end nothing.
+            ends = change.since + patience if {*change.nodes} <= absent else None
+            cause = record.cause.message if record.cause else ""
+            event = self._event("waiting", change.nodes, change.since, message=cause, ends=ends)
+            self._outbox.send(event)
+
+    def conclude(self, verdict: LaunchOutcome, absent: Set[str], apart: bool) -> None:
+        """Keep the message on the end of the run for `send_end`, if it is this node's to send.
+
+        `apart` is whether only this node's part has ended, and the others go on.
+        """
+        cause = verdict.cause
+        kind = self._kind_of_end(verdict, apart)
+        lost = {cause.node} if cause and cause.kind == "node_lost" else set()
+        gone = absent | lost - {self._spec.node}
+        if kind is None or (not apart and speaker(self._spec.nodes, gone) != self._spec.node):
+            return
+        self._last = self._event(
+            kind,
+            (cause.node,) if cause else (),
+            datetime.fromisoformat(self._record.began).timestamp(),
+            message=cause.message if cause else "",
+            by_rank=bool(cause and cause.kind == "rank_failed"),
+        )
+
+    def send_end(self) -> None:
+        """Send the message on the end, and wait until all messages have arrived or are given up.
+
+        Call it once the node's lock is free, so that it holds up no other run.
+        """
+        if self._last:
+            self._outbox.send(self._last)
+        self._outbox.finish()
+
+    def _kind_of_end(self, verdict: LaunchOutcome, apart: bool) -> Kind | None:
+        """Return what is to be told of an end; None of a stop that a person asked for."""
+        if verdict.state == "failed":
+            return "apart" if apart else "failed"
+        if verdict.state == "finished":
+            return "finished"
+        by_slurm = f"job {self._record.job}" if self._record.job else None
+        told = by_slurm and verdict.cause and by_slurm in verdict.cause.message
+        return "stopped" if told else None
+
+    def _event(self, kind: Kind, about: tuple[str, ...], began: float, **more: Any) -> Event:
+        spec = self._spec
+        return Event(
+            kind,
+            spec.run,
+            spec.nodes,
+            about,
+            began,
+            time.time(),
+            script=self._record.script,
+            results=str(spec.results),
+            log=str(spec.log) if about == (spec.node,) else "",
+            playbook=spec.playbook,
+            **more,
+        )
