@@ -8,6 +8,8 @@ from __future__ import annotations
 
 import base64
 import random
+import shutil
+import tempfile
 import time
 from collections.abc import Iterator
 from datetime import datetime
@@ -17,7 +19,7 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load
 from support.house import TINY
-from support.lab import READY, Controller, as_root, at_home, inside, lab, on
+from support.lab import READY, Controller, as_root, at_home, bring, inside, lab, on
 from support.measured import write_down
 from support.ranks import apart, arguments_of, beginning, change, trained
 from support.rotated import ALL, SEED, of_today
@@ -38,6 +40,8 @@ from support.runs import (
 )
 from support.waiting import until
 
+from hearth.config import load_preset
+from hearth.model.fetch import fetch_model
 from hearth_lab import plan
 
 pytestmark = [pytest.mark.lab, pytest.mark.long]
@@ -194,15 +198,18 @@ def longest_wait(run: str, node: str, since: float, step: int) -> float:
     return max((after - before for before, after in pairwise(times)), default=0.0)
 
 
-def apart_from_one_process(home: Controller, run: str, folder: Path) -> float:
-    """Require every step once on record everywhere and one result; compare it."""
+def apart_from_one_process(home: Controller, run: str, folder: Path, **own: object) -> float:
+    """Require every step once on record everywhere and one result; compare it.
+
+    `own` are settings of this run alone.
+    """
     last = newest("tower", run)
     for name in NODES:
         assert steps(run, name) == list(range(1, last + 1)), name
     kept = f"ai-cluster/checkpoints/{run}/step-{last:08d}/adapter/adapter_model.safetensors"
     assert len({checksum(name, kept) for name in NODES}) == 1
-    same = {"model": str(home.model), "dataset": str(home.data), **TINY, **SETTINGS}
-    same |= {"max_steps": last, "micro_batch": SETTINGS["global_batch"], "evaluate": False}
+    same = {"model": str(home.model), "dataset": str(home.data), **TINY, **SETTINGS, **own}
+    same |= {"max_steps": last, "micro_batch": same["global_batch"], "evaluate": False}
     begun = beginning(same)
     undisturbed = change(trained(folder, "undisturbed", 1, *arguments_of(same)), begun)
     found = load(base64.b64decode(at_home("tower", f"base64 {kept}")))
@@ -215,6 +222,35 @@ def mend_for_others(kind: str, node: str) -> None:
     lab("power-on", node, status=None)
     if kind == "disk":
         inside(node, f"rm -f {FULL}")
+
+
+@pytest.fixture
+def smollm2() -> Iterator[Path]:
+    """SmolLM2 on all machines, in a folder that is at the same place on each."""
+    kept = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hearth-test-"))
+    try:
+        held = fetch_model(load_preset("smollm2-135m").source("smollm2-135m"), kept)
+        bring(held.path, NODES)
+        yield held.path
+    finally:
+        shutil.rmtree(kept)
+
+
+@pytest.mark.rotated
+def test_a_real_model_too_loses_the_leader_and_learns_the_same(home, smollm2, tmp_path):
+    run, others = "real", ["laptop", "oldbox"]
+    own = {"model": str(smollm2), "global_batch": 6, "sequence_length": 32}
+    try:
+        start(home, run, **SETTINGS | own)
+        until_step(run, 3)
+        found = goes_on_without(home, run, "kill", "tower", others)
+        on("laptop", f"systemctl --user stop hearth-{run}.service", 90)
+        until_state("stopped", run, NODES)
+        far = apart_from_one_process(home, run, tmp_path, **own)
+        assert far < WITHIN
+        write_down(kind="kill", node="tower", step=3, model="SmolLM2-135M", apart=far, **found)
+    finally:
+        end(NODES, [run])
 
 
 @pytest.mark.rotated

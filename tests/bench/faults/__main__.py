@@ -29,7 +29,8 @@ _WORDS = {
 
 def table(figures: Mapping[str, Any]) -> str:
     lines = [
-        "On three machines of the lab, a tiny model, float32, silence noticed after 6 s. "
+        "On three machines of the lab, a tiny model unless another is named, float32, silence "
+        "noticed after 6 s. "
         f"{measured(figures)} On: until the others' next step. In: from the cure until a step of "
         "all three (after a full disk, that is a person's `resume`). Wait: the longest pause "
         "between two steps of the others until then. Apart: of the adapter's change from that of "
@@ -44,8 +45,9 @@ def table(figures: Mapping[str, Any]) -> str:
             f"{found[name]:.1f} s" if name in found else ""
             for name in ("seconds_until_on", "seconds_until_in", "seconds_waited")
         )
+        what = _WORDS[found["kind"]] + (f" ({found['model']})" if "model" in found else "")
         lines.append(
-            f"| {_WORDS[found['kind']]} | {found['node']} | {found['step']} | {on} | {back} | "
+            f"| {what} | {found['node']} | {found['step']} | {on} | {back} | "
             f"{wait} | {found['apart']:.1e} |"
         )
     return "\n".join(lines)
