@@ -78,6 +78,28 @@ class Launch:
                 found[name] = [finding]
         return found
 
+    def _unable_to_lend(self) -> dict[str, list[str]]:
+        """Return a finding for each node with terms of lending that this run cannot heed."""
+        if self.run.get("in_place") or not self.run["lend"]:
+            return {}
+        kind = "a script" if self.scripted else f"parallel={self.run['parallel']}"
+        found = {}
+        for name, facts in self.facts("look").items():
+            terms = facts.get("own", {}).get("lend", {})
+            given = [f"lend_{key}" for key in ("when", "hours", "command") if terms.get(key)]
+            if given:
+                found[name] = [
+                    f"{', '.join(given)}: the ranks of {kind} are launched together on all nodes "
+                    "or none, so that no node can leave for a while: -e lend=false keeps it for "
+                    "the whole run, or leave it out by -e nodes="
+                ]
+        return found
+
+    def away(self) -> dict[str, str]:
+        """Return by node that is away now the reason; a run that ignores lending has none."""
+        looks = self.facts("look")
+        return {name: facts["away"] for name, facts in looks.items() if facts.get("away")}
+
     def ports(self) -> dict[str, dict[str, Any]]:
         """Return by node the spec with which it asks the others for the port of the run.
 
@@ -135,7 +157,7 @@ class Launch:
                 lines += transfer.pop("say", "").splitlines()
             for name, findings in (*misfits.items(), *transfer["found"].items()):
                 found[name] = [*found.get(name, []), *findings]
-        for name, findings in self.idle_gpus().items():
+        for name, findings in (*self.idle_gpus().items(), *self._unable_to_lend().items()):
             found[name] = [*findings, *found.get(name, [])]
         brings = any(map(transfer.get, ("lacks", "fetches", "copies", "links")))
         fetch = not any(found.values()) and all(map(self._sound, names))
@@ -175,7 +197,8 @@ class Launch:
             )
             file = run_text(pinned(run_of(file, "the run"), *revisions))
         if peers := self._peers(prepared):
-            talk = {name: {"own": name, "peers": peers, "speed": True} for name in prepared}
+            names = [peer["name"] for peer in peers]
+            talk = {name: {"own": name, "peers": peers, "speed": True} for name in names}
         lines += [
             f"{name}: {warning}"
             for name, facts in self.facts("look").items()
@@ -234,7 +257,20 @@ class Launch:
             known = looks[next(iter(looks))]["slurm_gpus"]
             whole = {name: known.get(name, 0) if gpus[name] else 0 for name in names}
             job = job_script(self.run, specs, slurm["nodes"], whole, slurm["options"])
-        return {"names": names, "specs": specs, "job": job, "say": choice.get("say", "")}
+        say = "\n".join(filter(None, [choice.get("say", ""), *describe_away(self.away(), names)]))
+        return {"names": names, "specs": specs, "job": job, "say": say}
+
+
+def describe_away(away: Mapping[str, str], names: Sequence[str]) -> list[str]:
+    """Return a line for each of the chosen nodes that is away, and one if all of them are."""
+    lines = [
+        f"  AWAY NOW: {name} ({away[name]}); it joins when it lends again"
+        for name in names
+        if name in away
+    ]
+    if len(lines) == len(names):
+        lines.append("  All are away: the run begins when one of them lends.")
+    return lines
 
 
 def common(revisions: Sequence[str | None]) -> str | None:

@@ -44,8 +44,9 @@ def choose_nodes(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict
     try:
         if run["parallel"] == "fsdp":
             answer = _sharded(run, {name: nodes[name] for name in named})
-        elif next(iter(nodes.values())).prepared.get("ranks"):
-            answer = _predicted(run, nodes)
+        elif measured := _measured(run, nodes, named):
+            answer = _predicted(run, measured)
+            answer |= _with_unmeasured(answer, nodes, named)
         else:
             answer = {"names": named, "stop_grace": stop_grace(), "say": _devices(nodes, named)}
     except ConfigError as error:
@@ -61,6 +62,36 @@ def _devices(nodes: Mapping[str, NodeFacts], names: Sequence[str]) -> str:
     """Return a line per node: what it computes on."""
     wide = max(map(len, names))
     return "\n".join(f"  {name:<{wide}}  {nodes[name].device}" for name in names)
+
+
+def _measured(
+    run: Mapping[str, Any], nodes: Mapping[str, NodeFacts], named: Sequence[str]
+) -> dict[str, NodeFacts]:
+    """Return the nodes with known speeds; none if those of the `named` ones would not do.
+
+    A node that is away is not measured: it has the speed of an earlier run, or none.
+    """
+    measured = {name: node for name, node in nodes.items() if node.prepared.get("ranks")}
+    if len(measured) == len(nodes):
+        return measured
+    return measured if any(name in measured for name in named) and run["by_speed"] else {}
+
+
+def _with_unmeasured(
+    answer: Mapping[str, Any], nodes: Mapping[str, NodeFacts], named: Sequence[str]
+) -> dict[str, Any]:
+    """Return `names` and `say` of a choice with the named nodes whose speeds nobody knows."""
+    more = [name for name in named if not nodes[name].prepared.get("ranks")]
+    if not more:
+        return {}
+    lines = [
+        f"  {name}  {nodes[name].device}  its speed is not known yet: it takes part"
+        for name in more
+    ]
+    return {
+        "names": [name for name in nodes if name in answer["names"] or name in more],
+        "say": "\n".join([answer["say"], *lines]),
+    }
 
 
 def _predicted(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict[str, Any]:

@@ -50,6 +50,7 @@ def requested(
         "elastic": launch.get("elastic"),
         "min_nodes": launch.get("min_nodes", 0),
         "cpu": launch.get("cpu", False),
+        "lend": launch.get("lend", True),
         "launcher": launch.get("launcher", ""),
         "job_options": [
             f"{option}={launch[word]}" for word, option in SLURM_WORDS.items() if word in launch

@@ -44,9 +44,16 @@ def node_specs(
     streams = run.get("settings", {}).get("streaming")
     online = {"HF_HUB_OFFLINE": "0"} if streams else {}
     return {
-        name: common | _own_part(name, rank, facts[name]["own"], nproc[name], gpus[name], online)
+        name: common
+        | _own_part(name, rank, facts[name]["own"], nproc[name], gpus[name], online)
+        | {"lend": facts[name]["own"].get("lend", {}) if lends(run) else {}}
         for rank, name in enumerate(names)
     }
+
+
+def lends(run: Mapping[str, Any]) -> bool:
+    """Return whether nodes may leave and return between two steps: not with `-e lend=false`."""
+    return bool(run.get("in_place") and run["lend"])
 
 
 def is_elastic(run: Mapping[str, Any], timeouts: Mapping[str, float]) -> bool:

@@ -19,12 +19,13 @@ SLURM_WORDS = {"partition": "--partition", "account": "--account", "time_limit":
 LAUNCH_WORDS = frozenset(
     {
         *("train", "config", "wait", "meeting_port", "nodes", "elastic", "min_nodes", "cpu"),
+        "lend",
         *("launcher", *SLURM_WORDS, *WORDS),
     }
 )
 
 _REPEATED = frozenset(
-    {"nodes", "elastic", "min_nodes", "meeting_port", "cpu", "launcher", *SLURM_WORDS}
+    {"nodes", "elastic", "min_nodes", "meeting_port", "cpu", "lend", "launcher", *SLURM_WORDS}
 )
 _OF_ROLES = ("launch_", "hearth_")
 """Prefixes of role options that affect the launch of a run."""
@@ -98,7 +99,7 @@ def foreign(settings: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str]
 def _misfits(launch: dict[str, Any]) -> list[str]:
     """Parse numbers and booleans in the launch words in place; return findings."""
     findings = []
-    for name in {"wait", "elastic", "cpu"} & launch.keys():
+    for name in {"wait", "elastic", "cpu", "lend"} & launch.keys():
         try:
             launch[name] = _BOOLEAN.validate_python(str(launch[name]).strip())
         except ValidationError:

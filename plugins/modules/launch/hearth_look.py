@@ -20,6 +20,10 @@ options:
     description: Whether the nodes of the inventory share one computer.
     type: bool
     default: false
+  lend:
+    description: Terms of lending that the inventory sets for this node, by C(hearth.lend.terms).
+    type: dict
+    default: {}
   code:
     description: Checksums of the code, as for M(hearth_workspace). From the action plugin.
     type: dict
@@ -58,6 +62,7 @@ def main() -> None:
         | {
             "nproc": {"type": "int", "default": 0},
             "one_computer": {"type": "bool", "default": False},
+            "lend": {"type": "dict", "default": {}},
             "code": {"type": "dict"},
             "archive": {"type": "path"},
         },
@@ -69,14 +74,15 @@ def main() -> None:
         waits = state["differing"] and not (state["under_way"] or given["archive"])
         if state["findings"] or (waits and not module.check_mode):
             module.exit_json(facts={}, **state)
-    options = {name: given[name] for name in ("threads", "nproc", "one_computer")}
+    options = {name: given[name] for name in ("threads", "nproc", "one_computer", "lend")}
     facts = {
         "own": own | options | {"variables": texts(given["variables"])},
         "memory": look(own["python"]),
         "home": home(own["workspace"]),
     }
     bare = not given["spec"] or (module.check_mode and lacks_code(own["workspace"]))
-    given["spec"] |= {"nproc": given["nproc"], "gpus": facts["memory"]["gpus"]}
+    given["spec"] |= {name: given[name] for name in ("nproc", "lend")}
+    given["spec"] |= {"gpus": facts["memory"]["gpus"]}
     report = Report([]) if bare else run_command(module, ["hearth.prepare", "look"])
     # Without an answer of this node's Python, no other command can work there either.
     facts = {} if report.findings and not report.record else facts | report.facts

@@ -25,6 +25,7 @@ EVERY = 10.0
 NOT_FOUND = (126, 127)
 """Exit statuses of a shell for a program that cannot be executed or is missing."""
 
+_MARGIN = 5.0
 _KEPT = 4096
 _LONGEST = 120
 _POLL = 0.05
@@ -37,7 +38,8 @@ def answer(command: str, folder: Path, timeout: float = TIMEOUT) -> tuple[int, s
     output is read to the end and not kept; what it leaves running is killed.
     """
     process = start_aside(
-        ["/bin/sh", "-c", command],
+        # `timeout` ends it where this process is killed before it can.
+        ["timeout", "--signal=KILL", f"{timeout + _MARGIN:g}", "/bin/sh", "-c", command],
         cwd=folder,
         env=_environment(os.environ),
         stdin=subprocess.DEVNULL,

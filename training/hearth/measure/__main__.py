@@ -34,8 +34,9 @@ def _node(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     """Prepare this node for the run; return the facts about it, and the speed of its ranks.
 
     The spec says whether to `fetch` what is missing (else the node is only checked), the number of
-    ranks (`nproc`, 0: one per GPU), the `gpus` that the driver lists, whether to `measure`, and for
-    the link tests this node's `address` and the addresses that it answers (`allowed`).
+    ranks (`nproc`, 0: one per GPU), the `gpus` that the driver lists, whether to `measure`, else
+    whether speeds that were `kept` count, and for the link tests this node's `address` and the
+    addresses that it answers (`allowed`).
     """
     run, layout = read_run(run_file), Layout.from_environment()
     with loading():
@@ -52,25 +53,37 @@ def _node(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     prepared = prepare(run, layout, say=print)
     facts = prepared_facts(run, layout, prepared)
     facts["nproc"] = wanted["nproc"] or max(1, facts["gpus"])
-    if wanted["measure"]:
+    if wanted["measure"] or wanted["kept"]:
+        count, measure = facts["nproc"], wanted["measure"]
         speeds = run.settings.wants_speeds
-        facts["ranks"] = _ranks(run, layout, prepared, facts["nproc"]) if speeds else []
+        facts["ranks"] = _ranks(run, layout, prepared, count, measure) if speeds else []
+        if speeds and not facts["ranks"]:
+            return {"facts": facts}  # another launch is to measure it
     write_outcome(outcome_file(run, layout, wanted["nproc"], wanted["gpus"]), facts)
     return {"facts": facts | answering(wanted)}
 
 
-def _ranks(run: Run, layout: Layout, prepared: Prepared, count: int) -> list[dict[str, Any]]:
-    """Measure `count` ranks, all at the same time as they will train."""
-    from hearth.measure.own_speed import measured_here
+def _ranks(
+    run: Run, layout: Layout, prepared: Prepared, count: int, measure: bool
+) -> list[dict[str, Any]]:
+    """Measure `count` ranks, all at the same time as they will train.
 
-    def measured(rank: int) -> dict[str, Any]:
+    Without `measure`, return what was kept of an earlier run: of all ranks, or nothing.
+    """
+    from hearth.measure.own_speed import kept_here, measured_here
+
+    def measured(rank: int) -> dict[str, Any] | None:
         own = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count)}
         if count > 1:
             own["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # as torchrun does
+        if not measure:
+            found = kept_here(run, layout, prepared, os.environ | own)
+            return found and dataclasses.asdict(found)
         return dataclasses.asdict(measured_here(run, layout, prepared, print, os.environ | own))
 
     with ThreadPoolExecutor(count) as pool:
-        return list(pool.map(measured, range(count)))
+        ranks = list(pool.map(measured, range(count)))
+    return [] if None in ranks else ranks
 
 
 def part_of_free(free: float, environment: Mapping[str, str]) -> float:

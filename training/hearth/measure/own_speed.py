@@ -46,6 +46,18 @@ def case_of(
     return kept.case(settings, inputs_of(prepared), device, backend, chosen, environment)
 
 
+def kept_here(
+    run: Run, layout: Layout, prepared: Prepared, environment: Mapping[str, str] = os.environ
+) -> Measured | None:
+    """Return the speed of this rank for the rows of `run` from an earlier run, None without one.
+
+    A run that wants no speeds has an unknown one.
+    """
+    if not run.settings.wants_speeds:
+        return _UNMEASURED
+    return kept.read(layout.speeds, case_of(run, prepared, environment), most_rows(run.settings))
+
+
 def measured_here(
     run: Run,
     layout: Layout,
@@ -53,18 +65,16 @@ def measured_here(
     say: Callable[[str], None],
     environment: Mapping[str, str] = os.environ,
 ) -> Measured:
-    """Return the speed at which this rank computes the rows of `run`.
+    """Return the speed at which this rank computes the rows of `run`, measured now if need be.
 
     It is measured in a separate process: otherwise the probe's fragmented memory and the compiled
     kernels of Unsloth's backward pass would stay with the training.
 
     Raises `HearthError` if not even one row fits into the memory.
     """
-    if not run.settings.wants_speeds:
-        return _UNMEASURED
-    case, most = case_of(run, prepared, environment), most_rows(run.settings)
-    if found := kept.read(layout.speeds, case, most):
+    if found := kept_here(run, layout, prepared, environment):
         return found
+    case, most = case_of(run, prepared, environment), most_rows(run.settings)
     say("measuring how fast this rank computes, once for this model and data")
     done = subprocess.run(
         [sys.executable, "-m", "hearth.measure", "rank", "--run-file", "/dev/stdin"],

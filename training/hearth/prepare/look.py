@@ -15,6 +15,7 @@ from typing import Any
 from hearth.base.errors import HearthError
 from hearth.config import read_run
 from hearth.config.layout import Layout
+from hearth.lend.first import away_now
 from hearth.prepare.folders import another_run, check_folder, created_in
 from hearth.prepare.outcome import outcome_file, read_outcome
 from hearth.supervise.job import check as check_job
@@ -35,6 +36,8 @@ def look(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         copies: the model and data that are here; `shared` is the folder that all nodes share or "".
         shape: the sizes of the model, also from the Hub.
         slurm: with Slurm's `nodes` and the job's `options`, whether Slurm takes such a job.
+        lends: whether the run heeds the node's terms of lending, which are in `lend`: is the node
+            `away` now, for which reason?
         kept: with `nproc` and `gpus`, the outcome of an earlier preparation (`prepared`); then this
             node also answers the addresses `allowed` in their link tests.
     """
@@ -68,10 +71,13 @@ def look(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
             facts["shape"] = asdict(shape) if shape else {}
         except HearthError as error:
             findings += error.findings
+    if wanted.get("lends"):
+        facts["away"], wrong = away_now(wanted["lend"], workspace)
+        findings += wrong
     if wanted.get("kept") and not findings:
         run, layout = read_run(run_file), Layout.from_environment()
         if kept := read_outcome(outcome_file(run, layout, wanted["nproc"], wanted["gpus"])):
-            facts["prepared"] = kept | answering(wanted)
+            facts["prepared"] = kept | ({} if facts.get("away") else answering(wanted))
     return {"facts": facts, "findings": list(dict.fromkeys(findings))}
 
 

@@ -27,7 +27,7 @@ def asked(tmp_path, **typed):
     return run
 
 
-def look(free_mib=64 * GIB, nproc=0, threads=0, gpus=(), **facts):
+def look(free_mib=64 * GIB, nproc=0, threads=0, gpus=(), lend=None, **facts):
     own = {"python": "/p", "workspace": "/w", "models": "/m", "one_computer": False}
     own |= {"variables": {}}
     memory = {"gpus": list(gpus), "free_mib": free_mib, "cuda": bool(gpus)}
@@ -48,7 +48,7 @@ def look(free_mib=64 * GIB, nproc=0, threads=0, gpus=(), **facts):
     return {
         "findings": [],
         "facts": {
-            "own": own | {"nproc": nproc, "threads": threads},
+            "own": own | {"nproc": nproc, "threads": threads, "lend": lend or {}},
             "memory": memory,
             "home": {"on_battery": False, "gpus": [], "gpu_trouble": "no nvidia-smi"},
             "copies": copies,
@@ -86,6 +86,83 @@ def launch(run, looks, **steps):
 )
 def test_rows_go_by_speed_unless_something_else_was_typed(tmp_path, typed, by_speed):
     assert asked(tmp_path, **typed)["by_speed"] is by_speed
+
+
+# -- lending --------------------------------------------------------------------------------------
+
+TERMS = {"when": "idle", "hours": "", "after": 5.0, "command": ""}
+
+
+def test_each_node_gets_its_own_terms_of_lending_unless_the_run_ignores_them(tmp_path):
+    terms = {"desk": TERMS, "laptop": TERMS | {"hours": "23:00-07:00"}}
+    looks = {name: look(lend=each) for name, each in terms.items()}
+    answers = {"prepared": {name: prepared() for name in looks}, "links": {}}
+    chosen = launch(asked(tmp_path), looks, **answers).choose(TIMEOUTS)
+    assert {name: spec["lend"] for name, spec in chosen["specs"].items()} == terms
+    ignoring = asked(tmp_path, lend="false")
+    chosen = launch(ignoring, looks, **answers).choose(TIMEOUTS)
+    assert [spec["lend"] for spec in chosen["specs"].values()] == [{}, {}]
+
+
+@pytest.mark.parametrize(("typed", "kind"), [({"parallel": "fsdp"}, "fsdp"), ({}, "a script")])
+def test_ranks_that_cannot_leave_alone_are_refused_where_a_node_has_terms(tmp_path, typed, kind):
+    run = asked(tmp_path, **typed) | ({} if typed else {"spec": {}, "in_place": False})
+    looks = {
+        "desk": look(lend=TERMS | {"command": "true"}),
+        "laptop": look(lend=TERMS | {"when": ""}),
+        "oldbox": look(lend=TERMS | {"when": "", "hours": "23:00-07:00"}),
+    }
+    plan = launch(run, looks).plan("", 32e6)
+    assert not plan["fetch"]
+    found = {name: " ".join(said) for name, said in plan["found"].items() if said}
+    assert found.keys() == {"desk", "oldbox"}
+    assert_names(found["desk"], "lend_when, lend_command", kind, "-e lend=false", "-e nodes=")
+    assert_names(found["oldbox"], "lend_hours")
+    assert not any(launch(run | {"lend": False}, looks).plan("", 32e6)["found"].values())
+
+
+def test_a_node_that_is_away_takes_part_without_being_measured(tmp_path):
+    why = "game (process 70) draws on the GPU"
+    looks = {"desk": look(away=""), "laptop": look(away=why, lend=TERMS), "oldbox": look(away="")}
+    unmeasured = prepared()
+    unmeasured["facts"] |= {"ranks": []}
+    del unmeasured["facts"]["port"]
+    ready = {"desk": prepared(), "laptop": unmeasured, "oldbox": prepared()}
+    answers = launch(asked(tmp_path), looks, prepared=ready)
+    assert answers.agree()["talk"].keys() == {"desk", "oldbox"}
+    links = {name: {"facts": {"mbit": {}}} for name in ("desk", "oldbox")}
+    chosen = launch(asked(tmp_path), looks, prepared=ready, links=links).choose(TIMEOUTS)
+    assert chosen["names"] == ["desk", "laptop", "oldbox"]
+    assert_line(chosen["say"], "laptop", "its speed is not known yet")
+    assert_line(chosen["say"], f"AWAY NOW: laptop ({why}); it joins when it lends again")
+
+
+def test_a_node_that_is_away_and_was_measured_before_counts_with_that_speed(tmp_path):
+    looks = {"desk": look(away=""), "laptop": look(away="its hours are 23:00-07:00")}
+    ready = {name: prepared() for name in looks}
+    chosen = launch(asked(tmp_path), looks, prepared=ready, links={}).choose(TIMEOUTS)
+    assert chosen["names"] == ["desk", "laptop"]
+    assert_line(chosen["say"], "laptop", "tokens/s alone")
+    assert_line(chosen["say"], "AWAY NOW: laptop")
+
+
+def test_a_run_of_which_all_nodes_are_away_says_so_and_begins_later(tmp_path):
+    looks = {name: look(away="switched off by hand") for name in ("desk", "laptop")}
+    ready = {name: prepared(ranks=[]) for name in looks}
+    run = asked(tmp_path)
+    chosen = launch(run, looks, prepared=ready, links={}).choose(TIMEOUTS)
+    assert chosen["names"] == ["desk", "laptop"]
+    assert_line(chosen["say"], "All are away")
+
+
+@pytest.mark.parametrize("typed", [{"split": "2:1"}, {"split": "equal"}, {"nodes": "laptop"}])
+def test_where_speeds_would_not_do_the_run_is_not_predicted(tmp_path, typed):
+    looks = {"desk": look(away=""), "laptop": look(away="switched off by hand")}
+    ready = {"desk": prepared(), "laptop": prepared(ranks=[])}
+    run = asked(tmp_path, **typed)
+    chosen = launch(run, looks, prepared=ready, links={}).choose(TIMEOUTS)
+    assert chosen["names"] == [name for name in looks if name in run["requested"]]
+    assert "tokens/s" not in chosen["say"]
 
 
 # -- ports ----------------------------------------------------------------------------------------

@@ -46,6 +46,8 @@ def test_unknown_words_are_refused_with_the_nearest_known():
         ({"elastic": "true", "min_nodes": "2"}, []),
         ({"elastic": "yes"}, []),
         ({"elastic": "maybe"}, ["-e elastic", "'maybe'", "true or false"]),
+        ({"lend": "no"}, []),
+        ({"lend": "idle"}, ["-e lend", "'idle'", "true or false"]),
         ({"elastic": "true", "min_nodes": "0"}, ["-e min_nodes", "'0'", "number"]),
         ({"min_nodes": "2"}, []),
         ({"elastic": "false", "min_nodes": "2"}, ["-e min_nodes", "-e elastic=false"]),

@@ -1,0 +1,49 @@
+"""The first question to a node, at the launch of a run: is it away now, and can it be asked?"""
+
+from __future__ import annotations
+
+import dataclasses
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from hearth.base.nvml import Cards
+from hearth.lend.clock import local_time
+from hearth.lend.command import NOT_FOUND, answer
+from hearth.lend.lender import Lender
+from hearth.lend.sensors import Sensors
+from hearth.lend.terms import IDLE, Terms, faults
+from hearth.lend.use import likely_use
+
+AGAIN = 1.0
+"""Seconds until a second look, where the first one shows a use that may be a peak."""
+
+
+def away_now(given: Mapping[str, Any], workspace: Path) -> tuple[str, list[str]]:
+    """Return the reason why a node with these terms is away now, "" if it lends, and findings.
+
+    The load of a processor takes ten seconds to measure, and is left to the supervisor.
+    """
+    if found := faults(given):
+        return "", found
+    terms, no = Terms.of(given), ""
+    if terms.command:
+        try:
+            status, no = answer(terms.command, workspace)
+        except OSError as error:
+            return "", [f"lend_command: it cannot be started: {error.strerror}"]
+        if status in NOT_FOUND:
+            return "", [f"lend_command: {terms.command!r}: {no}; correct it, or leave it out"]
+    cards = Cards.open() if terms.when == IDLE else None
+    sensors = Sensors(dataclasses.replace(terms, command=""), workspace, cards)
+    lender, why = Lender(terms), ""
+    for last in (False, True):
+        reading = dataclasses.replace(sensors.read(), command=no)
+        why = lender.decide(time.monotonic(), local_time(), reading)
+        if last or why or not likely_use(reading):
+            break
+        time.sleep(AGAIN)
+    if cards:
+        cards.close()
+    return why, []
