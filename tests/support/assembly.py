@@ -51,11 +51,15 @@ TINY_WORK: dict[str, Any] = {
 
 @dataclass(frozen=True)
 class Pace:
-    """Seconds that a stand-in of a large model sleeps: in a load, for a row, in a checkpoint."""
+    """Seconds that a stand-in of a large model sleeps.
+
+    In a load, for a row, in a checkpoint, and for rows of a held-out evaluation.
+    """
 
     load: float = 0.0
     row: float = 0.0
     disk: float = 0.0
+    evaluation: float = 0.0
 
     @property
     def variables(self) -> dict[str, str]:

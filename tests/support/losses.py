@@ -192,14 +192,14 @@ def _begin(run: Assembly, case: Case, chance: random.Random) -> Callable[[], Non
     other = case.other
     if case.moment == "checkpoint":
         folders = [run.workspace(node) / "checkpoints/first" for node in run.names]
-        _soon(lambda: any([*folder.glob(".writing-*")] for folder in folders))
+        soon(lambda: any([*folder.glob(".writing-*")] for folder in folders))
     elif case.moment == "join":
         run.lose(other)
         run.start(other)
         if chance.randrange(2):
             time.sleep(chance.uniform(0, _MOST_INTO_A_START))
         else:  # when it is about to be taken in
-            _soon(lambda: run.is_loaded(other))
+            soon(lambda: run.is_loaded(other))
             time.sleep(chance.uniform(0, 1))
     elif case.moment == "leave":
         leaving = run.supervisor(other)
@@ -214,7 +214,7 @@ def _begin(run: Assembly, case: Case, chance: random.Random) -> Callable[[], Non
     return lambda: None
 
 
-def _soon(condition: Callable[[], object]) -> None:
+def soon(condition: Callable[[], object]) -> None:
     """Wait for a condition that may hold some tenths of a second only."""
     end = time.monotonic() + HANG
     while not condition():

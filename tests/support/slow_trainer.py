@@ -2,8 +2,9 @@
 
 Stands in for train_distributed.py, beside which it lies. These variables, all in seconds, say how
 long it sleeps: STAND_IN_LOAD in each load of the model, STAND_IN_ROW for each row that it computes,
-STAND_IN_DISK before the files of a checkpoint are synced. After a load there is a file `loaded` in
-the working directory.
+STAND_IN_DISK before the files of a checkpoint are synced, STAND_IN_EVALUATION before each
+micro-batch of a held-out evaluation. In the working directory there is a file `loaded` after a
+load, and `evaluates` while it sleeps in an evaluation.
 """
 
 from __future__ import annotations
@@ -41,15 +42,29 @@ def noted(load: Callable[..., Any]) -> Callable[..., Any]:
 def main() -> None:
     from hearth.base.imports import loading
 
-    Path("loaded").unlink(missing_ok=True)
+    for name in ("loaded", "evaluates"):
+        Path(name).unlink(missing_ok=True)
     with loading():
         from hearth.model import transformers_backend
+        from hearth.ranks.orders import EVALUATION
         from hearth.record import checkpoint
         from hearth.trainer.compute import Compute
+        from hearth.trainer.work import Work
 
-    load, row, disk = (
-        float(os.environ.get(f"STAND_IN_{name}", "0")) for name in ("LOAD", "ROW", "DISK")
+    load, row, disk, evaluation = (
+        float(os.environ.get(f"STAND_IN_{name}", "0"))
+        for name in ("LOAD", "ROW", "DISK", "EVALUATION")
     )
+    begin_rows = Work.begin_rows
+
+    def begin(work: Work, what: str, *given: Any) -> None:
+        begin_rows(work, what, *given)
+        if what == EVALUATION[0]:
+            Path("evaluates").touch()
+            time.sleep(evaluation)
+            Path("evaluates").unlink(missing_ok=True)
+
+    Work.begin_rows = begin
     transformers_backend.load = slowed(noted(transformers_backend.load), lambda *_, **__: load)
     Compute.gradients = slowed(Compute.gradients, lambda _, own, *__, **___: row * len(own))
     checkpoint.sync_below = slowed(checkpoint.sync_below, lambda *_: disk)

@@ -5,12 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
+from support.councils import CHOICES, NODES, TEAM, moves, report, view, with_facts
 from support.facts import assert_names
 
 from hearth.ranks.orders import Interrupt, Leave, Load, Pause
 from hearth.supervise.messages import Stop
-from hearth.team.council import BRIEF, answer, next_moves
-from hearth.team.messages import Failure, Propose, Report
+from hearth.team.council import BRIEF, answer
+from hearth.team.messages import Failure, Propose
 from hearth.team.notes import FUTILE, Notes
 from hearth.team.own_ranks import FORM_TIMEOUT, SETTLE
 from hearth.team.verdicts import COLLECT, LEAVE_TIMEOUT
@@ -19,7 +20,6 @@ from hearth.team.view import (
     Conclude,
     Depart,
     DropProposal,
-    Heard,
     Proposal,
     ProposeTeam,
     RestartRanks,
@@ -31,35 +31,8 @@ from hearth.team.view import (
 )
 from hearth.team.voting import PROPOSAL_LIFETIME, Attempt, Config, Refusal, Votes
 
-NODES = ("desk", "laptop", "shelf")
-CHOICES = {"precision": "fp32"}
-TEAM = Config(5, NODES)
 KILLED = Failure(1, "rank 1 was killed by signal 9 (SIGKILL)", curable=True)
 OUT_OF_MEMORY = Failure(1, "torch.OutOfMemoryError: CUDA out of memory")
-
-
-def report(node: str, state: str, team: Config | None = TEAM, **facts: object) -> Report:
-    """Return a report of a node that is in, or was in, the team, at step 7."""
-    known = {"votes": Votes(team, (), counts=team is not None), "connected": NODES}
-    if team and state in ("forming", "training", "breaking", "broken", "paused", "ended"):
-        known |= {"generation": team.generation, "trained": team.generation, "step": 7}
-        known |= {"choices": CHOICES}
-    return Report(node, state, **known | facts)
-
-
-def view(own: Report, *others: Report, now: float = 100.0, **facts: object) -> View:
-    """Return the view of the node of `own`; nodes of which nothing is given broke off just now."""
-    names = {own.node, *(each.node for each in others)}
-    known = {
-        "now": now,
-        "began": 0.0,
-        "settings": Settings(NODES),
-        "own": own,
-        "heard": {each.node: Heard(each, now) for each in others},
-        "gone": {node: Absence("broke off", now) for node in NODES if node not in names},
-        "team": Config(own.generation, NODES) if own.generation else None,
-    }
-    return View(**known | facts)
 
 
 def everybody(states: str, me: str = "desk", **facts: object) -> View:
@@ -82,18 +55,6 @@ def first_start(states: str, **facts: object) -> View:
         if state != "gone"
     ]
     return view(*reports, gone={}, **facts)
-
-
-def moves(seen: View, notes: Notes | None = None) -> list:
-    return next_moves(seen, notes or Notes())
-
-
-def with_facts(seen: View, node: str, **facts: object) -> View:
-    """Return a view in which these facts of a node's report are others."""
-    if node == seen.node:
-        return replace(seen, own=replace(seen.own, **facts))
-    heard = {**seen.heard, node: Heard(replace(seen.heard[node].report, **facts), seen.now)}
-    return replace(seen, heard=heard)
 
 
 def end(found: list) -> Conclude:

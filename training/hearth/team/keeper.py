@@ -125,6 +125,7 @@ class RanksKeeper(NodeSupervisor):
                 await self._workers.stop(0)
             if (self._last or start > 1) and not await self._gpus_answer():
                 return
+            await self._bring_state()
             if (found := await self._own_port()) is None:
                 return
             port, source = found
@@ -143,6 +144,9 @@ class RanksKeeper(NodeSupervisor):
                 self._events.put_nowait(NotStarted(start, message))
                 return
         self._events.put_nowait(RanksExited(start, await self._workers.ended()))
+
+    async def _bring_state(self) -> None:
+        """Bring what the ranks need of other nodes before they start."""
 
     async def _own_port(self) -> tuple[int, str] | None:
         """Return a free port at this node's address, and from where its programs connect to that.

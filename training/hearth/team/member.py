@@ -26,13 +26,16 @@ from hearth.supervise.spec import Spec
 from hearth.team.ballot import Ballot
 from hearth.team.channel import Left, Said
 from hearth.team.council import answer, next_moves
+from hearth.team.errand import Errand
 from hearth.team.house import FIRST_WORD, House, HouseSays, asking
 from hearth.team.keeper import NotStarted, RanksExited, RanksKeeper
 from hearth.team.messages import (
     TEAMED,
     WAITING,
+    Ask,
     Failure,
     FormTeam,
+    Given,
     Message,
     Propose,
     Report,
@@ -63,8 +66,14 @@ from hearth.team.wish import Wish
 
 LOOPBACK = "127.0.0.1"
 
+MEETING = 2.0
+"""Seconds in which a supervisor that comes back meets those that are there."""
+
 MOST_ROUNDS = 8
 """Rounds of moves after one event; the next event goes on with the rest."""
+
+
+_NO_NEWS = (Doing, Ask, Given)
 
 
 @dataclass(frozen=True)
@@ -100,6 +109,7 @@ class Member(RanksKeeper):
         self._trained = False
         self._broke: Cause | None = None
         self._unexplained = ""
+        self._errand = Errand(spec.checkpoints, self._peers.tell)
         self._notes = Notes()
         self._stop: Stop | None = None
         self._leaving = ""
@@ -130,7 +140,7 @@ class Member(RanksKeeper):
                     return event
                 if end := await self._handle(event):
                     return end
-                if isinstance(event, Said) and isinstance(event.message, Doing):
+                if isinstance(event, Said | PeerSaid) and isinstance(event.message, _NO_NEWS):
                     continue  # said often, and nothing to the council
                 if end := await self._decide():
                     return end
@@ -150,6 +160,19 @@ class Member(RanksKeeper):
             self._rest_ranks()
         else:
             self._start_ranks("")
+
+    async def _bring_state(self) -> None:
+        """Bring a newer checkpoint than the own of a node that is away, if nobody else trains."""
+        if self._last and self._start == 1:
+            until = clock() + MEETING
+            while len(self._heard) + 1 < len(self._spec.nodes) and clock() < until:
+                await asyncio.sleep(POLL)
+        known = {node: heard.report for node, heard in self._heard.items()}
+        away = [node for node, report in known.items() if report.state == "away"]
+        if any(report.trained for report in known.values()):
+            return
+        if what := await self._errand.bring(away):
+            self._say(what)
 
     async def _disconnect(self) -> None:
         if self._house:
@@ -292,6 +315,10 @@ class Member(RanksKeeper):
                     report = dataclasses.replace(heard.report, votes=message.votes)
                     self._heard[node] = Heard(report, heard.at)
                 self._ballot.count(node, message)
+            case Ask():
+                self._peers.tell(node, await asyncio.to_thread(self._errand.give, message))
+            case Given():
+                self._errand.given(node, message)
             case FormTeam():
                 await self._form(message)
             case Stop():

@@ -4,6 +4,7 @@ Any two connected nodes of a run speak it, after the handshake that `supervise` 
 
     both    Report(…), on connecting and on each change of the node's state
     both    Propose(attempt) → Vote(generation, yes); FormTeam(generation, …)
+    both    Ask(folder, file, offset) → Given(…)
     both    Stop(node) …  Verdict(state, cause)
     both    Beat, several times within the silence timeout
 """
@@ -152,6 +153,28 @@ class FormTeam:
 
 
 @dataclass(frozen=True)
+class Ask:
+    """A request for a piece of a checkpoint, or without a `folder` for the newest one's files."""
+
+    folder: str = ""
+    file: str = ""
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Given:
+    """The answer to `Ask`: the piece's bytes in base64, or the folder and its files with sizes.
+
+    All are empty if there is no such thing.
+    """
+
+    ask: Ask
+    data: str = ""
+    folder: str = ""
+    files: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Verdict:
     """The outcome of the run, on every node that hears of it."""
 
@@ -164,7 +187,7 @@ class Verdict:
         return LaunchOutcome(self.state, self.cause)
 
 
-Message = Report | Propose | Vote | FormTeam | Stop | Verdict | Beat
+Message = Report | Propose | Vote | FormTeam | Ask | Given | Stop | Verdict | Beat
 LINES = JsonLines(Message, "a message of a node of the run")
 
 

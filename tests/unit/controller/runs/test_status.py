@@ -7,7 +7,7 @@ import re
 
 import jsonschema
 import pytest
-from support.digests import ALONE, KILLED, LOST, NODES, WAITS, digest, ended, metrics, team
+from support.digests import ALONE, KILLED, LOST, NODES, WAITS, cause, digest, ended, metrics, team
 from support.facts import assert_names
 from support.house import ROOT
 
@@ -169,6 +169,40 @@ def test_a_node_whose_ranks_are_not_in_the_team_is_away():
     assert_names(text, "desk, laptop (away)", "which left after step 12")
     assert "laptop (silent)" in "\n".join(status_lines(seen(IN_PLACE, silent=["laptop"])))
     assert "away" not in "\n".join(status_lines(seen(digest("desk"), digest("laptop"))))
+
+
+GAME = "steam (process 42) computes on the GPU"
+HAD = {"away": GAME, "cause": cause("laptop", "away", f"away: {GAME}"), "generation": 0}
+
+
+def test_a_node_whose_machine_the_house_has_is_away_with_the_reason_and_no_fault():
+    lends = digest(
+        "desk",
+        metrics=metrics(teams=[team(1, 12, "desk", laptop=f"away: {GAME}")], regroups=1),
+        record_more={"generation": 1},
+    )
+    answer = seen(lends, digest("laptop", "waiting", record_more=HAD))
+    assert (answer["verdict"], answer["reasons"]) == ("good", [])
+    (run,) = answer["runs"]
+    assert (run["state"], run["missing"], run["away"]) == ("running", [], ["laptop"])
+    assert run["team"] == ["desk"]
+    text = "\n".join(status_lines(answer))
+    assert_names(text, "desk, laptop (away)", f"the house has laptop ({GAME})")
+    assert exposed(answer)['hearth_run_away_nodes{run="evening"}'] == 1
+
+
+def test_a_run_of_which_the_house_has_all_machines_waits_and_is_no_fault():
+    told = {node: digest(node, "waiting", record_more=HAD) for node in NODES}
+    answer = seen(**told)
+    assert (answer["verdict"], answer["runs"][0]["state"]) == ("good", "waiting")
+    assert_names("\n".join(status_lines(answer)), f"the house has desk ({GAME}), laptop ({GAME})")
+
+
+def test_a_supervisor_that_is_gone_while_the_house_has_the_machine_is_missed():
+    gone = digest("laptop", "waiting", alive=False, record_more=HAD)
+    answer = seen(IN_PLACE, gone)
+    assert answer["verdict"] == "degraded"
+    assert "laptop (gone)" in "\n".join(status_lines(answer))
 
 
 def test_a_figure_that_the_driver_does_not_have_is_a_dash():

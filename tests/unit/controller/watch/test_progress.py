@@ -55,6 +55,13 @@ def test_a_node_that_joins_is_told_by_the_metrics_alone():
     assert "lap joined" not in state_text(record, Story.from_lines([START, STEP]))
 
 
+def test_a_run_of_which_the_house_has_all_machines_says_who_has_them():
+    told = "away: switched off by hand; lap: its hours are 23:00-07:00"
+    cause = {"node": "desk", "rank": None, "kind": "away", "message": told}
+    record = {"state": "waiting", "cause": cause, "missing": ["desk", "lap"]}
+    assert state_text(record, Story()) == f"waiting, since desk is {told}"
+
+
 def plan(*rows: int, slow: float = 1.0, **more: object) -> dict[str, object]:
     """Return the line of a plan under which the last rank is this slow."""
     slowness = [1.0] * (len(rows) - 1) + [slow]
