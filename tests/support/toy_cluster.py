@@ -232,6 +232,7 @@ class Node:
             ranks.ended,
             self.leaving or wish,
             bool(wish and not self.leaving),
+            tuple(name for name, each in sorted(self.heard.items()) if each.report.leaving),
             self.stop,
             f"the disk of {self.name} is full" if self.full else "",
         )

@@ -18,6 +18,7 @@ from hearth.team.own_ranks import (
     EVALUATION_PATIENCE,
     FREE_WITHIN,
     HANDOVER,
+    HEARD_OF,
     STEP_PATIENCE,
 )
 from hearth.team.view import (
@@ -45,6 +46,7 @@ def house(states: str, *wanted: str, me: str = "desk", **facts: object) -> View:
         else report(node, state)
         for node, state in zip(NODES, states.split(), strict=True)
     }
+    reports = {node: replace(each, parting=wanted) for node, each in reports.items()}
     return view(reports.pop(me), *reports.values(), **facts)
 
 
@@ -70,6 +72,17 @@ def test_ranks_end_without_a_checkpoint_as_soon_as_they_wait_if_others_have_the_
     for others in ("training training", "paused training", "paused paused"):
         seen = house(f"{others} paused", "shelf", me="shelf")
         assert moves(seen) == [TellRanks(Leave(save=False))]
+
+
+def test_a_node_keeps_the_state_only_for_those_of_which_it_has_heard_that_they_leave():
+    seen = house("training training paused", "shelf", me="shelf")
+    for node in NODES[:2]:
+        seen = with_facts(seen, node, parting=())
+    notes = Notes()
+    assert moves(seen, notes) == []
+    assert moves(after(seen, HEARD_OF + 0.1), notes) == [TellRanks(Leave(save=True))]
+    heard = with_facts(seen, "laptop", parting=("shelf",))
+    assert moves(heard) == [TellRanks(Leave(save=False))]
 
 
 @pytest.mark.parametrize("others", ["loading ready", "starting starting", "away away"])

@@ -406,9 +406,14 @@ class Member(RanksKeeper):
             ranks.ended,
             self._leaving or wish,
             bool(wish and not self._leaving),
+            tuple(node for node in self._peers.connected if self._is_leaving(node)),
             self._stop,
             self._ballot.voteless,
         )
+
+    def _is_leaving(self, node: str) -> bool:
+        heard = self._heard.get(node)
+        return heard is not None and bool(heard.report.leaving)
 
     def _tell_peers(self) -> None:
         """Send this node's report to all, if it has changed."""

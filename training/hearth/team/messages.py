@@ -93,6 +93,7 @@ class Report:
         leaving: the reason why this node is to leave the others in order; "": it is not.
         returns: whether it leaves as the house wants the machine: its supervisor stays, goes on to
             vote, and starts the ranks again when the house lets go.
+        parting: the nodes of which it has heard that they leave.
         stopping: the request to stop the run that it knows of.
         voteless: the reason why it cannot take part in a vote (its disk is full); "": it can.
     """
@@ -110,6 +111,7 @@ class Report:
     ended: str = ""
     leaving: str = ""
     returns: bool = False
+    parting: tuple[str, ...] = ()
     stopping: Stop | None = None
     voteless: str = ""
 

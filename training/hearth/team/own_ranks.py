@@ -24,6 +24,9 @@ EVALUATION_PATIENCE = 3.0
 HANDOVER = 10.0
 """Seconds for which ranks that wait may be needed to give the state of the run to others."""
 
+HEARD_OF = 1.0
+"""Seconds until others have heard that a node leaves, if they are to keep the state for it."""
+
 FREE_WITHIN = 2.0
 """Seconds in which ranks end that have nothing to save; then they are ended."""
 
@@ -107,19 +110,30 @@ def _gives_way(view: View, notes: Notes) -> bool:
     own = view.own
     if not own.trained or _others_have_it(view):
         return True
+    waited = view.now - (notes.waits_at or view.now)
+    if any(_stays(view, each.report) for each in view.heard.values()):
+        return waited > HEARD_OF
     plan = next_team(view, avoid=notes.avoided(view.now))
     team = plan.team if isinstance(plan, Plan) else ()
     heirs = [node for node in team if not view.reports[node].returns]
-    return not heirs or view.now - (notes.waits_at or view.now) > HANDOVER
+    return not heirs or waited > HANDOVER
 
 
 def _others_have_it(view: View) -> bool:
-    """Return whether ranks that stay have the state of the run that this node's ranks have."""
-    own = view.own
+    """Return whether other ranks, which stay, have the state of the run that this node's have.
+
+    They know that this node leaves: of nodes that leave at once the last one to say so keeps it.
+    """
     return any(
-        report.trained >= own.trained and report.state in TEAMED | WAITING and not report.leaving
-        for report in (each.report for each in view.heard.values())
+        _stays(view, each.report) and view.node in each.report.parting
+        for each in view.heard.values()
     )
+
+
+def _stays(view: View, report: Report) -> bool:
+    """Return whether a node has the state that this one has, and does not say that it leaves."""
+    has = report.trained >= view.own.trained and report.state in TEAMED | WAITING
+    return has and not report.leaving
 
 
 def _choices(view: View) -> dict[str, object] | None:
