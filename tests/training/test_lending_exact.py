@@ -1,4 +1,4 @@
-"""What a run learns while the house takes its machines and gives them back: the real trainer.
+"""The learning of a run of which the house takes machines and gives them back: the real trainer.
 
 Each day plays some of the leaves on one run (support/rotated.py); HEARTH_ALL=1 plays all.
 """
