@@ -118,6 +118,16 @@ def test_the_token_of_the_shell_reaches_the_hub_and_is_shown_nowhere(house):
     assert token not in screen
 
 
+def test_an_address_for_messages_that_cannot_be_used_is_told_by_its_scheme_alone(shared):
+    token = "tk_wrongbutsecret"
+    screen = refused(shared, *shared.tiny(), "-e", f"hearth_notify={token}")
+    assert_line(screen, "hearth_notify", "(-e)", "no scheme")
+    assert token not in screen
+    every = refused(shared, *shared.tiny(), HEARTH_NOTIFY=f"ntfy://topic ntffy://{token}")
+    assert_line(every, "desk, laptop", "hearth_notify", "ntffy://", "docs/notify.md")
+    assert token not in every
+
+
 @pytest.fixture
 def half(house, tmp_path) -> Path:
     """An inventory of two nodes, of which one is off; the other has a run of both on record."""

@@ -15,6 +15,7 @@ import pytest
 import yaml
 from support.house import NODES, House, ended
 from support.lines import assert_line
+from support.phone import TOKEN, Phone, phone
 from support.waiting import HANG, until
 
 from hearth.record.history import records_in
@@ -22,13 +23,19 @@ from hearth.record.history import records_in
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 HUB_TOKEN = "hf_planted0123456789abcdefghijklmnop"
 API_KEY = "planted9876543210planted9876543210planted"
+SECRETS = (HUB_TOKEN, API_KEY, TOKEN)
 
 
-def planted(house: House) -> dict[str, str]:
-    """Return two secrets of a person for the shell of a play, and a temp folder in the house."""
+def planted(house: House, here: Phone) -> dict[str, str]:
+    """Return the secrets of a person for the shell of a play, and a temp folder in the house."""
     temporary = house.folder / "tmp"
     temporary.mkdir(exist_ok=True)
-    return {"HF_TOKEN": HUB_TOKEN, "WANDB_API_KEY": API_KEY, "TMPDIR": str(temporary)}
+    return {
+        "HF_TOKEN": HUB_TOKEN,
+        "WANDB_API_KEY": API_KEY,
+        "HEARTH_NOTIFY": f"{here.ntfy} {here.json}",
+        "TMPDIR": str(temporary),
+    }
 
 
 def holding(folder: Path, *words: str) -> list[str]:
@@ -70,24 +77,33 @@ class Watch(threading.Thread):
 @pytest.fixture(scope="module")
 def trained(tmp_path_factory, tiny_model, tiny_data):
     """One whole run with everything shown (-vvv) and secrets in the controller's environment."""
-    with closing(House(tmp_path_factory.mktemp("trained"), tiny_model, tiny_data)) as house:
+    with (
+        closing(House(tmp_path_factory.mktemp("trained"), tiny_model, tiny_data)) as house,
+        phone() as here,
+    ):
         # wandb, too: whoever has the key may note it somewhere.
         settings = house.tiny(run="first", max_steps=6, wandb="offline")
-        with Watch(HUB_TOKEN, API_KEY) as watch:
-            screen = house.play("train.yml", *settings, "-vvv", **planted(house))
-        yield house, screen, watch
+        with Watch(*SECRETS) as watch:
+            screen = house.play("train.yml", *settings, "-vvv", **planted(house, here))
+        until(lambda: len(here.arrived) == 2)
+        yield house, screen, watch, here
 
 
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory, tiny_model, tiny_data):
     """A run with the same secrets that ends when a rank is killed, since nobody waits."""
-    with closing(House(tmp_path_factory.mktemp("failed"), tiny_model, tiny_data)) as house:
+    with (
+        closing(House(tmp_path_factory.mktemp("failed"), tiny_model, tiny_data)) as house,
+        phone() as here,
+    ):
         given = ("-e", "launch_return_timeout=0", *house.tiny(run="end", max_steps=100_000))
-        play = house.start("train.yml", *given, **planted(house))
+        play = house.start("train.yml", *given, **planted(house, here))
         house.until_step("end")
-        meanwhile = holding(house.folder, HUB_TOKEN, API_KEY)
+        meanwhile = holding(house.folder, *SECRETS)
         house.rank("laptop").kill()
-        yield house, ended(play, status=2), meanwhile
+        screen = ended(play, status=2)
+        until(lambda: len(here.arrived) == 2)
+        yield house, screen, meanwhile, here
 
 
 @pytest.fixture(scope="module")
@@ -159,17 +175,25 @@ def test_each_node_gets_its_own_part_and_nothing_of_the_other(trained):
 
 
 def test_a_secret_is_in_no_file_no_output_and_no_process_list(trained):
-    house, screen, watch = trained
+    house, screen, watch, _ = trained
     assert list((house.workspace("desk") / "results" / "first").glob("wandb/offline-run-*"))
-    assert HUB_TOKEN not in screen
-    assert API_KEY not in screen
-    assert holding(house.folder, HUB_TOKEN, API_KEY) == []
+    assert [secret for secret in SECRETS if secret in screen] == []
+    assert holding(house.folder, *SECRETS) == []
     assert watch.looks > 10
     assert not watch.seen
 
 
+def test_a_message_tells_that_the_run_has_finished_and_to_what_effect(trained):
+    *_, here = trained
+    assert here.titles == ["first finished"] * 2
+    steps, nodes, perplexity = here.arrived[0]["body"].splitlines()
+    assert steps.startswith("6 of 6 steps in ")
+    assert nodes == "on desk, laptop"
+    assert perplexity.startswith("held-out perplexity ")
+
+
 def test_what_the_supervisors_share_is_in_their_launch_specs_alone(trained):
-    house, screen, _ = trained
+    house, screen, *_ = trained
     specs = [house.workspace(node) / "config" / "first.json" for node in NODES]
     token = json.loads(specs[0].read_text())["token"]
     assert token not in screen
@@ -267,7 +291,7 @@ def test_the_run_goes_on_without_a_killed_rank_and_the_summary_says_so(house):
 
 @pytest.mark.rotated("a run that fails on this computer")
 def test_a_killed_rank_fails_the_play_under_its_nodes_name_where_nobody_waits(failed):
-    house, screen, _ = failed
+    house, screen, *_ = failed
     assert_line(screen, "laptop: rank 1", "signal 9 (SIGKILL)")
     assert_line(screen, "cause", "killed")
     assert "\n    cure: " in screen
@@ -284,9 +308,19 @@ def test_a_killed_rank_fails_the_play_under_its_nodes_name_where_nobody_waits(fa
 
 @pytest.mark.rotated("a run that fails on this computer")
 def test_a_secret_is_in_no_file_while_ranks_run_as_processes_nor_after_they_failed(failed):
-    house, screen, meanwhile = failed
+    house, screen, meanwhile, _ = failed
     assert "Traceback" in (house.runs / "end" / "logs" / "laptop.log").read_text()
     assert meanwhile == []
-    assert holding(house.folder, HUB_TOKEN, API_KEY) == []
-    assert HUB_TOKEN not in screen
-    assert API_KEY not in screen
+    assert holding(house.folder, *SECRETS) == []
+    assert [secret for secret in SECRETS if secret in screen] == []
+
+
+@pytest.mark.rotated("a run that fails on this computer")
+def test_a_message_tells_that_the_run_has_failed_and_where_and_why(failed):
+    *_, here = failed
+    assert here.titles == ["end failed on laptop"] * 2
+    _, error, cause, cure, more = here.arrived[0]["body"].splitlines()
+    assert error.startswith("rank 1 was killed by signal 9 (SIGKILL)")
+    assert cause.startswith("cause: ")
+    assert cure.startswith("cure: ")
+    assert more == "more: ansible-playbook playbooks/logs.yml -e run=end -e node=laptop"

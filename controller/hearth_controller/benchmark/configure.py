@@ -100,4 +100,6 @@ def variables(
         "plan_runs": runs,
         # A run without one of its nodes would measure something else.
         "launch_return_timeout": 0,
+        # Nobody wants a message for each of its runs.
+        "hearth_notify": "",
     }

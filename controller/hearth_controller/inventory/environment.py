@@ -6,7 +6,7 @@ import re
 from collections.abc import Mapping
 from typing import Any
 
-from hearth.base.places import OF_A_LAUNCH, OF_HEARTH, TOKENS
+from hearth.base.places import NOTIFY, OF_A_LAUNCH, OF_HEARTH, TOKENS
 
 OPTION = "hearth_environment"
 
@@ -22,6 +22,7 @@ _CURES = {
     **dict.fromkeys(
         TOKENS, "a token does not belong in the inventory; export it in the shell that you type in"
     ),
+    NOTIFY: "set hearth_notify instead, or export it in the shell that you type in",
     "OMP_NUM_THREADS": "set hearth_threads instead",
     "NCCL_TIMEOUT": (
         "neither NCCL nor PyTorch reads it; type -e collective_timeout=SECONDS when you train (a "

@@ -7,7 +7,7 @@ is a mistake: its name is similar to an option's, or starts with the prefix of a
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -18,7 +18,7 @@ from jinja2 import Environment, TemplateSyntaxError
 from jinja2.meta import find_undeclared_variables
 
 from hearth.base.errors import did_you_mean
-from hearth_controller.inventory.environment import OPTION, misplaced
+from hearth_controller.inventory import environment, notify
 
 SPECS = "meta/argument_specs.yml"
 """Where a role, or the folder of playbooks, declares its options."""
@@ -28,6 +28,12 @@ _BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
 )
 # Similarity from which a name counts as mistyped. (Ansible's own names differ little.)
 _ALIKE, _ALIKE_ANSIBLE = 0.85, 0.95
+
+CLOSER: Mapping[str, Callable[[Any], list[str]]] = {
+    environment.OPTION: environment.misplaced,
+    notify.OPTION: notify.malformed,
+}
+"""Options whose values are looked at more closely, wherever they were set."""
 
 _EXAMPLE_LOGIN = ("ansible_user", "you")
 
@@ -83,8 +89,8 @@ def check(
         for name, given in variables.items():
             if name in options:
                 reasons = [misfit(given.value, options[name], given.typed)]
-                if name == OPTION and reasons == [""]:
-                    reasons = misplaced(given.value)
+                if name in CLOSER and reasons == [""]:
+                    reasons = CLOSER[name](given.value)
             elif (name, given.value) == _EXAMPLE_LOGIN:
                 reasons = ["'you' is the example's; set the login that you have on the machines"]
             else:

@@ -30,6 +30,9 @@ _REPEATED = frozenset(
 _OF_ROLES = ("launch_", "hearth_")
 """Prefixes of role options that affect the launch of a run."""
 
+_SECRET = frozenset({"hearth_notify"})
+"""Role options with such a prefix whose values no file of a run may hold."""
+
 _BOOLEAN = TypeAdapter(bool)
 
 
@@ -74,7 +77,7 @@ def launch_words(typed: Mapping[str, Any], launch: Mapping[str, Any]) -> dict[st
     return {
         name: launch.get(name, value)
         for name, value in typed.items()
-        if name in _REPEATED or name.startswith(_OF_ROLES)
+        if (name in _REPEATED or name.startswith(_OF_ROLES)) and name not in _SECRET
     }
 
 

@@ -20,9 +20,9 @@ from ansible.vars.plugins import get_vars_from_inventory_sources
 
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.paths import as_typed, playbook_command
-from hearth_controller.inventory.environment import OPTION
 from hearth_controller.inventory.nodes import far_apart, read_nodes, unreadable
 from hearth_controller.inventory.variables import (
+    CLOSER,
     Given,
     check,
     role_options,
@@ -115,7 +115,7 @@ class ActionModule(ActionBase):
         untyped = set_here - typed
         wanted = set_here | typed if arguments["typed"] else untyped
         # A word after -e, such as `lines`, reaches the option of its verb by the option's default.
-        wanted = wanted | of_verbs.keys() | {OPTION}
+        wanted = wanted | of_verbs.keys() | CLOSER.keys()
         findings += check(
             {name: self._given(hostvars, name, wanted, untyped, typed, options) for name in names},
             options,

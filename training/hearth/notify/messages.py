@@ -93,12 +93,12 @@ def _perplexity(progress: Progress) -> str:
 
 
 def _when_it_ended(event: Event, progress: Progress) -> str:
-    """Return how far a run came, and in what time."""
+    """Return the line with the steps of a run and the time that they took."""
     return f"{_so_far(event, progress)}, {_elapsed(event)} after its start"
 
 
 def _so_far(event: Event, progress: Progress) -> str:
-    """Return how far a run has come; not every node has that on record, and no script tells it."""
+    """Return the steps done so far; not every node has them on record, and no script tells any."""
     if event.script:
         return event.script
     if progress.steps:
@@ -118,7 +118,7 @@ def _error(event: Event) -> str:
 
 
 def _outlook(event: Event) -> str:
-    """Return what happens next without anybody's help."""
+    """Return the line on the end of a wait, to which nobody needs to do anything."""
     back = "it is" if len(event.about) == 1 else "they are"
     ends = f", or gives up at {_clock(event.ends)}" if event.ends else ""
     return f"It goes on by itself once {back} back{ends}."

@@ -1,4 +1,4 @@
-"""How far a run has come, from the record that this node has of it."""
+"""The progress of a run, from the record that this node has of it."""
 
 from __future__ import annotations
 

@@ -79,7 +79,7 @@ class Notices:
         self._outbox.finish()
 
     def _kind_of_end(self, verdict: LaunchOutcome, apart: bool) -> Kind | None:
-        """Return what is to be told of an end; None of a stop that a person asked for."""
+        """Return the kind of message for an end; None for a stop that a person asked for."""
         if verdict.state == "failed":
             return "apart" if apart else "failed"
         if verdict.state == "finished":

@@ -79,11 +79,14 @@ def test_scripts_and_ranks_that_stream_get_the_token_of_the_shell_and_others_do_
     trained = {"name": "own", "settings": {"streaming": False}}
     streamed = {"name": "own", "settings": {"streaming": True}}
     own, *readers = (
-        Templar(loader, variables={"plan_run": described}).template(start["secrets"])
+        Templar(
+            loader, variables={"plan_run": described, "launch_notify": "ntfy://topic"}
+        ).template(start["secrets"])
         for described in (trained, streamed, {"name": "script", "spec": {"scripted": True}})
     )
-    assert own == {"WANDB_API_KEY": "key", "HF_TOKEN": ""}
-    assert readers == [{"WANDB_API_KEY": "key", "HF_TOKEN": "hf_planted"}] * 2
+    common = {"WANDB_API_KEY": "key", "HEARTH_NOTIFY": "ntfy://topic"}
+    assert own == common | {"HF_TOKEN": ""}
+    assert readers == [common | {"HF_TOKEN": "hf_planted"}] * 2
 
 
 def test_code_goes_and_what_tools_made_stays_and_is_named(tmp_path):

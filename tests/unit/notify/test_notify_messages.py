@@ -1,0 +1,140 @@
+"""The text of messages: short, and with all that a person wants to know at night."""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.facts import assert_names
+from support.metric_lines import start_line, step_line, team_line, written
+
+from hearth.diagnose.catalogue import entries, explanation
+from hearth.notify.event import Event
+from hearth.notify.messages import MOST_LINES, Message, compose
+from hearth.notify.progress import Progress, read_progress
+
+EVENING = Path(__file__).parents[2] / "fixtures" / "run" / "evening"
+NIGHT = time.mktime((2026, 11, 26, 2, 13, 0, 0, 0, -1))
+MEMORY = "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2.00 GiB"
+PROGRESS = Progress(12, 34, ("desk", "laptop"))
+
+
+def event(kind: str, *about: str, **more) -> Event:
+    given = {"began": NIGHT, "at": NIGHT + 750, **more}
+    return Event(kind, "evening", ("desk", "laptop", "oldbox"), about, **given)
+
+
+def test_a_run_that_finished_says_what_it_did_where_and_to_what_effect():
+    message = compose(event("finished"), read_progress(EVENING))
+    assert message == Message(
+        "evening finished",
+        (
+            "80 of 80 steps in 4 s",
+            "on desk, laptop, oldbox",
+            "held-out perplexity 266.81 → 179.35 (-33%)",
+        ),
+        "success",
+    )
+
+
+def test_who_was_away_at_the_end_and_why_it_ended_early_are_told():
+    lines = [
+        start_line("desk", "laptop", "oldbox"),
+        step_line(10.0, 10.0, 10.0, step=30),
+        team_line(30, "desk", "oldbox"),
+        {"kind": "end", "step": 40, "seconds": 75.0, "reason": "no better for 3 evaluations"},
+    ]
+    message = compose(event("finished"), Progress.from_lines(lines))
+    assert message.lines == (
+        "40 of 60 steps in 1 min 15 s",
+        "on desk, oldbox; at the end without laptop",
+        "ended early: no better for 3 evaluations",
+    )
+
+
+def test_a_script_that_finished_tells_its_time():
+    message = compose(event("finished", script="train.py"), Progress())
+    assert message.lines == ("train.py in 12 min 30 s", "on desk, laptop, oldbox")
+
+
+def test_a_failure_comes_with_its_node_its_cause_its_cure_and_the_command_that_shows_more():
+    failed = event(
+        "failed",
+        "laptop",
+        message=MEMORY,
+        by_rank=True,
+        playbook="ansible-playbook -i inventory/home",
+    )
+    message = compose(failed, PROGRESS, explanation(MEMORY, "", True))
+    steps, error, cause, cure, more = message.lines
+    assert message.title == "evening failed on laptop"
+    assert message.colour == "failure"
+    assert steps == "12 of 34 steps done, 12 min 30 s after its start"
+    assert error == MEMORY
+    assert cause.startswith("cause: The GPU has not the memory")
+    assert_names(cure, "cure: ", "micro_batch=1")
+    assert more == (
+        "more: ansible-playbook -i inventory/home playbooks/logs.yml -e run=evening -e node=laptop"
+    )
+
+
+def test_an_error_of_hearths_own_is_its_own_cure():
+    own = "data: row 7 of a.jsonl has no answer; correct the line or leave it out"
+    log = f"hearth: error: {own}\n"
+    message = compose(event("failed", "laptop", message=own, by_rank=True), Progress())
+    assert explanation(own, log, True) == []
+    assert message.lines[:2] == ("before its first step, 12 min 30 s after its start", own)
+
+
+def test_a_wait_says_since_when_why_and_until_when():
+    why = "the supervisor of laptop broke off: it was killed or the machine went down"
+    waits = event("waiting", "laptop", message=why, ends=NIGHT + 3600)
+    message = compose(waits, PROGRESS)
+    assert message.title == "evening waits for laptop"
+    assert message.lines == (
+        "since 02:13, 12 of 34 steps done",
+        why,
+        "It goes on by itself once it is back, or gives up at 03:13.",
+        "more: ansible-playbook playbooks/logs.yml -e run=evening",
+    )
+
+
+def test_the_end_of_a_wait_names_who_is_back():
+    message = compose(event("back", "laptop"), PROGRESS)
+    assert message.title == "evening goes on: laptop is back"
+    assert message.lines == ("12 of 34 steps done", "It had waited 12 min 30 s.")
+    both = compose(event("back", "laptop", "oldbox"), PROGRESS)
+    assert both.title == "evening goes on: laptop, oldbox are back"
+
+
+def test_a_node_that_drops_out_while_the_others_go_on_is_no_failure_of_the_run():
+    apart = event("apart", "laptop", message=MEMORY, by_rank=True)
+    message = compose(apart, PROGRESS, explanation(MEMORY, "", True))
+    assert message.title == "evening goes on without laptop"
+    assert message.colour == "warning"
+
+
+@pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.id)
+def test_no_cure_of_the_catalogue_is_cut(entry):
+    explained = [f"cause: {entry.cause}", f"cure: {entry.cure}"]
+    message = compose(event("failed", "laptop", message="x", by_rank=True), PROGRESS, explained)
+    assert [line for line in message.lines if line in explained] == explained
+
+
+@given(st.text(), st.lists(st.text(), max_size=9), st.sampled_from(["failed", "waiting", "apart"]))
+def test_a_message_is_short_and_commands_no_screen_whatever_a_rank_printed(error, explained, kind):
+    message = compose(event(kind, "laptop", message=error), PROGRESS, explained)
+    assert len(message.lines) <= MOST_LINES
+    assert all(len(line) <= 400 for line in message.lines)
+    assert "\x1b" not in message.title + message.body
+    assert "\n" not in "".join(message.lines)
+
+
+def test_a_record_that_is_torn_or_missing_hides_no_outcome(tmp_path):
+    assert read_progress(tmp_path) == Progress()
+    lines = written(start_line("desk"), step_line(10.0)) + '{"kind": "step", "step": "'
+    (tmp_path / "metrics.jsonl").write_text(f'[1]\n{{"kind": 7}}\n{lines}')
+    assert read_progress(tmp_path) == Progress(12, 60, ("desk",))
