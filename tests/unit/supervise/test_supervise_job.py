@@ -123,6 +123,17 @@ def test_a_job_that_is_refused_names_its_script(slurm, spec):
         submit(spec)
 
 
+def test_a_job_gets_the_addresses_of_messages_and_no_other_variable_of_hearth(
+    slurm, spec, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("HEARTH_NOTIFY", "ntfy://topic")
+    monkeypatch.setenv("HEARTH_NODE", "desk")
+    slurm(sbatch=f"env >{tmp_path}/environment; echo 12")
+    assert submit(spec) == "12"
+    given = (tmp_path / "environment").read_text().splitlines()
+    assert [line for line in given if "HEARTH" in line] == ["HEARTH_NOTIFY=ntfy://topic"]
+
+
 def test_a_supervisor_that_cannot_begin_closes_its_queued_record(spec, tmp_path, monkeypatch):
     RunRecord.from_spec(spec, state="queued", job="").write(spec.record)
     file = tmp_path / "evening.json"

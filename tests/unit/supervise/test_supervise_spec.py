@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import os
 import sys
 
 import pytest
@@ -11,7 +12,7 @@ from support.facts import refuses
 from hearth.base.errors import LaunchError
 from hearth.supervise import torchrun
 from hearth.supervise.messages import Go
-from hearth.supervise.spec import load_spec
+from hearth.supervise.spec import load_spec, with_secrets
 from hearth.supervise.workers import NOT_FOR_RANKS, STORE_CLIENTS, command, environment
 
 GOOD = {
@@ -157,3 +158,21 @@ def test_a_file_that_is_no_spec_is_named(tmp_path):
         path.unlink() if content is None else path.write_text(content)
         with refuses(LaunchError, path, "JSON object"):
             load_spec(path)
+
+
+@pytest.mark.parametrize("slurm", [False, True], ids=["file", "job"])
+def test_addresses_of_messages_stay_with_the_supervisor(load, tmp_path, monkeypatch, slurm):
+    spec = load()
+    given = {"KEY": "of-ranks", "HEARTH_NOTIFY": "ntfy://planted"}
+    if slurm:  # a job has them in its environment
+        for name, text in given.items():
+            monkeypatch.setenv(name, text)
+    else:
+        (tmp_path / "r1.secrets").write_text(json.dumps(given))
+    own = with_secrets(spec, tmp_path / "r1.json")
+    assert own.notify == "ntfy://planted"
+    of_ranks = environment(own, GO)
+    assert of_ranks["KEY"] == "of-ranks"
+    assert "planted" not in str(of_ranks)
+    assert "planted" not in repr(own)
+    assert "HEARTH_NOTIFY" not in os.environ

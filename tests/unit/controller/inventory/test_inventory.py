@@ -248,6 +248,28 @@ def test_a_variable_of_the_environment_that_cannot_be_given_is_named(variables, 
     assert "hidden" not in finding
 
 
+@pytest.mark.parametrize(
+    ("value", "fact"),
+    [
+        ("", None),
+        ("ntfy://hidden json://user:hidden@host/", None),
+        (["ntfy://hidden", "mailto://hidden@example.com"], None),
+        ("hidden", "address 1 of 1"),
+        (["ntfy://hidden", "hidden"], "address 2 of 2"),
+        ("ntfy://a password with hidden blanks", "address 2, 3, 4, 5 of 5"),
+        (["ntfy://hidden", 7], "no list of addresses"),
+        ({"ntfy": "hidden"}, "no list of addresses"),
+    ],
+)
+def test_an_address_of_messages_that_is_none_is_told_and_not_shown(value, fact):
+    option = {"hearth_notify": {"type": "raw", "no_log": True}}
+    found = check({"a": {"hearth_notify": Given(value, "all.yml:3")}}, option, OWNERS, ANSIBLE)
+    assert len(found) == bool(fact)
+    if fact:
+        assert_names(found[0], "hearth_notify (all.yml:3)", fact)
+    assert "hidden" not in str(found)
+
+
 def test_one_mistake_of_a_group_is_said_once_with_its_file_and_line():
     everywhere = Given("verfy", "inventory/home/group_vars/all.yml:7")
     hosts = {

@@ -33,6 +33,11 @@ def test_what_launches_a_run_again_is_kept_of_what_was_typed():
     assert launch_words({"model": "m"}, sort_out({"model": "m"}, ())[1]) == {}
 
 
+def test_addresses_of_messages_get_into_no_record_of_a_run():
+    typed = {"hearth_notify": "ntfy://planted", "hearth_nproc": "2"}
+    assert launch_words(typed, sort_out(typed, typed)[1]) == {"hearth_nproc": "2"}
+
+
 def test_unknown_words_are_refused_with_the_nearest_known():
     _, _, findings = sort_out({"modle": 1, "hearth_pyton": 2}, {"hearth_python"})
     setting, option = findings
