@@ -353,7 +353,7 @@ def test_locks_pin_everything_by_hash_and_name_no_index(lock):
 
 
 def test_unsloths_kernels_are_tested_with_the_versions_that_gpu_nodes_get():
-    of_cards = re.compile("torch$|torchvision$|nvidia-|cuda-")
+    of_cards = re.compile("torch$|torchvision$|nvidia-(?!ml-py$)|cuda-")
     gpu = {name: each for name, each in pins("gpu")[1].items() if not of_cards.match(name)}
     assert pins("unsloth")[1] == gpu | {"torch": pins("cpu")[1]["torch"]}
 
