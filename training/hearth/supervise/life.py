@@ -432,5 +432,6 @@ def live(kind: type[NodeSupervisor], spec: Spec, *facts: Any) -> RunRecord:
         supervisor = kind(spec, *facts)
         record = asyncio.run(supervisor.run())
     if record.state in ENDS:  # a machine that goes down waits for no message
+        leave_queue(spec.workspace, spec.run)  # nor does the run behind this one
         supervisor.send_end()
     return record
