@@ -126,6 +126,7 @@ def lose_and_return(run: Nodes, here: Phone, lost: str) -> list[str]:
     return titles + here.titles[len(titles) :]
 
 
+@pytest.mark.rotated("a long wait is told")
 @pytest.mark.parametrize("lost", ["node0", "node1"])
 @pytest.mark.parametrize("kind", ["relaunched", "in place"])
 def test_a_long_wait_for_a_node_and_its_end_are_told_once(nodes, team, tmp_path, kind, lost):
@@ -146,6 +147,23 @@ def test_a_long_wait_for_a_node_and_its_end_are_told_once(nodes, team, tmp_path,
     assert titles == [f"first waits for {lost}", f"first goes on: {lost} is back"]
     wait = here.arrived[0]["body"]
     assert_names(wait, f"the supervisor of {lost} broke off", "goes on by itself", "gives up at")
+
+
+def test_machines_that_the_house_has_are_no_message(team, tmp_path):
+    with phone() as here:
+        run = team(2)
+        impatient(telling(run, here.json), tmp_path)
+        run.start()
+        first = run.until_group()
+        for node in run.names:
+            run.want(node)
+        until(lambda: len(run.record("node0")["missing"]) == 2)
+        time.sleep(4)
+        for node in run.names:
+            run.let_go(node)
+        run.until_group(beyond=first)
+        run.finish()
+    assert here.titles == ["first finished"]
 
 
 def test_under_slurm_the_end_of_a_job_is_told_and_the_addresses_stay_with_the_supervisor(

@@ -37,7 +37,12 @@ class Notices:
         """
         self._outbox.collect()
         spec, record = self._spec, self._record
-        change = self._waits.observe(time.time(), record.state == "running", tuple(record.missing))
+        # An evening at which the house has the machines is no news.
+        wanted = record.cause is not None and record.cause.kind == "away"
+        missing = () if wanted else tuple(record.missing)
+        # The others train if this node, which the house has, waits for nobody.
+        trains = record.state == "running" or (bool(record.away) and not missing)
+        change = self._waits.observe(time.time(), trains, missing)
         if isinstance(change, GoesOn):
             # A node that has just come back does not know that a message was sent.
             if speaker(spec.nodes, absent | {*change.nodes}) == spec.node:
