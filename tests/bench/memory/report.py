@@ -21,7 +21,7 @@ def table(figures: Mapping[str, Any]) -> str:
         "full micro-batch a rank; several share the weights out (`parallel=fsdp`), and the one "
         "that takes most counts. Measured is the peak of resident memory over what the imports "
         f"take ({figures['libc']}). On {figures['date']} on {figures['computer']}; Hearth "
-        f"{figures['hearth']}. GPUs have not been measured.",
+        f"{figures['hearth']}.",
         "",
         "| parameters | ranks | rows × tokens | checkpointing | measured MiB | estimated MiB "
         "| off |",
