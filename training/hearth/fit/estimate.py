@@ -3,7 +3,7 @@
 The tensors that autograd saves per layer were counted on Transformers' own modules (Llama, in fp32
 and under autocast); frozen weights need no saved inputs, adapters do. Unsloth's were read from the
 source of its kernels. On a GPU one run of each backend in bf16 was compared (docs/measurements.md);
-the scores that attention keeps there in fp32 are not counted.
+in fp32 attention needs more there than is counted, probably for its scores.
 """
 
 from __future__ import annotations
