@@ -12,15 +12,38 @@ from __future__ import annotations
 
 import json
 import os
+import sys
 import time
+from collections.abc import Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
+
+import pytest
 
 from hearth.base.files import write_whole
 
 FOLDER = Path(__file__).parent / "nvml_standin"
 
 LIMITS = {"now": 300.0, "default": 300.0, "least": 100.0, "most": 350.0}
+
+
+@contextmanager
+def seen_cards(
+    folder: Path,
+    patch: pytest.MonkeyPatch,
+    names: tuple[str, ...] = ("Stand-in RTX 5070 Ti",),
+) -> Iterator[StandInCards]:
+    """Let this process see cards that do not exist."""
+    cards = StandInCards(folder / "nvml.json", names)
+    patch.setenv("HEARTH_NVML_STANDIN", str(cards.file))
+    patch.syspath_prepend(FOLDER)
+    patch.delitem(sys.modules, "pynvml", raising=False)
+    patch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
+    try:
+        yield cards
+    finally:
+        sys.modules.pop("pynvml", None)
 
 
 class StandInCards:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from markupsafe import Markup
 from hearth.base.files import write_whole
 from hearth.base.text import duration
 from hearth.config import Settings, shown
+from hearth.measure.limit_cost import describe_limit
 from hearth_controller.report import figures
 from hearth_controller.report.palette import as_variables, colours_of
 from hearth_controller.report.read import RunFolder, read
@@ -180,7 +182,7 @@ def fact_rows(known: RunFolder) -> list[tuple[str, str]]:
         ("bytes exchanged a step", facts.get("exchange_bytes")),
     ]
     rows += [
-        (f"rank {rank.get('rank')}", f"{rank.get('node')}, {rank.get('device')}")
+        (f"rank {rank.get('rank')}", f"{rank.get('node')}, {rank.get('device')}{_limit(rank)}")
         for rank in facts.get("ranks") or []
     ]
     return [
@@ -196,6 +198,14 @@ def _figures(known: RunFolder) -> dict[str, Markup]:
         return {}
     drawn = (figures.learning, figures.timeline, figures.waiting)
     return {draw.__name__: Markup(draw(known.story)) for draw in drawn}
+
+
+def _limit(rank: Mapping[str, Any]) -> str:
+    """Return the recorded limit on the power of a rank's GPU, with its cost, or ''."""
+    if not (power := rank.get("power")):
+        return ""
+    known = (power[name] for name in ("limit", "default", "slower", "measured"))
+    return f", limited to {describe_limit(*known)}"
 
 
 def _change(before: float | None, after: float | None) -> str:

@@ -12,11 +12,20 @@ _Number = Annotated[float, Field(ge=-1e30, le=1e30, allow_inf_nan=False)]
 _Numbers = list[_Number | None]
 
 
+class _Power(BaseModel):
+    model_config = ConfigDict(strict=True)
+    limit: _Number
+    default: _Number
+    slower: _Number | None
+    measured: str | None
+
+
 class _Rank(BaseModel):
     model_config = ConfigDict(strict=True)
     node: str
     rank: _Count = 0
     device: str = ""
+    power: _Power = None
 
 
 class MetricLine(BaseModel):

@@ -148,6 +148,7 @@ _OF_GPU: tuple[tuple[str, str, Number], ...] = (
     ("temperature_celsius", "Temperature.", _of("celsius")),
     ("power_watts", "Power drawn.", _of("watts")),
     ("power_limit_watts", "Limit on the power.", _of("watts_limit")),
+    ("power_default_limit_watts", "Limit on the power by default.", _of("watts_default")),
 )
 
 

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration
+from hearth.measure.limit_cost import describe_limit
 from hearth_controller.base.verdict import MARKS
 from hearth_controller.runs.listing import local_time, number, progress
 from hearth_controller.runs.observed import UNDER_WAY
@@ -18,7 +19,7 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     """Return the lines for a status object from `hearth_controller.runs.status`."""
     lines = [*_runs(status["runs"]), "", *_nodes(status["nodes"])]
     if gpus := _gpus(status["nodes"]):
-        lines += ["", *gpus]
+        lines += ["", *gpus, *_limits(status["nodes"])]
     reasons = status["reasons"] or ["all is well"]
     mark = MARKS[status["verdict"]]
     return [*lines, "", *(f"{mark} {reason}" for reason in reasons)]
@@ -118,7 +119,6 @@ def _gpus(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
     for node in nodes:
         for gpu in node["gpus"]:
             throttled = gpu["throttled_by"]
-            watts, limit = (number(gpu[name], 0) for name in ("watts", "watts_limit"))
             rows.append(
                 (
                     node["name"],
@@ -126,11 +126,31 @@ def _gpus(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
                     f"{number(gpu['load_percent'], 0)}%",
                     _memory(gpu),
                     f"{number(gpu['celsius'], 0)} °C",
-                    f"{watts} of {limit} W",
+                    _power(gpu),
                     NOT_KNOWN if throttled is None else ", ".join(throttled) or "nothing",
                 )
             )
     return [line.rstrip() for line in aligned(rows)] if len(rows) > 1 else []
+
+
+def _power(gpu: Mapping[str, Any]) -> str:
+    """Return the power that a GPU draws, its limit, and the default limit if that is another."""
+    watts, limit, default = (
+        number(gpu[name], 0) for name in ("watts", "watts_limit", "watts_default")
+    )
+    usual = "" if gpu["watts_default"] is None or default == limit else f" (default {default})"
+    return f"{watts} of {limit} W{usual}"
+
+
+def _limits(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+    """Return a line for each GPU on what its limit costs in speed, where that was measured."""
+    return [
+        f"{node['name']}: GPU {gpu['index']} is held to "
+        + describe_limit(gpu["watts_limit"], gpu["watts_default"], **gpu["limit_cost"])
+        for node in nodes
+        for gpu in node["gpus"]
+        if gpu["limit_cost"] and gpu["watts_default"] is not None
+    ]
 
 
 def _memory(memory: Mapping[str, Any] | None) -> str:

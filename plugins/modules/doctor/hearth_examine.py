@@ -130,7 +130,8 @@ def main() -> None:
     if given["verb"] == "tidy":
         tidy(module, given["workspace"])
     if given["verb"] == "health":
-        module.exit_json(changed=False, facts=health.look(given["address"]))
+        speeds = os.path.join(given["workspace"], "data", "speeds")
+        module.exit_json(changed=False, facts=health.look(given["address"], speeds))
     facts = {"look": look, "claims": claims}[given["verb"]](given)
     module.exit_json(changed=False, facts=facts)
 

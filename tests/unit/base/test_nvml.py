@@ -7,7 +7,7 @@ import sys
 from types import SimpleNamespace
 
 import pytest
-from support.nvml import FOLDER, StandInCards
+from support.nvml import FOLDER, StandInCards, seen_cards
 
 from hearth.base.nvml import Cards, GpuProcess, PowerLimits, visible
 
@@ -17,13 +17,8 @@ TWO = ("Stand-in RTX 5070 Ti", "Stand-in RTX 3070 Ti")
 @pytest.fixture
 def standin(tmp_path, monkeypatch):
     """Return two cards that do not exist, which this process sees."""
-    cards = StandInCards(tmp_path / "nvml.json", TWO)
-    monkeypatch.setenv("HEARTH_NVML_STANDIN", str(cards.file))
-    monkeypatch.syspath_prepend(FOLDER)
-    monkeypatch.delitem(sys.modules, "pynvml", raising=False)
-    monkeypatch.delenv("CUDA_VISIBLE_DEVICES", raising=False)
-    yield cards
-    sys.modules.pop("pynvml", None)
+    with seen_cards(tmp_path, monkeypatch, TWO) as cards:
+        yield cards
 
 
 @pytest.fixture
@@ -35,8 +30,10 @@ def cards(standin):
     found.close()
 
 
-def test_cards_have_names(cards):
+def test_cards_have_names_and_identities(cards):
     assert (cards.count, cards.names) == (2, TWO)
+    assert len(set(cards.uuids)) == 2
+    assert all(uuid.startswith("GPU-") for uuid in cards.uuids)
 
 
 def test_a_process_on_two_cards_is_one_process(standin, cards):

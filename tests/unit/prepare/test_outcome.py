@@ -6,6 +6,7 @@ import json
 from pathlib import Path
 
 import pytest
+from support.nvml import seen_cards
 from support.tiny_model import make_model
 
 from hearth.config import resolve_run
@@ -85,3 +86,18 @@ def test_what_cannot_be_read_is_prepared_anew_and_only_the_newest_are_kept(node)
         write_outcome(path.with_name(f"{number}.json"), FACTS)
     left = [json.loads(each.read_text()) for each in path.parent.glob("*.json")]
     assert left == [FACTS] * outcome._KEPT
+
+
+def test_the_limit_on_a_gpus_power_counts_once_it_is_not_the_default_one(
+    node, tmp_path, monkeypatch
+):
+    gpus = [{"name": "RTX 4070", "memory_mib": 8188}]
+    before = file_of(node, gpus=gpus)  # as on a machine whose driver does not answer
+    with seen_cards(tmp_path, monkeypatch) as cards:
+        assert file_of(node, gpus=gpus) == before
+        cards.set_limits(now=220.0)
+        limited = file_of(node, gpus=gpus)
+        assert limited != before
+        cards.set_limits(now=250.0)
+        assert file_of(node, gpus=gpus) not in (before, limited)
+        assert file_of(node) == file_of(node, gpus=[])  # a run on the CPU

@@ -65,6 +65,7 @@ class Cards:
     Attributes:
         count: number of cards.
         names: their names, such as "NVIDIA GeForce RTX 5070 Ti".
+        uuids: their identities, such as "GPU-5a3c…".
     """
 
     def __init__(self, nvml: ModuleType, handles: Sequence[Any]) -> None:
@@ -72,6 +73,9 @@ class Cards:
         self.count = len(self._handles)
         self.names = tuple(
             self._ask(nvml.nvmlDeviceGetName, handle) or "" for handle in self._handles
+        )
+        self.uuids = tuple(
+            self._ask(nvml.nvmlDeviceGetUUID, handle) or "" for handle in self._handles
         )
 
     @classmethod

@@ -14,8 +14,10 @@ from typing import Any
 import torch
 
 from hearth.base.files import write_whole
+from hearth.base.nvml import Cards, PowerLimits
 from hearth.config import Settings
 from hearth.config.settings import TIMED
+from hearth.measure.limit_cost import WATTS
 from hearth.measure.probe import Measured
 from hearth.plan.speed import Speed
 
@@ -42,7 +44,28 @@ def case(
         "rounds": settings.sync_every > 1,
         **facts,
         **{name: chosen[name] for name in TIMED},
+        **_limited(power_limits(device)),
     }
+
+
+def power_limits(device: torch.device) -> PowerLimits | None:
+    """Return the limits on the power of a rank's GPU; None on a CPU, or if the driver has none."""
+    cards = Cards.open() if device.type == "cuda" else None
+    if cards is None:
+        return None
+    try:
+        own = f"GPU-{torch.cuda.get_device_properties(device).uuid}"
+        return cards.power_limits(cards.uuids.index(own)) if own in cards.uuids else None
+    finally:
+        cards.close()
+
+
+def _limited(limits: PowerLimits | None) -> dict[str, float]:
+    """Return the part of a case on its limit in watts.
+
+    It is empty under the default limit, as in measurements from before limits were looked at.
+    """
+    return {} if limits is None or limits.now == limits.default else {WATTS: limits.now}
 
 
 def _machine() -> str:

@@ -8,6 +8,9 @@ import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from pathlib import Path
+from typing import Any
+
+import torch
 
 from hearth.base.errors import HearthError
 from hearth.base.places import python_path
@@ -16,6 +19,7 @@ from hearth.config.layout import Layout
 from hearth.diagnose.catalogue import diagnosis, explained
 from hearth.diagnose.log import killed_by, last_error
 from hearth.measure import kept
+from hearth.measure.limit_cost import costs
 from hearth.measure.probe import Measured
 from hearth.model import precision
 from hearth.model.load import backend_here
@@ -56,6 +60,31 @@ def kept_here(
     if not run.settings.wants_speeds:
         return _UNMEASURED
     return kept.read(layout.speeds, case_of(run, prepared, environment), most_rows(run.settings))
+
+
+def power_here(
+    run: Run,
+    layout: Layout,
+    prepared: Prepared,
+    device: torch.device,
+    environment: Mapping[str, str] = os.environ,
+) -> dict[str, Any]:
+    """Return the `limit` and the `default` limit in watts on this rank's GPU, {} without any.
+
+    Where measurements under both are cached: the part of the speed that the limit costs (`slower`)
+    and the day of the later one (`measured`).
+    """
+    limits = kept.power_limits(device)
+    if limits is None:
+        return {}
+    case = case_of(run, prepared, environment)
+    cost = next((each for each in costs(layout.speeds) if each.case == case), None)
+    return {
+        "limit": limits.now,
+        "default": limits.default,
+        "slower": cost and cost.slower,
+        "measured": cost and cost.measured,
+    }
 
 
 def measured_here(

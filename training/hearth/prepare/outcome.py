@@ -19,6 +19,7 @@ from typing import Any
 
 from hearth.base.errors import HearthError
 from hearth.base.files import read_object, sha256_of, write_whole
+from hearth.base.nvml import Cards
 from hearth.base.software import code_checksum
 from hearth.config import Run
 from hearth.config.held_shards import held_shards
@@ -52,9 +53,25 @@ def outcome_file(run: Run, layout: Layout, nproc: int, gpus: Any) -> Path | None
         "packages": sorted(f"{each.name} {each.version}" for each in distributions()),
         "machine": [platform.node(), platform.machine(), os.cpu_count(), gpus],
         "ranks": [nproc, os.environ.get("OMP_NUM_THREADS", "")],
+        **(_limited() if gpus else {}),
     }
     text = json.dumps(inputs, sort_keys=True).encode()
     return layout.data / "prepared" / f"{hashlib.sha256(text).hexdigest()[:20]}.json"
+
+
+def _limited() -> dict[str, list[float]]:
+    """Return the limits in watts on the power of this node's GPUs, if any is not the default one.
+
+    The speeds among the facts depend on them.
+    """
+    cards = Cards.open()
+    if cards is None:
+        return {}
+    limits = [cards.power_limits(card) for card in range(cards.count)]
+    cards.close()
+    if all(each is None or each.now == each.default for each in limits):
+        return {}
+    return {"watts": [each.now if each else 0.0 for each in limits]}
 
 
 def read_outcome(path: Path | None) -> dict[str, Any]:

@@ -18,6 +18,7 @@ from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.data.rows import Rows
 from hearth.data.stream import StreamedRows
+from hearth.measure.own_speed import power_here
 from hearth.measure.probe import Measured
 from hearth.plan.row_order import RowOrder, StreamOrder
 from hearth.prepare.node import Prepared, inputs_of
@@ -76,6 +77,7 @@ class Trainer:
         self.work.begin("loading", _LOADING)
         self.rows: Rows = prepared.data.train
         self.inputs = inputs_of(prepared)
+        self.power = power_here(run, layout, prepared, world.device)
         self.identity = {"run": run.name} | software_here() | self.inputs
         agree(world, self.identity)
         launch = "" if joins else world.from_leader(secrets.token_hex(8))
@@ -425,6 +427,7 @@ class Trainer:
             self.rows,
             self.model,
             self.exchange.bytes + self.learner.shared_bytes,
+            self.power,
             **self.inputs,
             **asdict(self.choices),
         )

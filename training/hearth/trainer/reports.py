@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hearth.base.errors import HearthError
@@ -48,14 +48,23 @@ class Reports:
         self._recent_seconds: deque[float] = deque(maxlen=20)
 
     def start(
-        self, step: int, rows: Rows, trained: TrainableModel, exchange_bytes: int, **facts: Any
+        self,
+        step: int,
+        rows: Rows,
+        trained: TrainableModel,
+        exchange_bytes: int,
+        power: Mapping[str, Any],
+        **facts: Any,
     ) -> None:
         """Record the start of the run after `step` steps, with the ranks, versions and `facts`.
+
+        `power` is what is known of the limit on the power of this rank's GPU.
 
         Raises `GroupBroken` if a rank is lost; nothing is recorded then.
         """
         own = {"rank": self._world.rank, "node": self._world.node}
-        ranks = self._world.gather(own | {"device": str(self._world.device)})
+        own |= {"device": str(self._world.device)} | ({"power": dict(power)} if power else {})
+        ranks = self._world.gather(own)
         shards = self._shards(trained)
         self._telemetry.record(
             "start",

@@ -8,9 +8,11 @@ from __future__ import annotations
 import ipaddress
 import os
 import time
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.hearth.measure.limit_cost import LimitCost, costs
 from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.driver.inspect import nvidia_smi
 from ansible.module_utils.hearth_node.network.nics import see
@@ -36,13 +38,21 @@ _FIELDS = (
     "temperature.gpu",
     "power.draw",
     "power.limit",
+    "power.default_limit",
+    "uuid",
+)
+_FIGURES = (
+    *("index", "load_percent", "used_mib", "total_mib", "celsius"),
+    *("watts", "watts_limit", "watts_default"),
 )
 # Field names: from driver 535 on, and before.
 _REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 
 
-def look(address: str, moment: float = 1.0) -> dict[str, Any]:
+def look(address: str, speeds: str, moment: float = 1.0) -> dict[str, Any]:
     """Return the load of this node; rates are measured over the next `moment` seconds.
+
+    `speeds` is the folder of the measurements of its ranks, which tell what a limit on power costs.
 
     `cores`, `cpu_percent` of all of them, `memory` (`used_mib`, `total_mib`), `network`
     (`interface` of the cluster address, bytes a second `received` and `sent`; None where no
@@ -50,7 +60,7 @@ def look(address: str, moment: float = 1.0) -> dict[str, Any]:
     """
     interface = interface_of(address)
     began, before, counted = time.monotonic(), text_of("/proc/stat"), _bytes(interface)
-    gpus, trouble = ask_gpus()
+    gpus, trouble = ask_gpus(speeds)
     time.sleep(max(0.0, moment - (time.monotonic() - began)))
     seconds, after = time.monotonic() - began, _bytes(interface)
     rates = [round((new - old) / seconds) for old, new in zip(counted, after, strict=True)]
@@ -84,24 +94,36 @@ def cpu_percent(before: str, after: str) -> float | None:
     return round(100 * (1 - idle / sum(spent)), 1) if sum(spent) > 0 else None
 
 
-def ask_gpus() -> tuple[list[dict[str, Any]], str]:
+def ask_gpus(speeds: str) -> tuple[list[dict[str, Any]], str]:
     """Return the NVIDIA GPUs of this machine, and the reason if there are none."""
     for reasons in _REASONS:
         query = ",".join((*_FIELDS, reasons))
         said, trouble = nvidia_smi(f"--query-gpu={query}", "--format=csv,noheader,nounits")
         if "not a valid field" not in trouble:
             break
-    gpus = [_gpu(line) for line in said.splitlines() if line.strip()]
+    known = costs(Path(speeds)) if said else []
+    gpus = [_gpu(line, known) for line in said.splitlines() if line.strip()]
     return gpus, trouble if gpus or trouble else "nvidia-smi sees no GPU"
 
 
-def _gpu(line: str) -> dict[str, Any]:
-    """Return one GPU; None where the driver has no figure (`[N/A]`, `[Not Supported]`)."""
-    *fields, reasons = (field.strip() for field in line.split(","))
+def _gpu(line: str, known: Sequence[LimitCost]) -> dict[str, Any]:
+    """Return one GPU; None where the driver has no figure (`[N/A]`, `[Not Supported]`).
+
+    `limit_cost` is the newest of the `known` costs of the limit in force, None if there is none.
+    """
+    *fields, uuid, reasons = (field.strip() for field in line.split(","))
     figures = [_figure(field) for field in (*fields[:1], *fields[2:])]
-    names = ("index", "load_percent", "used_mib", "total_mib", "celsius", "watts", "watts_limit")
-    gpu: dict[str, Any] = dict(zip(names, figures, strict=True))
-    return {"name": fields[1], **gpu, "throttled_by": throttled_by(reasons)}
+    gpu: dict[str, Any] = dict(zip(_FIGURES, figures, strict=True))
+    limit = gpu["watts_limit"]
+    found = [cost for cost in known if limit is not None and cost.is_of(uuid, limit)]
+    return {
+        "name": fields[1],
+        **gpu,
+        "limit_cost": {"slower": round(found[-1].slower, 3), "measured": found[-1].measured}
+        if found
+        else None,
+        "throttled_by": throttled_by(reasons),
+    }
 
 
 def throttled_by(reasons: str) -> list[str] | None:

@@ -171,6 +171,20 @@ def test_ranks_of_one_node_are_put_together():
     assert big.peak_memory_mib == 90
 
 
+def test_the_limit_on_a_gpus_power_stands_with_its_rank_and_what_it_costs(known):
+    usual = {"limit": 290.0, "default": 290.0, "slower": None, "measured": None}
+    limited = {"limit": 220.0, "default": 300.0, "slower": 0.08, "measured": "2026-11-20"}
+    start = start_line("tower", "oldbox", "desk")
+    for number, (rank, power) in enumerate(zip(start["ranks"], (limited, usual), strict=False)):
+        rank |= {"rank": number, "device": "cuda:0", "power": power}
+    start["ranks"][2] |= {"rank": 2, "device": "cpu"}
+    rows = dict(fact_rows(replace(known, story=Story.from_lines([start]))))
+    cost = "8% slower than at 300 W (measured 2026-11-20)"
+    assert rows["rank 0"] == f"tower, cuda:0, limited to 220 of 300 W, {cost}"
+    assert rows["rank 1"] == "oldbox, cuda:0, limited to 290 W"
+    assert rows["rank 2"] == "desk, cpu"
+
+
 @settings(max_examples=60)
 @given(cut=st.integers(0, len(TEXT)), other=st.text(max_size=30))
 def test_a_record_that_is_cut_short_anywhere_still_tells_what_came_before(

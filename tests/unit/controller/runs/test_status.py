@@ -27,6 +27,8 @@ GPU = {
     "celsius": 71,
     "watts": 284.5,
     "watts_limit": 300,
+    "watts_default": 300,
+    "limit_cost": None,
     "throttled_by": ["power limit"],
 }
 HEALTH = {
@@ -206,8 +208,20 @@ def test_a_supervisor_that_is_gone_while_the_house_has_the_machine_is_missed():
 
 
 def test_a_figure_that_the_driver_does_not_have_is_a_dash():
-    unknown = dict.fromkeys(("used_mib", "watts", "watts_limit", "throttled_by", "celsius"))
-    assert "– of – W" in "\n".join(status_lines(seen(health=gpu(**unknown))))
+    power = ("watts", "watts_limit", "watts_default")
+    unknown = dict.fromkeys(("used_mib", *power, "throttled_by", "celsius"))
+    assert "– of – W " in "\n".join(status_lines(seen(health=gpu(**unknown))))
+
+
+def test_a_limit_on_power_stands_beside_the_default_one_and_its_cost_below():
+    limited = gpu(watts=219.6, watts_limit=220)
+    text = "\n".join(status_lines(seen(health=limited)))
+    assert "220 of 220 W (default 300)" in text
+    assert "slower" not in text
+    cost = {"limit_cost": {"slower": 0.078, "measured": "2026-11-20"}}
+    text = "\n".join(status_lines(seen(health=gpu(watts=219.6, watts_limit=220, **cost))))
+    told = "GPU 0 is held to 220 of 300 W, 8% slower than at 300 W (measured 2026-11-20)"
+    assert f"desk: {told}" in text
 
 
 def test_why_a_run_failed_stands_below_it():
@@ -269,6 +283,7 @@ def test_prometheus_gets_what_the_tables_show_in_base_units():
         f"gpu_load_ratio{{{card}}}": 0.98,
         f"gpu_memory_used_bytes{{{card}}}": 11264 << 20,
         f"gpu_power_limit_watts{{{card}}}": 300,
+        f"gpu_power_default_limit_watts{{{card}}}": 300,
         f'gpu_throttled{{{card},reason="power limit"}}': 1,
     }
     found = {name: values.get(f"hearth_{name}") for name in expected}
