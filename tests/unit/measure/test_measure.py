@@ -11,8 +11,10 @@ from support.facts import assert_names
 from hearth.base.errors import HearthError
 from hearth.config import resolve_run
 from hearth.config.layout import Layout
-from hearth.measure import own_speed
-from hearth.measure.__main__ import part_of_free
+from hearth.measure import kept, own_speed
+from hearth.measure.__main__ import _ranks, part_of_free
+from hearth.measure.probe import Measured
+from hearth.plan.speed import Speed
 
 
 @pytest.mark.parametrize(
@@ -55,3 +57,24 @@ def test_a_measurement_that_fails_names_its_cause(monkeypatch, tmp_path, ends, f
     assert_names(finding, *facts)
     assert ("split=equal" in finding) == advised
     assert "\n" not in finding
+
+
+def test_a_node_that_is_not_to_be_measured_has_the_speeds_of_all_its_ranks_or_none(
+    monkeypatch, tmp_path
+):
+    """Somebody uses it: a measurement would disturb, and be wrong."""
+    monkeypatch.setattr(own_speed, "case_of", lambda *args: {"rank": args[2]["LOCAL_RANK"]})
+    monkeypatch.setattr(own_speed.subprocess, "run", None)
+    layout = Layout(*(tmp_path / name for name in ("runs", "runs", "data", "models")), False)
+    night = resolve_run({"model": "smollm2-135m", "dataset": "homelab-qa"}, layout.results)
+    speed = Measured(Speed((1, 2), (1.0, 1.5)), row_tokens=9, exchange_bytes=8, saturated=True)
+
+    def known() -> list[tuple[int, ...]]:
+        found = _ranks(night, layout, None, 2, measure=False)
+        return [rank["speed"]["sizes"] for rank in found]
+
+    assert known() == []
+    kept.write(layout.speeds, {"rank": "0"}, speed)
+    assert known() == []
+    kept.write(layout.speeds, {"rank": "1"}, speed)
+    assert known() == [(1, 2), (1, 2)]
