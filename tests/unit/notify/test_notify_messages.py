@@ -102,6 +102,13 @@ def test_a_wait_says_since_when_why_and_until_when():
     )
 
 
+def test_steps_that_are_on_record_elsewhere_are_not_denied():
+    waits = compose(event("waiting", "desk", begun=True), Progress())
+    failed = compose(event("failed", "desk", begun=True), Progress())
+    assert waits.lines[0] == "since 02:13"
+    assert failed.lines[0] == "12 min 30 s after its start"
+
+
 def test_the_end_of_a_wait_names_who_is_back():
     message = compose(event("back", "laptop"), PROGRESS)
     assert message.title == "evening goes on: laptop is back"

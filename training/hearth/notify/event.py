@@ -23,6 +23,7 @@ class Event:
         ends: time at which the run gives up waiting, if it does.
         message: the cause, as recorded.
         by_rank: whether it is the error of a rank.
+        begun: whether the ranks have trained.
         script: file name of a user's script, '' for Hearth's trainer.
         results: folder with the record of the run on this node.
         log: log of the node that failed, '' if it is another one's.
@@ -38,6 +39,7 @@ class Event:
     ends: float | None = None
     message: str = ""
     by_rank: bool = False
+    begun: bool = False
     script: str = ""
     results: str = ""
     log: str = ""

@@ -54,7 +54,7 @@ def compose(event: Event, progress: Progress, explanation: Sequence[str] = ()) -
             lines = [_error(event), *explanation, _more(event)]
             return _message("warning", f"{run} goes on without {about}", lines)
         case "waiting":
-            since = f"since {_clock(event.began)}, {_so_far(event, progress)}"
+            since = _joined(f"since {_clock(event.began)}", _so_far(event, progress))
             lines = [since, _error(event), _outlook(event), _more(event)]
             return _message("warning", f"{run} waits for {about}", lines)
         case "back":
@@ -94,7 +94,7 @@ def _perplexity(progress: Progress) -> str:
 
 def _when_it_ended(event: Event, progress: Progress) -> str:
     """Return the line with the steps of a run and the time that they took."""
-    return f"{_so_far(event, progress)}, {_elapsed(event)} after its start"
+    return _joined(_so_far(event, progress), f"{_elapsed(event)} after its start")
 
 
 def _so_far(event: Event, progress: Progress) -> str:
@@ -103,7 +103,12 @@ def _so_far(event: Event, progress: Progress) -> str:
         return event.script
     if progress.steps:
         return f"{progress.step} of {progress.steps} steps done"
-    return "before its first step"
+    return "" if event.begun else "before its first step"
+
+
+def _joined(*parts: str) -> str:
+    """Join the parts of a line that say anything."""
+    return ", ".join(filter(None, parts))
 
 
 def _elapsed(event: Event) -> str:

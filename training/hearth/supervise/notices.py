@@ -102,6 +102,7 @@ class Notices:
             about,
             began,
             time.time(),
+            begun=bool(self._record.launches) or self._record.state == "running",
             script=self._record.script,
             results=str(spec.results),
             log=str(spec.log) if about == (spec.node,) else "",
