@@ -151,6 +151,18 @@ def test_a_process_that_is_not_of_this_system_does_not_count(read, card):
     assert read(cards=Cards.open()).gpu == ()
 
 
+def test_a_card_whose_driver_appears_later_is_found(tmp_path, supplies, card):
+    """After a start of the machine, the supervisor may be there before the driver."""
+    seconds, game = 0.0, os.getppid()  # a process of this system that is not below this one
+    card.add_process(game, "game", graphics=True, memory_mib=3000)
+    late = Sensors(IDLE, tmp_path, None, supplies=supplies, clock=lambda: seconds)
+    assert late.read().gpu == ()
+    seconds = 30.0
+    assert [each.pid for each in late.read().gpu] == [game]
+    assert late.read().load is None
+    late.close()
+
+
 def test_a_driver_that_is_gone_says_nothing(read, card):
     cards = Cards.open()
     card.vanish()

@@ -7,19 +7,19 @@ import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
-from typing import TYPE_CHECKING
 
+from hearth.base.nvml import Cards, GpuProcess
 from hearth.lend import choice
 from hearth.lend.command import Command
 from hearth.lend.processes import Processes, Table, used_by_others
 from hearth.lend.terms import IDLE, Terms
 from hearth.lend.use import Load, Reading
 
-if TYPE_CHECKING:
-    from hearth.base.nvml import Cards, GpuProcess
-
 AVERAGED = 10.0
 """Seconds over which the processor's load is averaged, at least."""
+
+SEARCH_EVERY = 30.0
+"""Seconds between two searches for GPUs on a node that has shown none yet."""
 
 _SUPPLIES = Path("/sys/class/power_supply")
 
@@ -28,7 +28,8 @@ class Sensors:
     """Everything that a node's terms depend on, read together.
 
     A reading takes milliseconds, but for the first one, which waits for the first answer of
-    lend_command. With GPUs (`cards`) their processes are read, else the load of the processor.
+    lend_command. With GPUs (`cards`) their processes are read, else the load of the processor;
+    GPUs whose driver appears later, as after a start of the machine, are found by `find`.
     """
 
     def __init__(
@@ -39,9 +40,12 @@ class Sensors:
         *,
         supplies: Path = _SUPPLIES,
         clock: Callable[[], float] = time.monotonic,
+        find: Callable[[], Cards | None] = Cards.open,
     ) -> None:
         self._terms, self._workspace, self._cards = terms, workspace, cards
-        self._supplies = supplies
+        self._supplies, self._clock, self._find = supplies, clock, find
+        self._found: Cards | None = None
+        self._next_search = clock() + SEARCH_EVERY
         self._processes = Processes()
         self._load = LoadMeter(clock)
         self._command = Command(terms.command, workspace) if terms.command else None
@@ -52,6 +56,9 @@ class Sensors:
         command = self._command.reason() if self._command else ""
         if self._terms.when != IDLE:
             return Reading(word, command=command)
+        if self._cards is None and self._clock() >= self._next_search:
+            self._cards = self._found = self._find()
+            self._next_search = self._clock() + SEARCH_EVERY
         table = self._processes.look() if self._cards is None else {}
         return Reading(
             word,
@@ -63,9 +70,11 @@ class Sensors:
         )
 
     def close(self) -> None:
-        """Start lend_command no more. The cards are the caller's."""
+        """Start lend_command no more. The cards that it was given are the caller's."""
         if self._command:
             self._command.close()
+        if self._found:
+            self._found.close()
 
     def _others_on_gpus(self) -> tuple[GpuProcess, ...]:
         """Return the processes on the GPUs that are not Hearth's and visible from here."""

@@ -6,13 +6,10 @@ import re
 from collections.abc import Callable, Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
-from typing import TYPE_CHECKING
 
+from hearth.base.nvml import GpuProcess
 from hearth.base.text import plain
 from hearth.lend.choice import Choice
-
-if TYPE_CHECKING:
-    from hearth.base.nvml import GpuProcess
 
 COMPUTE_MIB, COMPUTE_SM = 64, 10.0
 """Memory, or share of the GPU's time in percent, from which a compute process counts."""
