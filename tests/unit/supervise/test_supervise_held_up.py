@@ -1,0 +1,36 @@
+"""The messages of a supervisor while the house has the machines that a run waits for."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from hearth.notify.watch import PATIENCE
+from hearth.supervise.cause import Cause
+from hearth.supervise.notices import Notices
+from hearth.supervise.record import RunRecord
+from hearth.supervise.spec import spec_of
+
+NODES = ["desk", "laptop"]
+AWAY = Cause("laptop", None, "away", "away: switched off by hand")
+LOST = Cause("laptop", None, "node_lost", "laptop was silent for 6 s")
+
+
+@pytest.mark.parametrize(("cause", "told"), [(AWAY, 0), (LOST, 1)])
+def test_nobody_is_told_that_a_run_waits_for_a_machine_that_the_house_has(
+    tmp_path, monkeypatch, cause, told
+):
+    given = {
+        **{"run": "first", "node": "desk", "rank": 0, "nodes": NODES, "nproc": 1},
+        **{"addresses": ["192.0.2.1", "192.0.2.2"], "python": "python", "token": "secret"},
+        **{"meeting": {"address": "192.0.2.1", "port": 1}, "workspace": str(tmp_path)},
+    }
+    spec = spec_of(given, "the spec")
+    record = RunRecord.from_spec(spec, missing=["laptop"], cause=cause)
+    notices, sent = Notices(spec, record, print), []
+    monkeypatch.setattr(notices._outbox, "send", sent.append)
+    for seconds in (0.0, PATIENCE / 2, PATIENCE + 1):
+        monkeypatch.setattr(time, "time", lambda at=1e9 + seconds: at)
+        notices.observe(set(), 3600.0)
+    assert len(sent) == told
