@@ -59,7 +59,7 @@ class StandInCards:
         self._cards: list[dict[str, Any]] = [
             {
                 "name": name,
-                "uuid": f"GPU-{index:08x}-stand-in",
+                "uuid": f"GPU-{abs(hash(str(file))):x}-{index}",
                 "watts": 20.0,
                 "celsius": 45.0,
                 "energy": {"joules": 1e6, "watts": 20.0, "since": time.time()} if energy else None,
@@ -69,6 +69,7 @@ class StandInCards:
             }
             for index, name in enumerate(names)
         ]
+        self.uuids = tuple(card["uuid"] for card in self._cards)
         self._write()
 
     def environment(self) -> dict[str, str]:

@@ -204,7 +204,7 @@ class Team:
 
 
 _OWN = {"time", "seconds", "eta_seconds", "path", "adapter", "model", "exchanged_bytes", "waited"}
-_BY_CLOCK = ("tokens_per_second", "seconds_by_rank", "celsius", "peak_memory")
+_BY_CLOCK = ("tokens_per_second", "seconds_by_rank", "celsius", "peak_memory", "energy_joules")
 
 
 def timeless(records: Sequence[dict[str, Any]]) -> list[dict[str, Any]]:

@@ -8,7 +8,8 @@ import pytest
 from support.several import on_ranks
 
 from hearth.config import resolve_run
-from hearth.record.history import METRICS, Copies, forget_after, restore
+from hearth.ranks.world import World
+from hearth.record.history import METRICS, Copies, forget_after, joules_so_far, restore
 from hearth.trainer.telemetry import Telemetry
 
 
@@ -102,3 +103,19 @@ def test_weights_and_biases_is_online_only_if_wanted(tmp_path, monkeypatch, want
     telemetry.lead(True, 0)
     telemetry.close(failed=False)
     assert used == modes
+
+
+def test_the_energy_of_a_run_is_what_any_node_has_on_record_of_it(tmp_path):
+    def so_far(world):
+        spent = ((120.5, 80.0), (300.0,), ())[world.rank]
+        records = [tmp_path / f"{world.rank}-{place}" for place in ("own", "of the checkpoint")]
+        for record, joules in zip(records, spent, strict=False):
+            record.write_text(lines(1) + lines(2, energy_joules=joules) + '{"kind": "st')
+        return joules_so_far(records, world)
+
+    assert on_ranks(3, so_far) == [300.0] * 3
+
+
+def test_a_run_without_any_measured_energy_has_none(tmp_path, metrics):
+    metrics.write_text(lines(1, energy_joules=None))
+    assert joules_so_far([metrics], World()) is None

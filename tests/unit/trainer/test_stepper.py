@@ -10,6 +10,7 @@ import numpy as np
 
 from hearth.plan.planner import Fixed
 from hearth.plan.row_order import RowOrder
+from hearth.ranks.energy import Meter
 from hearth.ranks.world import World
 from hearth.trainer.compute import Computed
 from hearth.trainer.stepper import Stepper
@@ -70,6 +71,7 @@ def stepper(heard: list[float], sync_every: int) -> Stepper:
         lambda *plans: None,
         exchanged if sync_every > 1 else None,
         Work(world),
+        Meter(),
     )
 
 

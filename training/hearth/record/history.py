@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import shutil
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -52,6 +52,23 @@ def forget_after(metrics: Path, step: int, evaluation_due: bool = False) -> None
             continue
         kept.append(line + "\n")
     write_whole(metrics, "".join(kept))
+
+
+def joules_so_far(records: Iterable[Path], world: World) -> float | None:
+    """Return the energy that a run has used so far by the `records` of it on all nodes.
+
+    All ranks take part; None if no record has any.
+    """
+    found = [_joules_in(each) for each in records if each.exists()]
+    known = [each for own in world.gather(found) for each in own if each is not None]
+    return max(known, default=None)
+
+
+def _joules_in(metrics: Path) -> float | None:
+    """Return the highest energy of a run in its record, None without any."""
+    records = records_in(metrics.read_text(encoding="utf-8"))
+    told = [record.get("energy_joules") for _, record in records]
+    return max((each for each in told if each is not None), default=None)
 
 
 class Copies:

@@ -27,8 +27,10 @@ from hearth.ranks.world import World
 _FLAGS = ("stop", "keep", "pause")
 
 # Reported by every rank. Each fills only its own slot, so the sum acts as an all-gather.
-_COUNTS = ("tokens", "micro_batch", "labels", "taken", "skipped")
-_MEASURES = ("loss", "compute_seconds", "wait_seconds", "peak_memory_mib", "celsius", "norm")
+_COUNTS = ("tokens", "micro_batch", "labels", "taken", "skipped", "metered")
+_MEASURES = (
+    *("loss", "compute_seconds", "wait_seconds", "peak_memory_mib", "celsius", "norm", "joules"),
+)
 _OWN = (*_MEASURES, *_COUNTS)
 
 
@@ -45,6 +47,8 @@ class StepSum:
         pause: whether the ranks leave their group after this step, for another one.
         compute_seconds: including the optimizer's previous step, or its steps in the round.
         celsius: temperature of the GPU or processor; 0 if unknown.
+        joules: energy of the rank's node since the rank reported it before.
+        metered: 1 for a rank that measures its node's energy, else 0.
         labels, taken, skipped, norm: for a round (see `rounds.Local`); else 0.
     """
 
@@ -57,6 +61,8 @@ class StepSum:
     wait_seconds: list[float]
     peak_memory_mib: list[float]
     celsius: list[float]
+    joules: list[float]
+    metered: list[int]
     micro_batch: list[int]
     labels: list[int]
     taken: list[int]

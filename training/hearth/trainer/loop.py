@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import secrets
 import time
+from collections.abc import Sequence
 from dataclasses import asdict
 from typing import Any
 
@@ -22,9 +23,11 @@ from hearth.measure.own_speed import power_here
 from hearth.measure.probe import Measured
 from hearth.plan.row_order import RowOrder, StreamOrder
 from hearth.prepare.node import Prepared, inputs_of
+from hearth.ranks.energy import Meter
 from hearth.ranks.orders import Formed, Leave
 from hearth.ranks.world import GroupBroken, World, agree, leave
 from hearth.record.checkpoint import DISK_ERRORS, Checkpoint, not_written
+from hearth.record.history import METRICS, joules_so_far
 from hearth.trainer.assembly import assemble, limit_resources
 from hearth.trainer.checkpointing import BEST, Checkpointer
 from hearth.trainer.choices import choose
@@ -75,6 +78,7 @@ class Trainer:
         self.checkpointer = Checkpointer(run, layout, world)
         self.work = Work(world, measured.speed)
         self.work.begin("loading", _LOADING)
+        self.energy = Meter.open(world)
         self.rows: Rows = prepared.data.train
         self.inputs = inputs_of(prepared)
         self.power = power_here(run, layout, prepared, world.device)
@@ -121,6 +125,7 @@ class Trainer:
             self.reports.plans,
             parts.rounds,
             self.work,
+            self.energy,
         )
         self.evaluator = Evaluator(
             settings,
@@ -152,6 +157,7 @@ class Trainer:
                 raise  # a network error, not a disk error
             raise not_written(self.checkpoints, "what the run recorded", error) from error
         finally:
+            self.energy.close()
             self.telemetry.close(failed=outcome is None)
         return outcome
 
@@ -232,6 +238,8 @@ class Trainer:
         failed = bad and not sum(result.summed.labels)
         progress.failures = progress.failures + 1 if failed else 0
         progress.window.add(result, time.perf_counter() - started)
+        metered = zip(result.summed.joules, result.summed.metered, strict=True)
+        progress.add_energy(joules for joules, measured in metered if measured)
         if bad:
             self.reports.non_finite(progress.step, result, progress.failures)
         last = progress.step == self.steps
@@ -243,7 +251,7 @@ class Trainer:
         may_end = progress.evaluation_due and settings.early_stop
         # Log before each checkpoint too, so that a run resumed from it has no gap in metrics.
         if keep or may_end or self._passed(before, settings.log_every):
-            self.reports.step(progress.step, progress.window, result)
+            self.reports.step(progress.step, progress.window, result, progress.joules)
             progress.window = LogWindow()
         progress.stopping = result.summed.stop and not last
         if progress.stopping:
@@ -265,14 +273,20 @@ class Trainer:
                 self._evaluate("after")
             # The checkpoint, written before the evaluation to be safe, may lack a new best.
             self._checkpoint_at_end()
-        if self.world.control:
-            # Nobody ends while another may need its state: that rank would stay behind for good.
-            self.work.wait()
-            self.world.barrier()
-        return self._conclude("stopped" if stopped else "finished")
+        # Nobody ends while another may need its state: that rank would stay behind for good.
+        self.work.wait()
+        pending = self.energy.pending() if self.energy.metered else None
+        rest = dict(zip(self.world.members, self.world.gather(pending), strict=True))
+        self.energy.settle()
+        self.progress.add_energy(rest.values())
+        by_rank = [rest.get(rank) for rank in range(self.world.size)]
+        return self._conclude("stopped" if stopped else "finished", by_rank)
 
-    def _conclude(self, outcome: str) -> str:
-        """Save the trained weights and record the end, by itself; return `outcome`."""
+    def _conclude(self, outcome: str, joules_by_rank: Sequence[float | None] | None = None) -> str:
+        """Save the trained weights and record the end, by itself; return `outcome`.
+
+        `joules_by_rank` is the energy since the last step of the ranks that measure their node's.
+        """
         self.work.begin("trained weights", self.checkpointer.allowed_seconds(self.parameters))
         result = self.checkpointer.save(self.model, self.model.learned)
         ends_early = outcome == "finished" and self.progress.step < self.steps
@@ -282,6 +296,8 @@ class Trainer:
             step=self.progress.step,
             seconds=round(time.monotonic() - self.began, 1),
             exchanged_bytes=self.exchange.given,
+            energy_joules=self.progress.joules,
+            energy_joules_by_rank=joules_by_rank,
             **{self.model.learned: str(result)},
             **({"reason": self._why_early()} if ends_early else {}),
         )
@@ -397,7 +413,11 @@ class Trainer:
         # Under a supervisor, leave it: it removes its own stop file, and this one may be newer.
         if self.run.resumes and not self.world.generation and self.world.local_rank == 0:
             (self.folder / STOP_FILE).unlink(missing_ok=True)
-        self.progress = Progress(launch, self.world.generation, nodes=nodes_of(self.world))
+        # Read before lines are forgotten: a step that is taken again uses energy twice.
+        records = [each / METRICS for each in (self.folder, *([found.path] if found else []))]
+        joules = joules_so_far(records, self.world)
+        nodes = nodes_of(self.world)
+        self.progress = Progress(launch, self.world.generation, nodes=nodes, joules=joules)
         if found is None:
             if self.run.resumes and self.world.leads:
                 print(f"no node has a checkpoint of run {self.run.name}: starting at step 0")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
@@ -26,6 +27,8 @@ class Progress:
         stopping: whether a stop was requested.
         failures: steps in a row whose gradient was not finite.
         nodes: of the newest group.
+        joules: energy that the run has used so far on all nodes that measure theirs, also for steps
+            that were lost; None if none does.
         window: the steps that are not logged yet.
     """
 
@@ -41,7 +44,14 @@ class Progress:
     stopping: bool = False
     failures: int = 0
     nodes: tuple[str, ...] = ()
+    joules: float | None = None
     window: LogWindow = field(default_factory=LogWindow)
+
+    def add_energy(self, joules: Iterable[float | None]) -> None:
+        """Add the energy of ranks to that of the run; None for one that measures nothing."""
+        for each in joules:
+            if each is not None:
+                self.joules = (self.joules or 0.0) + each
 
     def state(self) -> dict[str, Any]:
         """Return the progress as JSON, for a rank that goes on from here."""

@@ -166,8 +166,11 @@ class Reports:
                 "learning_rate or precision=fp32"
             )
 
-    def step(self, step: int, window: LogWindow, last: StepResult) -> None:
-        """Record the steps in `window` as one line of metrics; `last` is the newest step."""
+    def step(self, step: int, window: LogWindow, last: StepResult, joules: float | None) -> None:
+        """Record the steps in `window` as one line of metrics; `last` is the newest step.
+
+        `joules` is the energy of the run so far, None if it is not measured.
+        """
         self._recent_seconds.extend(window.seconds)
         per_step = sorted(self._recent_seconds)[len(self._recent_seconds) // 2]
         record = window.record() | {
@@ -176,6 +179,7 @@ class Reports:
             "epoch": round(step / self._order.steps_per_epoch, 4),
             "learning_rate": last.rate,
             "grad_norm": last.norm,
+            "energy_joules": None if joules is None else round(joules, 3),
             "eta_seconds": round(per_step * (self._steps - step), 1),
         }
         self._telemetry.record("step", **record)

@@ -28,6 +28,7 @@ from hearth.data.rows import Rows
 from hearth.plan.planner import Planner, Replayed
 from hearth.plan.row_order import RowOrder
 from hearth.plan.split import Plan, Plans
+from hearth.ranks.energy import Meter
 from hearth.ranks.memory import peak_mib
 from hearth.ranks.temperature import celsius
 from hearth.ranks.world import World
@@ -49,6 +50,7 @@ class Stepper:
             plan as it was computed.
         in_rounds: rounds of local steps; None if all ranks take each step together.
         work: is told what this rank does.
+        energy: measures this node's energy, on one of its ranks.
     """
 
     def __init__(
@@ -65,11 +67,12 @@ class Stepper:
         on_plans: Callable[[int, Plans, Plans], None],
         in_rounds: rounds.Rounds | None,
         work: Work,
+        energy: Meter,
     ) -> None:
         self._settings, self._rows, self._order, self._world = settings, rows, order, world
         self._planner, self._compute, self._exchange = planner, compute, exchange
         self._learner, self._flags, self._on_plans = learner, flags, on_plans
-        self._rounds, self._work = in_rounds, work
+        self._rounds, self._work, self._energy = in_rounds, work, energy
         self._in_round = False
         self._plans: Plans = ()  # as they were computed
         self._updating = 0.0  # seconds of the optimizer's last step
@@ -134,6 +137,7 @@ class Stepper:
             bad = self._bad_rows(own, denominator, plan.row_by_row().turns)
             bad = self._of_all(bad)
         # From here on the rank is by itself, and the step is done.
+        self._energy.settle()
         started = time.perf_counter()
         self._learner.commit()
         self._updating = proposing + time.perf_counter() - started
@@ -160,6 +164,7 @@ class Stepper:
         skipped = sum(summed.skipped)
         bad = self._of_all(local.bad) if skipped else []
         # From here on the rank is by itself, and the round is done.
+        self._energy.settle()
         round_.commit(local, summed)
         self._in_round = False
         self._note(step, plans)
@@ -179,9 +184,14 @@ class Stepper:
         )
 
     def _sensors(self) -> dict[str, float]:
-        """Return this rank's peak memory and temperature, to report to the other ranks."""
+        """Return this rank's peak memory, temperature and energy, to report to the others."""
         device = self._world.device
-        return {"peak_memory_mib": peak_mib(device), "celsius": celsius(device)}
+        return {
+            "peak_memory_mib": peak_mib(device),
+            "celsius": celsius(device),
+            "joules": self._energy.pending(),
+            "metered": self._energy.metered,
+        }
 
     def _local_step(self, step: int, batch: np.ndarray, plan: Plan, local: rounds.Local) -> None:
         """Take one step on this rank's rows alone, and add its results to `local`."""

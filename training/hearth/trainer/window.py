@@ -74,7 +74,7 @@ class LogWindow:
         self._plans += result.plans
 
     def record(self) -> dict[str, Any]:
-        """Return means of loss and time per step, sums of tokens, peak memory and temperature."""
+        """Return means of loss and time per step, sums of tokens and energy, and more."""
         steps, seconds = len(self._plans), sum(self.seconds)
 
         def over_steps(name: str) -> list[tuple[float, ...]]:
@@ -103,6 +103,11 @@ class LogWindow:
                 round(max(peaks)) for peaks in over_steps("peak_memory_mib")
             ],
             "celsius_by_rank": [max(heat) or None for heat in over_steps("celsius")],
+            # Of each node by its first rank; those that measure nothing have none.
+            "energy_joules_by_rank": [
+                round(sum(joules), 3) if any(metered) else None
+                for joules, metered in zip(over_steps("joules"), over_steps("metered"), strict=True)
+            ],
             "rows_by_rank": [
                 sum(rows) for rows in zip(*(plan.rows for plan in self._plans), strict=True)
             ],

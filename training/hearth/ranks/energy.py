@@ -1,0 +1,249 @@
+"""Energy that a node uses for its ranks: of their NVIDIA cards, or of the processor.
+
+A card has a counter in its driver, or tells its power, which is then summed up over time. A
+processor has the counters of RAPL, which most kernels show to root only. What is measured is that
+part alone: not the rest of the computer, nor what its power supply loses.
+"""
+
+from __future__ import annotations
+
+import socket
+import threading
+import time
+from collections.abc import Callable, Sequence
+from contextlib import suppress
+from pathlib import Path
+from typing import Protocol
+
+import torch
+
+from hearth.base.nvml import Cards
+from hearth.ranks.world import World
+
+LONGEST_GAP = 10.0
+"""Seconds without an answer after which power is no longer taken for constant in between."""
+
+POWERCAP = Path("/sys/class/powercap")
+"""The kernel's folder of energy counters."""
+
+
+class Source(Protocol):
+    """A thing that uses energy, and tells of it when it is read; every `period` seconds or more."""
+
+    joules: float
+    period: float
+
+    def read(self) -> None:
+        """Add the energy since the previous reading to `joules`."""
+
+
+class Counter:
+    """A counter of energy that only rises, until it begins again.
+
+    Args:
+        ask: returns the joules that it shows; None if it does not answer.
+        span: joules at which it begins again at 0; None for a counter that does so only when its
+            driver is loaded again. What it showed in between is then unknown and not counted.
+    """
+
+    period = 5.0  # the smallest RAPL counter begins again after some minutes
+
+    def __init__(self, ask: Callable[[], float | None], span: float | None = None) -> None:
+        self.joules = 0.0
+        self._ask, self._span, self._last = ask, span, ask()
+
+    def read(self) -> None:
+        """Add the energy since the previous reading to `joules`."""
+        now = self._ask()
+        if now is None:
+            return
+        if self._last is not None:
+            risen = now - self._last
+            if risen < 0:
+                risen = risen + self._span if self._span else 0.0
+            self.joules += max(risen, 0.0)
+        self._last = now
+
+
+class Power:
+    """A power in watts, summed up over time.
+
+    Args:
+        ask: returns the watts now; None if there is no answer.
+        clock: returns the time in seconds; by default one that stands still while the computer
+            sleeps.
+    """
+
+    period = 0.1
+
+    def __init__(
+        self, ask: Callable[[], float | None], clock: Callable[[], float] = time.monotonic
+    ) -> None:
+        self.joules = 0.0
+        self._ask, self._clock = ask, clock
+        self._at, self._watts = clock(), ask()
+
+    def read(self) -> None:
+        """Add the energy since the previous reading to `joules`."""
+        at, watts = self._clock(), self._ask()
+        if watts is None:
+            return
+        if self._watts is not None and at - self._at <= LONGEST_GAP:
+            self.joules += (at - self._at) * (watts + self._watts) / 2
+        self._at, self._watts = at, watts
+
+
+class Meter:
+    """The energy of a node, read in a thread from its `sources` until `close`.
+
+    The rank reports `pending` with each step, and calls `settle` once the others have it: a step
+    that is interrupted loses none. A sensor never ends a run: one that fails adds nothing.
+
+    Args:
+        sources: none if nothing can be measured, or another rank does.
+        holds: is kept open until `close`.
+        metered: whether the node's energy is measured, by default whether there is a source.
+    """
+
+    def __init__(
+        self,
+        sources: Sequence[Source] = (),
+        holds: Sequence[socket.socket | Cards] = (),
+        metered: bool | None = None,
+    ) -> None:
+        self.metered = bool(sources) if metered is None else metered
+        self._sources, self._holds = sources, holds
+        self._settled = self._reported = 0.0
+        self._lock, self._ended = threading.Lock(), threading.Event()
+        if sources:
+            threading.Thread(target=self._watch, name="energy", daemon=True).start()
+
+    @classmethod
+    def open(cls, world: World) -> Meter:
+        """Return the meter of this rank; one of a node's ranks measures for all of them.
+
+        Where two nodes are one computer, the first of them counts what they share.
+        """
+        if world.local_rank:
+            return cls()
+        with suppress(Exception):  # whatever a driver or a kernel answers
+            if wanted := own_cards(world):
+                return _meter_of_cards(wanted)
+            if world.device.type == "cpu":
+                return _meter_of_zones(zones())
+        return cls()
+
+    def pending(self) -> float:
+        """Return the joules since the last `settle`."""
+        self._read()
+        self._reported = sum(source.joules for source in self._sources)
+        return self._reported - self._settled
+
+    def settle(self) -> None:
+        """Take what `pending` returned last for counted."""
+        self._settled = self._reported
+
+    def close(self) -> None:
+        """End the measurement."""
+        self._ended.set()
+        with self._lock:
+            for each in self._holds:
+                each.close()
+            self._holds = ()
+
+    def _watch(self) -> None:
+        period = min(source.period for source in self._sources)
+        while not self._ended.wait(period):
+            self._read()
+
+    def _read(self) -> None:
+        with self._lock, suppress(Exception):
+            for source in () if self._ended.is_set() else self._sources:
+                source.read()
+
+
+def own_cards(world: World) -> list[str]:
+    """Return the UUIDs of the NVIDIA cards that the ranks of this node compute on."""
+    if world.device.type != "cuda":
+        return []
+    present = torch.cuda.device_count()
+    ranks = range(world.layout.count(world.node))
+    devices = dict.fromkeys(rank % present for rank in ranks)
+    return [str(torch.cuda.get_device_properties(device).uuid) for device in devices]
+
+
+def zones(root: Path = POWERCAP) -> list[Path]:
+    """Return the folders of the counters whose sum is the processors' energy, with their memory.
+
+    A package counts its cores, and not the memory; `psys` counts all of them a second time.
+    """
+    found = []
+    for zone in sorted(root.glob("intel-rapl:*")):
+        name = (zone / "name").read_text().strip()
+        if name.startswith("package") or name == "dram":
+            found.append(zone)
+    return found
+
+
+def _meter_of_cards(wanted: Sequence[str]) -> Meter:
+    """Return the meter of the cards with these UUIDs; without a source if one tells nothing."""
+    cards = Cards.open()
+    if cards is None:
+        return Meter()
+    by_uuid = {_bare(uuid): index for index, uuid in enumerate(cards.uuids)}
+    holds: list[socket.socket | Cards] = [cards]
+    sources: list[Source] = []
+    for uuid in map(_bare, wanted):
+        source = _source_of_card(cards, by_uuid[uuid]) if uuid in by_uuid else None
+        if source is None:
+            cards.close()
+            return Meter()
+        if held := _hold(uuid):
+            sources.append(source)
+            holds.append(held)
+    return Meter(sources, holds, metered=True)
+
+
+def _source_of_card(cards: Cards, card: int) -> Source | None:
+    """Return the energy counter of a card, or else its power; None if it tells neither."""
+    if cards.energy_joules(card) is not None:
+        return Counter(lambda: cards.energy_joules(card))
+    if cards.watts(card) is not None:
+        return Power(lambda: cards.watts(card))
+    return None
+
+
+def _meter_of_zones(found: Sequence[Path]) -> Meter:
+    """Return the meter of a processor's counters. Raises `OSError` if one cannot be read."""
+    if not found:
+        return Meter()
+    sources = [
+        Counter(_joules_in(zone / "energy_uj"), _joules_in(zone / "max_energy_range_uj")())
+        for zone in found
+    ]
+    held = _hold("processor")
+    return Meter(sources, [held], metered=True) if held else Meter(metered=True)
+
+
+def _joules_in(file: Path) -> Callable[[], float]:
+    """Return a function that reads a file of the kernel, in which microjoules stand."""
+    return lambda: int(file.read_text()) / 1e6
+
+
+def _bare(uuid: str) -> str:
+    """Return the UUID of a card as torch writes it, which leaves out NVML's `GPU-`."""
+    return uuid.removeprefix("GPU-")
+
+
+def _hold(source: str) -> socket.socket | None:
+    """Return a claim on a source that ends with this process; None if another process has it.
+
+    It is a name of a local socket that nobody connects to, so that no file is left behind.
+    """
+    claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
+    try:
+        claim.bind(f"\0hearth-energy-{source}")
+    except OSError:
+        claim.close()
+        return None
+    return claim
