@@ -15,7 +15,7 @@ from hearth.base.errors import LaunchError
 from hearth.base.files import write_whole
 from hearth.config import Settings
 from hearth_controller.runs.story import Story
-from hearth_controller.runs.windows import totals
+from hearth_controller.runs.windows import Window, totals
 
 RankKind = Literal["GPU", "rank"]
 """The kind of a node's ranks: each has a GPU of its own, or is just a rank."""
@@ -39,6 +39,7 @@ class Timing:
         seconds: Duration of the steps, without the time between them.
         whole_seconds: Duration of the run's play.
         versions: Versions of Python and its packages on rank 0's node.
+        joules: Energy of the counted steps, None unless every node measures its own.
     """
 
     steps: int
@@ -46,6 +47,7 @@ class Timing:
     seconds: float
     whole_seconds: float
     versions: Mapping[str, str]
+    joules: float | None = None
 
     @property
     def tokens_per_second(self) -> float:
@@ -78,6 +80,7 @@ class Timing:
             seconds=sum(each.seconds for each in counted),
             whole_seconds=whole_seconds,
             versions=dict(story.facts.get("versions") or {}),
+            joules=_joules(counted),
         )
 
 
@@ -126,6 +129,12 @@ class Request:
         """
         count = {"repeat": self.repeat, "settings": _whole(other.settings)}
         return replace(other, **count) == replace(self, settings=_whole(self.settings))
+
+
+def _joules(windows: Iterable[Window]) -> float | None:
+    """Return the energy of all nodes in these windows, None if one is not measured."""
+    found = [part.joules for each in windows for part in each.parts.values()]
+    return None if None in found else sum(found)
 
 
 def _whole(settings: Mapping[str, Any]) -> dict[str, Any]:

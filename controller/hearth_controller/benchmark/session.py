@@ -132,11 +132,15 @@ def train(plays: Plays) -> dict[str, Any]:
     return {"run": run, "say": _indented([run_line(benchmark, earlier)])}
 
 
-def conclude(folder: Path) -> dict[str, Any]:
-    """Keep the result beside the benchmark's folder, of which only the logs of failures stay."""
+def conclude(folder: Path, electricity_price: float = 0.0) -> dict[str, Any]:
+    """Keep the result beside the benchmark's folder, of which only the logs of failures stay.
+
+    The price is that of a kWh, 0 if it is not known.
+    """
     benchmark = _read(folder)
     kept = folder.parent
-    lines = conclusion(benchmark, last_comparable(benchmark, finished(kept)))
+    before = last_comparable(benchmark, finished(kept))
+    lines = conclusion(benchmark, before, electricity_price)
     stem = kept / benchmark.name
     files = [stem.with_name(f"{stem.name}.{ending}") for ending in ("json", "txt")]
     benchmark.write(files[0])

@@ -11,6 +11,7 @@ from dataclasses import dataclass
 from statistics import median
 
 from hearth_controller.benchmark.results import Benchmark, Configuration, Timing
+from hearth_controller.runs.energy import watt_hours_per_million
 
 
 @dataclass(frozen=True)
@@ -35,6 +36,7 @@ class Row:
         speed_up: Ratio to the speed of the fastest of all units.
         of_sum: Ratio to `sum_alone`.
         of_fastest: Ratio to as many units as fast as the fastest one in it.
+        per_million: Wh per million tokens, the median of the runs; None if a node is not measured.
     """
 
     configuration: Configuration
@@ -46,6 +48,7 @@ class Row:
     speed_up: float | None
     of_sum: float | None
     of_fastest: float | None
+    per_million: float | None
 
     @property
     def speed(self) -> float | None:
@@ -110,6 +113,7 @@ def _row(benchmark: Benchmark, configuration: Configuration, units: Mapping[str,
     several = count > 1 and len(own) == len(configuration.nodes)
     alone = sum(unit.count * unit.speed for unit in own)
     speed = median(each.tokens_per_second for each in runs) if runs else None
+    used = [watt_hours_per_million(each.joules, each.tokens) for each in runs]
     return Row(
         configuration=configuration,
         speeds=tuple(each.tokens_per_second for each in runs),
@@ -120,4 +124,5 @@ def _row(benchmark: Benchmark, configuration: Configuration, units: Mapping[str,
         speed_up=speed / max(unit.speed for unit in units.values()) if speed and units else None,
         of_sum=speed / alone if speed and several else None,
         of_fastest=speed / (count * max(unit.speed for unit in own)) if speed and several else None,
+        per_million=median(used) if used and None not in used else None,
     )

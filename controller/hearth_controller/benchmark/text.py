@@ -12,6 +12,7 @@ from hearth_controller.benchmark.comparison import Comparison, changed_versions,
 from hearth_controller.benchmark.results import Benchmark, Configuration
 from hearth_controller.benchmark.speedup import Row, fastest_unit, rows, together
 from hearth_controller.benchmark.turns import configurations, remaining, seconds_left
+from hearth_controller.runs.energy import significant
 from hearth_controller.runs.listing import number
 
 _WIDTH = 96
@@ -79,14 +80,24 @@ def run_line(benchmark: Benchmark, earlier: Benchmark | None) -> str:
     return f"{name}  {speed}, {last.timing.steps} steps in {last.timing.seconds:.1f} s  ({so_far})"
 
 
-def table(benchmark: Benchmark) -> list[str]:
-    """Return the table, one line per configuration, and notes that explain it."""
+def table(benchmark: Benchmark, price: float = 0.0) -> list[str]:
+    """Return the table, one line per configuration, and notes that explain it.
+
+    `price` is that of a kWh, 0 if it is not known.
+    """
     nodes, found = benchmark.request.nodes, rows(benchmark)
     most, base = max((row.units for row in found), default=1), fastest_unit(benchmark)
     titles = ["", "runs", "time", "tokens/s", "spread", "speed-up"]
     if most > 1:
         titles += ["of the sum", "of as many like the fastest"]
-    cells = [_cells(row, nodes)[: len(titles)] for row in found]
+    energy = []
+    if any(row.per_million is not None for row in found):
+        energy = ["Wh per M tokens", "cost per M tokens"][: 2 if price else 1]
+    cells = [
+        _cells(row, nodes)[: len(titles)] + _energy_cells(row, price)[: len(energy)]
+        for row in found
+    ]
+    titles += energy
     lines = [line.rstrip() for line in aligned([titles, *cells])]
     over = f"Speed-up: over {title(base.configuration, nodes)}. " if base else ""
     notes = [f"{over}Spread: the least and the most of the runs."]
@@ -100,16 +111,25 @@ def table(benchmark: Benchmark) -> list[str]:
             notes.append("The ranks of a node count as each as fast as the one that ran alone.")
     if len(found) == len(nodes) == 1:
         notes = [f"There is one node only, {nodes[0]}: nothing to compare it with."]
+    if energy:
+        at = f", at {price:g} a kWh" if price else ""
+        notes.append(
+            f"Wh: of the graphics cards, or processors, that take part{at}; the rest of the "
+            "computers is not in it."
+        )
     return [*lines, "", *(line for text in notes for line in wrapped(text))]
 
 
-def conclusion(benchmark: Benchmark, before: Benchmark | None) -> list[str]:
-    """Return the table, the comparison with `before`, and the advice."""
+def conclusion(benchmark: Benchmark, before: Benchmark | None, price: float = 0.0) -> list[str]:
+    """Return the table, the comparison with `before`, and the advice.
+
+    `price` is that of a kWh, 0 if it is not known.
+    """
     best = together(rows(benchmark))
     lines = [
         f"{benchmark.name}, Hearth {benchmark.circumstances.hearth}",
         "",
-        *table(benchmark),
+        *table(benchmark, price),
         "",
     ]
     lines += compared(before, benchmark)
@@ -182,6 +202,12 @@ def wrapped(text: str, indent: str = "") -> list[str]:
     return textwrap.wrap(
         text, _WIDTH, initial_indent=indent, subsequent_indent=indent, break_on_hyphens=False
     )
+
+
+def _energy_cells(row: Row, price: float) -> list[str]:
+    """Return a row's energy and its cost for a million tokens."""
+    cost = row.per_million and row.per_million / 1000 * price
+    return [NOT_KNOWN if each is None else significant(each) for each in (row.per_million, cost)]
 
 
 def _changed(change: Comparison, nodes: Sequence[str]) -> str:

@@ -18,7 +18,7 @@ from jinja2 import Environment, TemplateSyntaxError
 from jinja2.meta import find_undeclared_variables
 
 from hearth.base.errors import did_you_mean
-from hearth_controller.inventory import environment, notify
+from hearth_controller.inventory import environment, notify, price
 
 SPECS = "meta/argument_specs.yml"
 """Where a role, or the folder of playbooks, declares its options."""
@@ -32,6 +32,7 @@ _ALIKE, _ALIKE_ANSIBLE = 0.85, 0.95
 CLOSER: Mapping[str, Callable[[Any], list[str]]] = {
     environment.OPTION: environment.misplaced,
     notify.OPTION: notify.malformed,
+    price.OPTION: price.impossible,
 }
 """Options whose values are looked at more closely, wherever they were set."""
 

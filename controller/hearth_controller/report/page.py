@@ -18,6 +18,7 @@ from hearth_controller.report import figures
 from hearth_controller.report.palette import as_variables, colours_of
 from hearth_controller.report.read import RunFolder, read
 from hearth_controller.report.repeat import explicit_settings, repeat_command
+from hearth_controller.runs.energy import energy_of, significant
 from hearth_controller.runs.teams import describe_cost
 from hearth_controller.runs.windows import totals
 
@@ -56,8 +57,10 @@ def page(known: RunFolder) -> str:
         undefined=StrictUndefined,
     )
     environment.filters["duration"] = duration
+    environment.filters["significant"] = significant
     template = environment.get_template("page.html.j2")
     story = known.story
+    price = known.outcome.electricity_price if known.outcome else 0.0
     html = template.render(
         known=known,
         story=story,
@@ -73,6 +76,7 @@ def page(known: RunFolder) -> str:
         and repeat_command(known.run, known.outcome.playbook if known.outcome else None),
         change=_change(*story.perplexity),
         speed=_speed(known),
+        energy=energy_of(story, price),
     )
     return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", html)
 

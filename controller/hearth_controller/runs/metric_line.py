@@ -68,6 +68,9 @@ class MetricLine(BaseModel):
     peak_memory_mib_by_rank: _Numbers = None
     celsius_by_rank: _Numbers | None = None
     rows_by_rank: list[_Count] = None
+    # step, end
+    energy_joules: _Number | None = None
+    energy_joules_by_rank: _Numbers | None = None
     # step, evaluate, sample, end
     loss: _Number | None = None
     perplexity: _Number | None = None

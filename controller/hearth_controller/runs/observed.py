@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 from hearth.base.errors import ConfigError, LaunchError, did_you_mean
 from hearth.config import Run, run_of
 from hearth.supervise.cause import ENDS, generation_of, telling
+from hearth_controller.runs.energy import watt_hours_per_million
 from hearth_controller.runs.metric_line import is_sound
 from hearth_controller.runs.queue import settled
 from hearth_controller.runs.story import Story
@@ -146,6 +147,22 @@ class ObservedRun:
     def tokens_per_second(self) -> float | None:
         """Tokens per second at the last step of an active run."""
         return self.story.tokens_per_second if self.state == "running" else None
+
+    @property
+    def joules(self) -> float | None:
+        """Energy so far of all nodes that measure theirs; None if none does."""
+        return self.metrics.get("end", {}).get("energy_joules", self.story.joules) or None
+
+    @property
+    def watt_hours_per_million(self) -> float | None:
+        """Wh per million tokens in the last recorded steps; None if a node is not measured."""
+        parts = self.story.window.parts.values() if self.story.window else ()
+        if any(part.joules is None for part in parts):
+            return None
+        joules, tokens = (
+            sum(getattr(each, what) for each in parts) for what in ("joules", "tokens")
+        )
+        return watt_hours_per_million(joules, tokens)
 
     @property
     def eta_seconds(self) -> float | None:

@@ -30,15 +30,19 @@ class Outcome:
     """The outcome of a run's last launch on each node, in order of rank.
 
     It is as recorded by the node or observed by the controller. `playbook` is the command that
-    plays on the same inventory.
+    plays on the same inventory, `electricity_price` that of a kWh (0: not known).
     """
 
     by_node: Mapping[str, Mapping[str, Any]]
     playbook: str = "ansible-playbook"
+    electricity_price: float = 0.0
 
     @classmethod
     def from_answers(
-        cls, answers: Iterable[Mapping[str, Any]], playbook: str = "ansible-playbook"
+        cls,
+        answers: Iterable[Mapping[str, Any]],
+        playbook: str = "ansible-playbook",
+        electricity_price: float = 0.0,
     ) -> Outcome:
         """Merge the nodes' answers, each with the `node` and the outcome there (`hearth_follow`).
 
@@ -49,7 +53,8 @@ class Outcome:
         launched = [answer for answer in found.values() if answer.get("nodes")]
         newest = max(launched, key=generation_of, default={})
         nodes = newest.get("nodes") or found
-        return cls({node: found.get(node, _NOT_QUERIED) for node in nodes}, playbook)
+        ends = {node: found.get(node, _NOT_QUERIED) for node in nodes}
+        return cls(ends, playbook, electricity_price)
 
     def write(self, folder: Path) -> None:
         """Write the record to the run's folder."""
@@ -57,7 +62,11 @@ class Outcome:
             node: {name: end[name] for name in _RECORDED if name in end}
             for node, end in self.by_node.items()
         }
-        content = {"playbook": self.playbook, "ends": outcomes}
+        content = {
+            "playbook": self.playbook,
+            "electricity_price": self.electricity_price,
+            "ends": outcomes,
+        }
         write_whole(folder / FILE, json.dumps(content, indent=1) + "\n")
 
     @classmethod
@@ -66,7 +75,7 @@ class Outcome:
         try:
             content = json.loads((folder / FILE).read_text(encoding="utf-8"))
             outcomes = {node: dict(end) for node, end in content["ends"].items()}
-            return cls(outcomes, content["playbook"])
+            return cls(outcomes, content["playbook"], float(content.get("electricity_price", 0)))
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 

@@ -114,6 +114,13 @@ _OF_RUN: tuple[tuple[str, str, Number], ...] = (
     ("tokens_per_second", "Of all nodes together, under way.", _of("tokens_per_second")),
     ("eta_seconds", "Time left.", _of("eta_seconds")),
     ("seconds", "Time that its launches took together.", _of("seconds")),
+    ("energy_joules_total", "Of all nodes that measure theirs.", _of("energy_joules")),
+    ("energy_cost_total", "At the electricity_price of the inventory.", _of("energy_cost")),
+    (
+        "watt_hours_per_million_tokens",
+        "In the last steps on record, of all nodes together.",
+        _of("watt_hours_per_million_tokens"),
+    ),
     ("missing_nodes", "Nodes that a run under way is without.", lambda run: len(run["missing"])),
     ("away_nodes", "Nodes of the run that the house has now.", lambda run: len(run["away"])),
     ("team_nodes", "Nodes that train together now.", lambda run: len(run["team"])),

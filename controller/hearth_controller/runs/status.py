@@ -10,6 +10,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hearth_controller.base.verdict import Verdict, overall
+from hearth_controller.runs.energy import cost_of
 from hearth_controller.runs.observed import ObservedRun
 
 NO_NVIDIA_SMI = "no nvidia-smi"
@@ -24,14 +25,15 @@ def status(
     health: Mapping[str, Mapping[str, Any] | None],
     silent: Mapping[str, str],
     time: str,
+    electricity_price: float = 0.0,
 ) -> dict[str, Any]:
     """Return the status object.
 
     `runs` are the known runs in the order of `observed_runs`; `health` is the result of
     `hearth_examine` by node, None if there is none; `silent` holds the reasons why nodes do not
-    answer; `time` is now (ISO 8601).
+    answer; `time` is now (ISO 8601); `electricity_price` is that of a kWh, 0 if it is not known.
     """
-    entries = [_run(run) for run in runs]
+    entries = [_run(run, electricity_price) for run in runs]
     nodes = [_node(name, health[name], silent.get(name), runs) for name in health]
     verdict, reasons = judge(runs, nodes)
     return {"time": time, "verdict": verdict, "reasons": reasons, "runs": entries, "nodes": nodes}
@@ -86,7 +88,7 @@ def _gpu_troubles(node: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _run(run: ObservedRun) -> dict[str, Any]:
+def _run(run: ObservedRun, electricity_price: float) -> dict[str, Any]:
     before, after = run.story.perplexity
     return {
         "name": run.name,
@@ -108,6 +110,9 @@ def _run(run: ObservedRun) -> dict[str, Any]:
         "seconds": run.seconds,
         "begun": run.begun or None,
         "since": run.since or None,
+        "energy_joules": run.joules,
+        "energy_cost": cost_of(run.joules, electricity_price),
+        "watt_hours_per_million_tokens": run.watt_hours_per_million,
         "perplexity": {"before": before, "after": after},
         "checkpoint": dict(run.checkpoint) if run.checkpoint else None,
         "nodes": [{"name": node, **asdict(part)} for node, part in run.parts.items()],

@@ -14,7 +14,7 @@ from typing import Any
 
 from hearth_controller.runs.metric_line import is_sound
 from hearth_controller.runs.teams import Absence, Team, absences, explained
-from hearth_controller.runs.windows import NodeWork, Window, warmest
+from hearth_controller.runs.windows import NodeWork, Window, sum_of_known, warmest
 
 
 @dataclass(frozen=True)
@@ -112,6 +112,8 @@ class Story:
         length: Seconds from the first record to the last.
         facts: The latest `start` record: precision, rows, versions and more.
         loss, tokens_per_second, eta_seconds: As of the last step, if they are known.
+        joules: Energy of all nodes so far, None if none is measured.
+        joules_at_end: By node, the part of it after the last step.
     """
 
     step: int = 0
@@ -124,6 +126,8 @@ class Story:
     loss: float | None = None
     tokens_per_second: float | None = None
     eta_seconds: float | None = None
+    joules: float | None = None
+    joules_at_end: dict[str, float] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
     launches: list[Launch] = field(default_factory=list)
     teams: list[Team] = field(default_factory=list)
@@ -244,6 +248,7 @@ class Story:
                 self.step, self.steps = line["step"], line.get("steps", self.steps)
                 self.loss, self.eta_seconds = line.get("loss"), line.get("eta_seconds")
                 self.tokens_per_second = line.get("tokens_per_second")
+                self.joules = line.get("energy_joules")
                 self._window(line, at)
             case "plan":
                 self._plan(line, at)
@@ -262,6 +267,7 @@ class Story:
             case "end":
                 self.step, self.state = line["step"], line.get("state")
                 self.seconds, self.reason = line.get("seconds"), line.get("reason")
+                self._energy_at_end(line)
         self.length = max(self.length, at)
 
     def _at(self, line: Mapping[str, Any]) -> float:
@@ -307,11 +313,16 @@ class Story:
         if not (steps > 0 and seconds > 0 and sum(line["rows_by_rank"]) > 0):
             return  # figures are means over these
         nodes = self.launches[-1].nodes
-        temperatures = line.get("celsius_by_rank") or [None] * len(line["rows_by_rank"])
+        unknown = [None] * len(nodes)
+        temperatures = line.get("celsius_by_rank") or unknown
+        energies = line.get("energy_joules_by_rank") or unknown
         work = {
             name: _by_node(nodes, [number * times for number in line[key]], together)
             for name, (together, key, times) in columns.items()
-        } | {"celsius": _by_node(nodes, temperatures, warmest)}
+        } | {
+            "celsius": _by_node(nodes, temperatures, warmest),
+            "joules": _by_node(nodes, energies, sum_of_known),
+        }
         parts = {
             node: NodeWork(**{name: numbers[node] for name, numbers in work.items()})
             for node in work["rows"]
@@ -320,6 +331,13 @@ class Story:
         }
         launch, loss, team = len(self.launches) - 1, line.get("loss"), len(self._teams_of_launch)
         self.windows.append(Window(launch, line["step"], steps, at, seconds, loss, parts, team))
+
+    def _energy_at_end(self, line: Mapping[str, Any]) -> None:
+        """Process the energy in an `end` line."""
+        self.joules = line.get("energy_joules", self.joules)
+        if by_rank := line.get("energy_joules_by_rank"):
+            found = _by_node(self.launches[-1].nodes, by_rank, sum_of_known)
+            self.joules_at_end = {node: each for node, each in found.items() if each is not None}
 
     def _plan(self, line: Mapping[str, Any], at: float) -> None:
         """Process a `plan` line."""

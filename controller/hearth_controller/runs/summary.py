@@ -10,6 +10,7 @@ from pathlib import Path
 from hearth.base.errors import ConfigError
 from hearth.base.text import duration
 from hearth.config import read_run
+from hearth_controller.runs.energy import describe, energy_of
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story
 from hearth_controller.runs.teams import describe_cost
@@ -59,6 +60,8 @@ def summary(
         ]
     rows += _job(outcome) + _absences(story) + _interruptions(outcome, story)
     rows += _unreported(outcome)
+    if energy := energy_of(story, outcome.electricity_price):
+        rows.append(("energy", textwrap.wrap(describe(energy), _WIDTH)))
     rows += [(label, f"{folder}/{name}") for label, name in _PLACES.items() if name in files]
     if state == "finished":
         train = f"{playbook} train.yml"

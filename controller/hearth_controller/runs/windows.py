@@ -16,6 +16,7 @@ class NodeWork:
         compute_seconds, wait_seconds: Over all steps of the window, the mean of its ranks.
         peak_memory_mib: Peak memory of any of its ranks so far.
         celsius: Highest temperature of its ranks' devices after a step; None if unknown.
+        joules: Energy; None if the node measures none.
     """
 
     tokens: float
@@ -24,6 +25,7 @@ class NodeWork:
     wait_seconds: float
     peak_memory_mib: float
     celsius: float | None
+    joules: float | None
 
 
 @dataclass(frozen=True)
@@ -108,12 +110,19 @@ def _sum_of(parts: Sequence[NodeWork]) -> NodeWork:
         sum(part.wait_seconds for part in parts),
         max(part.peak_memory_mib for part in parts),
         warmest([part.celsius for part in parts]),
+        sum_of_known([part.joules for part in parts]),
     )
 
 
 def warmest(temperatures: Iterable[float | None]) -> float | None:
     """Return the highest of these temperatures, None if none is known."""
     return max((each for each in temperatures if each is not None), default=None)
+
+
+def sum_of_known(numbers: Iterable[float | None]) -> float | None:
+    """Return the sum of the known of these numbers, None if none is."""
+    known = [each for each in numbers if each is not None]
+    return sum(known) if known else None
 
 
 def totals(windows: Iterable[Window]) -> dict[str, tuple[NodeWork, float]]:

@@ -70,6 +70,10 @@ options:
     type: list
     elements: str
     default: []
+  electricity_price:
+    description: Price of a kWh, 0 if it is not known; for V(conclude).
+    type: float
+    default: 0
 """
 
 
@@ -86,7 +90,7 @@ class ActionModule(ActionBase):
             return result | begin(folder, given, task_vars["hostvars"], cannot, keep)
         try:
             if verb == "conclude":
-                return result | conclude(folder)
+                return result | conclude(folder, given["electricity_price"])
             with alone(folder):
                 typed = json.loads(json.dumps(load_extra_vars(self._loader), default=str))
                 words = (connection_options(context.CLIARGS), forwarded(typed))

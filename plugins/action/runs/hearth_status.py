@@ -36,6 +36,10 @@ options:
       File on the controller for the same as JSON (C(docs/status.schema.json)); none if empty.
     type: path
     default: ""
+  electricity_price:
+    description: Price of a kWh, for the cost of runs; 0 if it is not known.
+    type: float
+    default: 0
 """
 
 
@@ -61,6 +65,7 @@ class ActionModule(ActionBase):
                 if answer is None
             },
             datetime.now(UTC).isoformat(timespec="seconds"),
+            given["electricity_price"],
         )
         if given["file"]:
             write_whole(Path(given["file"]), json.dumps(seen, indent=1) + "\n")

@@ -36,6 +36,10 @@ options:
     description: How to call C(ansible-playbook) for the same inventory.
     type: str
     default: ansible-playbook
+  electricity_price:
+    description: Price of a kWh, for the cost of the run; 0 if it is not known.
+    type: float
+    default: 0
 """
 
 
@@ -48,7 +52,9 @@ class ActionModule(ActionBase):
         _, options = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         if self._task.check_mode:
             return result | {"skipped": True, "msg": "in check mode nothing is written"}
-        outcome = Outcome.from_answers(options["answers"], options["playbook"])
+        outcome = Outcome.from_answers(
+            options["answers"], options["playbook"], options["electricity_price"]
+        )
         if not outcome.known:
             return result | {"skipped": True, "msg": "no node knows the run"}
         closing = close(options["run"], Path(options["folder"]), outcome)

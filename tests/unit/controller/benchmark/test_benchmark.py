@@ -199,7 +199,7 @@ def test_a_record_from_before_there_were_single_ranks_is_read(tmp_path):
     record = json.loads((tmp_path / "one.json").read_text())
     del record["circumstances"]["ranks"]
     for run in record["runs"]:
-        del run["one"]
+        del run["one"], run["timing"]["joules"]
     (tmp_path / "one.json").write_text(json.dumps(record))
     assert Benchmark.read(tmp_path / "one.json") == benchmark
 
@@ -315,6 +315,34 @@ def test_the_table_has_a_line_a_configuration():
     assert [line.split()[0] for line in lines[1:5]] == ["tower", "laptop", "oldbox", "all"]
     assert_names(lines[1], 1, "6.0 s", 1000)
     assert_names(lines[4], 3, 1800, "1790 to 1830", "1.80", "0.90", "0.60")
+
+
+def test_the_table_tells_energy_and_its_cost_where_it_is_measured():
+    benchmark = measured({("tower",): 1000, ("laptop",): 600, ("tower", "laptop"): 1500})
+    benchmark.request = replace(benchmark.request, nodes=("tower", "laptop"))
+    assert "Wh" not in "\n".join(table(benchmark, 0.3))
+    for number, joules in ((0, 10_800.0), (2, 16_200.0)):
+        run = benchmark.runs[number]
+        benchmark.runs[number] = replace(run, timing=replace(run.timing, joules=joules))
+    titles, *lines = table(benchmark, 0.3)
+    assert titles.endswith("Wh per M tokens  cost per M tokens")
+    assert [line.split()[-2:] for line in lines[:3]] == [
+        ["500", "0.150"],
+        ["–", "–"],
+        ["750", "0.225"],
+    ]
+    assert "at 0.3 a kWh" in "\n".join(lines)
+    assert "cost" not in "\n".join(table(benchmark))
+
+
+def test_energy_of_a_benchmark_is_that_of_its_counted_steps_on_all_nodes():
+    lines = [json.loads(line) for line in RECORDED.read_text().splitlines()]
+    steps = [line | {"steps": 12} for line in lines if line["kind"] == "step"][:12]
+    first = [line | {"steps": 12} for line in lines if line["kind"] == "start"][:1]
+    whole = [line | {"energy_joules_by_rank": [300.0, 200.0, 100.0]} for line in steps]
+    assert Timing.from_metrics([*first, *whole], 2, 33.0).joules == 10 * 600.0
+    whole[5]["energy_joules_by_rank"] = [300.0, 200.0, None]
+    assert Timing.from_metrics([*first, *whole], 2, 33.0).joules is None
 
 
 def test_one_node_only_is_said_and_is_one_row():

@@ -213,6 +213,17 @@ def test_a_value_that_fits_is_let_be(value, option):
     assert misfit(value, option) == ""
 
 
+@pytest.mark.parametrize(
+    ("price", "fits"), [(0, True), ("0.32", True), (-0.1, False), ("inf", False), ("nan", False)]
+)
+def test_a_price_is_zero_or_more(price, fits):
+    given = {"a": {"electricity_price": Given(price, "-e", True)}}
+    findings = check(given, {"electricity_price": {"type": "float"}}, {}, [])
+    assert findings == (
+        [] if fits else [f"electricity_price (-e): {price} is no price; 0 or more is wanted"]
+    )
+
+
 def test_what_is_typed_is_text_and_may_be():
     assert misfit("false", {"type": "bool"}, typed=True) == ""
     assert misfit("perhaps", {"type": "bool"}, typed=True)

@@ -365,6 +365,30 @@ def test_the_page_shows_how_warm_it_was_where_somebody_could_tell(run, html):
     assert warm.count("<path") > html.count("<path")  # a curve for each that could tell
 
 
+def test_the_page_tells_energy_and_cost_where_somebody_could_measure_it(run, html):
+    assert "kWh" not in html
+    by_rank = [1.2e5, 6e4, 0.0]
+    lines = [json.loads(line) for line in TEXT.splitlines()]
+    for line in lines:
+        if line["kind"] == "step":
+            joules = {"energy_joules": 1.8e5 * line["step"]}
+            line |= joules | {"energy_joules_by_rank": by_rank}
+    (run / "metrics.jsonl").write_text(written(*lines))
+    replace(Outcome.read(run), electricity_price=0.3).write(run)
+    told = page(read(run))
+    text = re.sub(r"\s+", " ", Elements(told).text)
+    assert "energy4.00 kWh" in text
+    assert "cost of energy1.20 at 0.3 a kWh" in text
+    assert_names(text, "Wh per million tokens")
+    by_node = {
+        re.sub(r"<.*?>", "", cells[0]): cells[-1]
+        for row in re.findall(r"<tr>.*?</tr>", told)
+        if len(cells := re.findall(r"<td[^>]*>(.*?)</td>", row)) == 9
+    }
+    assert by_node == {"desk": "2.67", "laptop": "1.33", "oldbox": "–"}
+    assert "Not measured" not in text
+
+
 def test_the_highest_tick_of_the_memory_is_above_its_curves(html):
     lines = map(json.loads, TEXT.splitlines())
     most = max(max(line.get("peak_memory_mib_by_rank", [0])) for line in lines)

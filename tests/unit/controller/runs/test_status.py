@@ -41,7 +41,7 @@ HEALTH = {
 }
 
 
-def seen(desk=None, laptop=None, health=HEALTH, silent=()):
+def seen(desk=None, laptop=None, health=HEALTH, silent=(), price=0.0):
     """Return the status of two nodes with one digest each, checked against the schema."""
     digests = {"desk": desk and [desk], "laptop": laptop and [laptop]}
     known = {node: None if node in silent else (said or []) for node, said in digests.items()}
@@ -50,6 +50,7 @@ def seen(desk=None, laptop=None, health=HEALTH, silent=()):
         {node: None if node in silent else health for node in known},
         dict.fromkeys(silent, "ssh: connect to host laptop port 22: No route to host"),
         "2026-11-20T20:10:00+00:00",
+        price,
     )
     jsonschema.validate(json.loads(json.dumps(answer)), SCHEMA)
     return answer
@@ -258,7 +259,7 @@ def exposed(answer):
 
 
 def test_prometheus_gets_what_the_tables_show_in_base_units():
-    values = exposed(seen(digest("desk"), digest("laptop"), health=gpu()))
+    values = exposed(seen(digest("desk"), digest("laptop"), health=gpu(), price=0.3))
     card = 'node="desk",gpu="0",name="stand-in of a card"'
     expected = {
         "verdict": 0,
@@ -268,6 +269,8 @@ def test_prometheus_gets_what_the_tables_show_in_base_units():
         'run_loss{run="evening"}': 2.125,
         'run_tokens_per_second{run="evening"}': 812.5,
         'run_eta_seconds{run="evening"}': 200,
+        'run_energy_joules_total{run="evening"}': 720_000,
+        'run_energy_cost_total{run="evening"}': 0.06,
         'run_missing_nodes{run="evening"}': 0,
         'run_team_nodes{run="evening"}': 2,
         'run_regroups_total{run="evening"}': 0,
@@ -298,8 +301,8 @@ def test_prometheus_counts_the_nodes_in_the_team_and_its_regroups():
     assert values['hearth_run_missing_nodes{run="evening"}'] == 1
     assert values['hearth_run_regroups_total{run="evening"}'] == 1
     kinds = [line for line in exposition(answer) if line.startswith("# TYPE hearth_run_")]
-    counters = [line for line in kinds if line.endswith(" counter")]
-    assert counters == ["# TYPE hearth_run_regroups_total counter"]
+    counters = [line.split()[2] for line in kinds if line.endswith(" counter")]
+    assert counters == ["hearth_run_energy_joules_total", "hearth_run_regroups_total"]
 
 
 def test_every_query_of_the_dashboard_asks_for_a_metric_that_is_there():
