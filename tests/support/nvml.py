@@ -73,9 +73,17 @@ class StandInCards:
         self._write()
 
     def environment(self) -> dict[str, str]:
-        """Return the variables that let a program see these cards instead of real ones."""
+        """Return the variables that let a program see these cards instead of real ones.
+
+        A supervisor hands the second on to its ranks, which then count as computing on the cards.
+        """
         path = [str(FOLDER), *filter(None, [os.environ.get("PYTHONPATH")])]
-        return {"HEARTH_NVML_STANDIN": str(self.file), "PYTHONPATH": os.pathsep.join(path)}
+        file = str(self.file)
+        return {
+            "HEARTH_NVML_STANDIN": file,
+            "STAND_IN_NVML": file,
+            "PYTHONPATH": os.pathsep.join(path),
+        }
 
     def add_process(
         self,

@@ -1,9 +1,10 @@
 """A stand-in for nvidia-ml-py where there is no NVIDIA card.
 
-It answers from the JSON file that HEARTH_NVML_STANDIN names, read again for each question. Programs
-find it instead of the real module if its folder is first on PYTHONPATH. `tests/support/nvml.py`
-writes the file and says what stands in it. The functions have the names, units and errors of
-nvidia-ml-py 13.615.
+It answers from the JSON file that HEARTH_NVML_STANDIN names, read again for each question; `{node}`
+in that name stands for the node of the process. Ranks, to whom a supervisor hands no variable of
+Hearth's on, find the name in STAND_IN_NVML. Programs find this module instead of the real one if
+its folder is first on PYTHONPATH. `tests/support/nvml.py` writes the file and says what stands in it.
+The functions have the names, units and errors of nvidia-ml-py 13.615.
 """
 
 from __future__ import annotations
@@ -41,6 +42,14 @@ class NVMLLibraryMismatchError(Exception):
 
 
 _MIB = 1 << 20
+
+
+def stand_in_uuids() -> list[str]:
+    """Return the UUIDs of all cards, which the real module has no function for; [] without any."""
+    try:
+        return [card["uuid"] for card in _cards()]
+    except NVMLError:
+        return []
 
 
 def nvmlInit() -> None:
@@ -131,7 +140,9 @@ def nvmlSystemGetProcessName(pid: int) -> str:
 
 def _cards() -> list[dict[str, Any]]:
     try:
-        return json.loads(Path(os.environ["HEARTH_NVML_STANDIN"]).read_text())["cards"]
+        file = os.environ.get("HEARTH_NVML_STANDIN") or os.environ["STAND_IN_NVML"]
+        node = os.environ.get("HEARTH_NODE", "")
+        return json.loads(Path(file.replace("{node}", node)).read_text())["cards"]
     except (KeyError, FileNotFoundError):
         raise NVMLError_LibraryNotFound from None
 

@@ -273,11 +273,13 @@ class Trainer:
                 self._evaluate("after")
             # The checkpoint, written before the evaluation to be safe, may lack a new best.
             self._checkpoint_at_end()
-        # Nobody ends while another may need its state: that rank would stay behind for good.
         self.work.wait()
         pending = self.energy.pending() if self.energy.metered else None
         rest = dict(zip(self.world.members, self.world.gather(pending), strict=True))
-        self.energy.settle()
+        if self.world.control:
+            # Nobody ends while another may need its state: that rank would stay behind for good.
+            self.world.barrier()
+        # From here on by itself.
         self.progress.add_energy(rest.values())
         by_rank = [rest.get(rank) for rank in range(self.world.size)]
         return self._conclude("stopped" if stopped else "finished", by_rank)

@@ -1,0 +1,52 @@
+"""The energy of a run of two nodes, from its ranks to its report; a stand-in has their cards."""
+
+from __future__ import annotations
+
+import os
+import re
+from datetime import datetime
+
+import pytest
+from support.facts import assert_names
+from support.nvml import FOLDER, StandInCards
+
+pytestmark = pytest.mark.cluster
+
+
+@pytest.fixture
+def metered(house):
+    """Return a house whose nodes compute on a card each, of 200 and of 100 W."""
+    for node, watts in (("desk", 200.0), ("laptop", 100.0)):
+        StandInCards(house.folder / f"{node}.json").set_watts(watts)
+    path = f"{FOLDER}{os.pathsep}{house.environment['PYTHONPATH']}"
+    house.environment |= {
+        "PYTHONPATH": path,
+        "STAND_IN_NVML": str(house.folder / "{node}.json"),
+    }
+    return house
+
+
+@pytest.mark.rotated
+@pytest.mark.slow
+def test_a_run_tells_what_it_used_and_what_that_cost(metered):
+    screen = metered.train("-e", "max_steps=40", "-e", "run=night", "-e", "electricity_price=0.3")
+    assert_names(screen, "kWh", "Wh per million tokens", "at 0.3 a kWh")
+    lines = metered.metrics("night")
+    start, end = lines[0], lines[-1]
+    assert (start["kind"], end["kind"]) == ("start", "end")
+    steps = [line for line in lines if line["kind"] == "step"]
+    assert all(None not in line["energy_joules_by_rank"] for line in steps)
+    began, ended = (datetime.fromisoformat(line["time"]) for line in (steps[0], end))
+    used = end["energy_joules"] - steps[0]["energy_joules"]
+    assert used == pytest.approx(300 * (ended - began).total_seconds(), rel=0.02, abs=30)
+    report = (metered.runs / "night" / "report.html").read_text()
+    told = re.search(r"<dt>energy</dt><dd>([\d.]+) kWh", report)
+    assert float(told[1]) == pytest.approx(end["energy_joules"] / 3.6e6, rel=0.01)
+    assert "at 0.3 a kWh" in report
+    assert "Not measured" not in report
+    shown = metered.script("status", "--prometheus").stdout
+    joules = re.search(r'hearth_run_energy_joules_total\{run="night"\} (\S+)', shown)
+    assert float(joules[1]) == end["energy_joules"]
+    assert "hearth_run_energy_cost_total" not in shown  # the inventory has no price
+    screen = metered.play("train.yml", *metered.tiny(), "-e", "electricity_price=-1", status=2)
+    assert_names(screen, "electricity_price (-e): -1 is no price")
