@@ -33,7 +33,7 @@ class Energy:
     @property
     def kwh(self) -> float:
         """The energy in kWh."""
-        return self.joules / _JOULES_A_KWH
+        return kwh_of(self.joules)
 
     @property
     def per_million(self) -> float | None:
@@ -66,6 +66,11 @@ def energy_of(story: Story, price: float = 0.0) -> Energy | None:
     )
 
 
+def kwh_of(joules: float) -> float:
+    """Return joules in kWh."""
+    return joules / _JOULES_A_KWH
+
+
 def watt_hours_per_million(joules: float | None, tokens: float) -> float | None:
     """Return Wh per million tokens, None if one of the two is not known."""
     return joules / 3600 / tokens * 1e6 if joules and tokens else None
@@ -73,7 +78,7 @@ def watt_hours_per_million(joules: float | None, tokens: float) -> float | None:
 
 def cost_of(joules: float | None, price: float) -> float | None:
     """Return the cost of an energy at a price for a kWh, None if one of the two is not known."""
-    return joules / _JOULES_A_KWH * price if joules and price else None
+    return kwh_of(joules) * price if joules and price else None
 
 
 def describe(energy: Energy) -> str:

@@ -8,6 +8,7 @@ from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration
+from hearth_controller.runs.energy import kwh_of, significant
 from hearth_controller.runs.observed import ObservedRun
 
 _PROGRESS = ("run", "state", "step", "loss", "perplexity")
@@ -96,6 +97,8 @@ def compare(one: ObservedRun, other: ObservedRun) -> list[str]:
     """
     first, second = (cells(run, digits=4) for run in (one, other))
     results = [(name if name != "run" else "", first[name], second[name]) for name in first]
+    if one.joules or other.joules:
+        results.append(("energy", _energy(one), _energy(other)))
     settings = differing(one, other)
     differences = (
         ["settings that differ:", *aligned(settings)] if settings else ["no setting differs"]
@@ -124,6 +127,11 @@ def differing(one: ObservedRun, other: ObservedRun) -> list[tuple[str, str, str]
         for name in dict.fromkeys([*first, *second])
         if first.get(name) != second.get(name) and name not in _NO_DIFFERENCE
     ]
+
+
+def _energy(run: ObservedRun) -> str:
+    """Return the energy that a run has used, as far as it is measured."""
+    return NOT_KNOWN if run.joules is None else f"{significant(kwh_of(run.joules))} kWh"
 
 
 def _typed(value: Any) -> str:

@@ -3,8 +3,8 @@
 It answers from the JSON file that HEARTH_NVML_STANDIN names, read again for each question; `{node}`
 in that name stands for the node of the process. Ranks, to whom a supervisor hands no variable of
 Hearth's on, find the name in STAND_IN_NVML. Programs find this module instead of the real one if
-its folder is first on PYTHONPATH. `tests/support/nvml.py` writes the file and says what stands in it.
-The functions have the names, units and errors of nvidia-ml-py 13.615.
+its folder is first on PYTHONPATH. `tests/support/nvml.py` writes the file and says what stands in
+it. The functions have the names, units and errors of nvidia-ml-py 13.615.
 """
 
 from __future__ import annotations

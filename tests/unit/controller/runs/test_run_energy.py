@@ -8,11 +8,12 @@ import re
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.digests import digest, metrics
+from support.digests import digest, metrics, run_file
 from support.facts import assert_names
 from support.metric_lines import start_line, step_line
 
 from hearth_controller.runs.energy import Energy, describe, energy_of, significant
+from hearth_controller.runs.listing import compare
 from hearth_controller.runs.observed import observed_runs
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story
@@ -130,6 +131,17 @@ def test_a_run_under_way_tells_its_energy_so_far_and_that_of_its_last_steps():
     told["step"] = step(30, 7.2e5, 1800.0, None)
     (run,) = observed_runs({"desk": [digest("desk", metrics=told)], "laptop": []})
     assert run.watt_hours_per_million is None
+
+
+def test_two_runs_are_compared_by_their_energy_if_one_was_measured(tmp_path):
+    told = metrics() | {"step": step(30, 7.2e6, 1800.0, 1800.0)}
+    text = run_file(tmp_path, "evening")
+    measured, other = (
+        observed_runs({"desk": [digest("desk", metrics=each, run_file=text)]})[0]
+        for each in (told, metrics() | {"step": step(30, None, None, None)})
+    )
+    assert re.search(r"^energy +2\.00 kWh +–$", "\n".join(compare(measured, other)), re.MULTILINE)
+    assert "energy" not in "\n".join(compare(other, other))
 
 
 @given(st.floats(1e-9, 1e9))
