@@ -16,8 +16,9 @@ pytestmark = pytest.mark.cluster
 @pytest.fixture
 def metered(house):
     """Return a house whose nodes compute on a card each, of 200 and of 100 W."""
-    for node, watts in (("desk", 200.0), ("laptop", 100.0)):
-        StandInCards(house.folder / f"{node}.json").set_watts(watts)
+    for number, (node, watts) in enumerate((("desk", 200.0), ("laptop", 100.0))):
+        first = (os.getpid() << 4) + number  # no test in another process has this card
+        StandInCards(house.folder / f"{node}.json", first=first).set_watts(watts)
     path = f"{FOLDER}{os.pathsep}{house.environment['PYTHONPATH']}"
     house.environment |= {
         "PYTHONPATH": path,

@@ -49,17 +49,25 @@ def seen_cards(
 class StandInCards:
     """Cards that do not exist: idle at 20 W, with no process, until a method says otherwise.
 
-    `energy`: whether the cards have an energy counter; it rises with the watts, as a real one.
+    Args:
+        file: to write.
+        names: of the cards.
+        energy: whether they have an energy counter; it rises with the watts, as a real one.
+        first: number in the UUID of the first card. Of two processes that measure a card, one counts.
     """
 
     def __init__(
-        self, file: Path, names: tuple[str, ...] = ("Stand-in RTX 5070 Ti",), energy: bool = True
+        self,
+        file: Path,
+        names: tuple[str, ...] = ("Stand-in RTX 5070 Ti",),
+        energy: bool = True,
+        first: int = 0,
     ) -> None:
         self.file = file
         self._cards: list[dict[str, Any]] = [
             {
                 "name": name,
-                "uuid": f"GPU-{abs(hash(str(file))):x}-{index}",
+                "uuid": f"GPU-{first + index:08x}-stand-in",
                 "watts": 20.0,
                 "celsius": 45.0,
                 "energy": {"joules": 1e6, "watts": 20.0, "since": time.time()} if energy else None,

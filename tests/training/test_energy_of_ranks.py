@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import time
 from datetime import datetime
 from itertools import pairwise
@@ -16,6 +17,8 @@ from hearth_controller.runs.energy import energy_of
 from hearth_controller.runs.story import Story
 
 STEPS = 12
+OWN = os.getpid() << 4
+"""Number of the first card, which no test in another process has."""
 
 PRELUDE = f"""
 import time
@@ -58,8 +61,10 @@ def reached(team: Team, node: str, step: int) -> bool:
 
 
 def test_what_nodes_use_is_the_integral_of_their_power_while_they_take_part(tmp_path, settings):
-    a = StandInCards(tmp_path / "a.json")
-    b = StandInCards(tmp_path / "b.json", energy=False)  # tells its power only; c tells nothing
+    a = StandInCards(tmp_path / "a.json", first=OWN)
+    b = StandInCards(
+        tmp_path / "b.json", energy=False, first=OWN + 1
+    )  # tells its power only; c tells nothing
     a.set_watts(300.0)
     b.set_watts(80.0)
     curve = [(time.time(), 300.0)]
@@ -103,8 +108,8 @@ def test_what_nodes_use_is_the_integral_of_their_power_while_they_take_part(tmp_
 def test_a_run_that_begins_again_counts_on_and_a_node_that_joins_counts_from_then(
     tmp_path, settings
 ):
-    for node in "abc":
-        StandInCards(tmp_path / f"{node}.json").set_watts(100.0)
+    for number, node in enumerate("abc"):
+        StandInCards(tmp_path / f"{node}.json", first=OWN + number).set_watts(100.0)
     lost = [Fault(node, SUM, 8) for node in "ab"]  # after seven steps, of which four are kept
     with Team(tmp_path, settings, *lost, prelude=PRELUDE.format(folder=str(tmp_path))) as team:
         team.begin("a", "b")

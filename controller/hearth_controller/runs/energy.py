@@ -44,7 +44,7 @@ class Energy:
 
     @property
     def cost(self) -> float | None:
-        """What the energy costs; None without a price."""
+        """The cost of the energy; None without a price."""
         return cost_of(self.joules, self.price)
 
 

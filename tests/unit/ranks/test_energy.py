@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import bisect
 import itertools
+import os
 import random
 import sys
 import time
@@ -18,6 +19,9 @@ from support.nvml import FOLDER, StandInCards
 from hearth.ranks import energy
 from hearth.ranks.energy import LONGEST_GAP, Counter, Meter, Power, zones
 from hearth.ranks.world import World
+
+OWN = os.getpid() << 4
+"""Number of the first card, which no test in another process has."""
 
 Curve = Sequence[tuple[float, float]]
 """Watts by time in seconds, straight between two points."""
@@ -205,7 +209,7 @@ def test_a_rank_without_anything_to_measure_says_so():
 @pytest.fixture
 def cards(tmp_path, monkeypatch):
     """Return cards that do not exist, on which this process computes."""
-    cards = StandInCards(tmp_path / "nvml.json", ("one", "other"))
+    cards = StandInCards(tmp_path / "nvml.json", ("one", "other"), first=OWN)
     monkeypatch.setenv("HEARTH_NVML_STANDIN", str(cards.file))
     monkeypatch.syspath_prepend(FOLDER)
     monkeypatch.delitem(sys.modules, "pynvml", raising=False)
@@ -229,7 +233,7 @@ def test_the_counters_of_all_cards_of_a_node_are_added_up(cards):
 
 
 def test_the_power_of_a_card_without_a_counter_is_summed_up(tmp_path, cards):
-    old = StandInCards(cards.file, ("one", "other"), energy=False)
+    old = StandInCards(cards.file, ("one", "other"), energy=False, first=OWN)
     for card in (0, 1):
         old.set_watts(100.0, card=card)
     started = time.monotonic()
@@ -241,7 +245,7 @@ def test_the_power_of_a_card_without_a_counter_is_summed_up(tmp_path, cards):
 
 
 def test_cards_that_tell_nothing_are_not_measured(cards):
-    silent = StandInCards(cards.file, ("one", "other"), energy=False)
+    silent = StandInCards(cards.file, ("one", "other"), energy=False, first=OWN)
     silent.set_watts(None, card=1)
     assert not Meter.open(World()).metered
 

@@ -221,7 +221,7 @@ def _meter_of_zones(found: Sequence[Path]) -> Meter:
         Counter(_joules_in(zone / "energy_uj"), _joules_in(zone / "max_energy_range_uj")())
         for zone in found
     ]
-    held = _hold("processor")
+    held = _hold(str(found[0]))
     return Meter(sources, [held], metered=True) if held else Meter(metered=True)
 
 
