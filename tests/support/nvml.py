@@ -53,7 +53,7 @@ class StandInCards:
         file: to write.
         names: of the cards.
         energy: whether they have an energy counter; it rises with the watts, as a real one.
-        first: number in the UUID of the first card. Of two processes that measure a card, one counts.
+        first: number in the first card's UUID; of two processes that measure a card one counts.
     """
 
     def __init__(
