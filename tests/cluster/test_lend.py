@@ -89,8 +89,7 @@ def test_a_node_that_is_away_at_the_start_is_not_measured_and_joins_when_it_lend
     house.play("playbooks/lend.yml", "-e", "lend=auto")
     until(lambda: house.record("laptop", "film")["state"] == "running")
     house.play("playbooks/stop.yml", "-e", "run=film")
-    lines = house.metrics("film")
-    steps = [line["step"] for line in lines if line["event"] == "step"]
+    steps = [line["step"] for line in house.metrics("film") if line["kind"] == "step"]
     assert steps == list(range(1, len(steps) + 1))
 
 

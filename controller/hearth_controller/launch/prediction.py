@@ -45,8 +45,9 @@ def choose_nodes(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict
         if run["parallel"] == "fsdp":
             answer = _sharded(run, {name: nodes[name] for name in named})
         elif measured := _measured(run, nodes, named):
-            answer = _predicted(run, measured)
-            answer |= _with_unmeasured(answer, nodes, named)
+            answer = _predicted(
+                run, nodes, measured, [name for name in named if name not in measured]
+            )
         else:
             answer = {"names": named, "stop_grace": stop_grace(), "say": _devices(nodes, named)}
     except ConfigError as error:
@@ -77,29 +78,20 @@ def _measured(
     return measured if any(name in measured for name in named) and run["by_speed"] else {}
 
 
-def _with_unmeasured(
-    answer: Mapping[str, Any], nodes: Mapping[str, NodeFacts], named: Sequence[str]
+def _predicted(
+    run: Mapping[str, Any],
+    nodes: Mapping[str, NodeFacts],
+    measured: Mapping[str, NodeFacts],
+    unmeasured: Sequence[str],
 ) -> dict[str, Any]:
-    """Return `names` and `say` of a choice with the named nodes whose speeds nobody knows."""
-    more = [name for name in named if not nodes[name].prepared.get("ranks")]
-    if not more:
-        return {}
-    lines = [
-        f"  {name}  {nodes[name].device}  its speed is not known yet: it takes part"
-        for name in more
-    ]
-    return {
-        "names": [name for name in nodes if name in answer["names"] or name in more],
-        "say": "\n".join([answer["say"], *lines]),
-    }
+    """Choose the nodes of a run whose ranks all hold the whole model.
 
-
-def _predicted(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict[str, Any]:
-    """Choose the nodes of a run whose ranks all hold the whole model."""
+    Those that are `measured` make a choice among themselves; `unmeasured` ones take part.
+    """
     settings, rows = run["settings"], run["global_batch"]
     most = rows if settings["micro_batch"] == "auto" else settings["micro_batch"]
-    contenders = contenders_of(nodes, most)
-    first = next(iter(nodes.values()))
+    contenders = contenders_of(measured, most)
+    first = next(iter(measured.values()))
     rank = first.prepared["ranks"][0]
     gradients = rank["exchange_bytes"]
     traffic = Traffic.of(
@@ -112,12 +104,12 @@ def _predicted(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict[s
     chosen = select(run["nodes"], contenders, rows, traffic, division)
     devices = {name: node.device for name, node in nodes.items()}
     lines = describe_prediction(
-        contenders, chosen, rows, rank["row_tokens"], traffic, division, devices
+        contenders, chosen, rows, rank["row_tokens"], traffic, division, devices, unmeasured
     )
     evaluates = settings["evaluate"] or settings["eval_every"]
     held_out_rows = first.prepared["held_out_rows"] if evaluates else 0
     return {
-        "names": list(chosen.nodes),
+        "names": [name for name in nodes if name in chosen.nodes or name in unmeasured],
         "stop_grace": stop_grace(
             chosen.step_seconds * traffic.every,  # a run stops only where its nodes exchange
             measured=True,
@@ -169,6 +161,7 @@ def describe_prediction(
     traffic: Traffic,
     division: Division,
     devices: Mapping[str, str],
+    unmeasured: Sequence[str] = (),
 ) -> list[str]:
     """Describe device and speed of each node, and of the chosen ones together, with advice."""
     alone = fastest_alone(nodes, rows)
@@ -181,6 +174,10 @@ def describe_prediction(
         lines.append(
             f"{node.name:<{wide}}  {device:<{most}}  up to {tokens:.0f} tokens/s alone{link}"
         )
+    lines += [
+        f"{name:<{wide}}  {devices[name]:<{most}}  its speed is not known yet: it takes part"
+        for name in unmeasured
+    ]
     gain = chosen.rows_per_second / alone.rows_per_second
     together = f"{chosen.rows_per_second * row_tokens:.0f} tokens/s"
     if len(chosen.nodes) > 1:
