@@ -100,6 +100,7 @@ def variables(
         "plan_runs": runs,
         # A run without one of its nodes would measure something else.
         "launch_return_timeout": 0,
+        "lend": False,
         # Nobody wants a message for each of its runs.
         "hearth_notify": "",
     }

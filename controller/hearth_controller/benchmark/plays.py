@@ -39,7 +39,7 @@ class Plays:
     def stop(self, run: str) -> None:
         """End a run at once, if it is under way; the next play finds any other obstacle."""
         given = {**self.typed, "run": run, "stop_now": True, "plan_runs": str(self.folder / "runs")}
-        for word in ("meeting_port", "cpu", "launcher", *SLURM_WORDS):  # of train.yml alone
+        for word in ("meeting_port", "cpu", "lend", "launcher", *SLURM_WORDS):  # of train.yml alone
             given.pop(word, None)
         log = self.folder / "stop.txt"
         self.play("playbooks/stop.yml", given, log, run)

@@ -483,6 +483,7 @@ def test_a_benchmark_measures_steps_and_nothing_between_them(tmp_path):
         "nodes": "tower",
         "plan_runs": "here",
         "launch_return_timeout": 0,
+        "lend": False,
         "hearth_notify": "",
     }
     one = variables(benchmark, one_of("tower"), typed | {"hearth_nproc": "2"}, "here")
