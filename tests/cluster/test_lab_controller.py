@@ -18,7 +18,7 @@ from hearth_lab import plan
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.long,
-    pytest.mark.rotated("a controller that is a node"),
+    pytest.mark.rotated("a controller that is a node", seconds=90),
 ]
 
 TOWER, LAPTOP = plan.nodes(2)

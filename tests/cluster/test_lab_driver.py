@@ -13,7 +13,7 @@ from support.lines import assert_line
 from support.openpgp import FINGERPRINT, KEY
 from support.waiting import HANG
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.rotated("the driver stage alone", seconds=15)]
 
 CARDS = {
     "tower": "NVIDIA GeForce RTX 5070 Ti, 16303 MiB, 12.0",
@@ -46,7 +46,6 @@ def controller(tmp_path_factory) -> Iterator[Controller]:
         yield Controller(tmp_path_factory.mktemp("home"))
 
 
-@pytest.mark.rotated
 def test_check_mode_says_what_would_be_installed_and_changes_nothing(controller):
     state = "find /etc /usr /var/lib/dpkg -newer /run/systemd/container | sort"
     before = as_root("tower", state)
@@ -93,7 +92,6 @@ def test_a_machine_is_not_restarted_without_permission(controller):
     assert {node: boot(node) for node in CARDS} == before
 
 
-@pytest.mark.rotated
 def test_the_controller_is_never_restarted(controller):
     """Play on the machine itself, as a controller that is rank 0 does."""
     on("tower", "tar x", given=packed((controller.checkout, "hearth")))
@@ -166,7 +164,6 @@ def test_a_repositorys_key_is_used_only_if_it_is_the_expected_one(controller, fi
     as_root("oldbox", "rm -f /etc/apt/sources.list.d/hearth-test.sources /etc/apt/keyrings/*")
 
 
-@pytest.mark.rotated
 def test_with_permission_the_machines_that_need_it_are_restarted_one_at_a_time(controller):
     before = {node: boot(node) for node in CARDS}
     controller.play("playbooks/driver.yml", "-e", "driver_reboot=true")
@@ -185,7 +182,6 @@ def test_with_permission_the_machines_that_need_it_are_restarted_one_at_a_time(c
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
 
 
-@pytest.mark.rotated
 def test_no_restart_under_a_run_unless_forced_and_none_after_a_failure(controller):
     before = {node: boot(node) for node in CARDS}
     lock = "ai-cluster/config/supervisor.lock"
@@ -203,7 +199,6 @@ def test_no_restart_under_a_run_unless_forced_and_none_after_a_failure(controlle
     assert boot("oldbox") == before["oldbox"]
 
 
-@pytest.mark.rotated
 def test_ubuntus_packages_are_canonicals_for_the_installed_kernel(controller):
     """On a machine that calls itself Ubuntu; the packages are stand-ins under Ubuntu's names.
 

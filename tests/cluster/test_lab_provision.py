@@ -96,7 +96,7 @@ def bare(cluster) -> dict[str, dict[str, str]]:
     return {node: tree(node) for node in NODES}
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated(seconds=60)
 def test_check_mode_on_bare_machines_foretells_and_changes_nothing(cluster, bare):
     before = {node: tree(node, EVERYTHING) for node in NODES}
     screen = cluster.play("provision.yml", "--check", "--diff", "-vvv")
@@ -106,7 +106,7 @@ def test_check_mode_on_bare_machines_foretells_and_changes_nothing(cluster, bare
         assert tree(node, EVERYTHING) == before[node]
 
 
-@pytest.mark.rotated("a machine that is off")
+@pytest.mark.rotated("a machine that is off", seconds=110)
 def test_a_node_that_is_off_is_named_at_once_and_the_others_are_done(cluster, bare):
     lab("power-off", "oldbox")
     screen = cluster.play("provision.yml", status=None)
@@ -132,7 +132,7 @@ def test_all_are_provisioned_and_verified(provisioned):
     assert_line(screen, "3 nodes", "verified")
 
 
-@pytest.mark.rotated("a machine that is off")
+@pytest.mark.rotated("a machine that is off", seconds=1)
 def test_the_next_run_finishes_what_was_left_and_no_more(provisioned):
     # Done before, but for the list of nodes by which a person starts a rank by hand, and the host
     # key of a machine that nobody had seen before.

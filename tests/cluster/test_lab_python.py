@@ -15,7 +15,7 @@ from support.lines import assert_line
 from support.stand_in_index import StandInIndex, lock_line, make_wheel, stand_in_index
 from support.stand_in_miniforge import INSTALLER
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.rotated("the stages python and nccl alone", seconds=12)]
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3"}
 ALPHA, BETA = make_wheel("alpha", "1.0", size=200_000), make_wheel("beta", "2.0", size=1000)
@@ -117,7 +117,6 @@ def test_a_second_time_nothing_changes_and_nothing_is_fetched(controller, first)
     assert controller.asked() == []
 
 
-@pytest.mark.rotated
 def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(controller, first):
     (name, content), pip = next(iter(OLDER.items())), f"{VENV}/bin/python -m pip --isolated"
     put("laptop", f"/tmp/{name}", content)
@@ -135,7 +134,6 @@ def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(contr
     assert controller.asked() == []
 
 
-@pytest.mark.rotated
 def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, first):
     """With a stand-in for Miniforge: the real one needs a channel."""
     conda = ("-l", "laptop")

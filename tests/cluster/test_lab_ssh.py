@@ -11,7 +11,10 @@ import pytest
 from support.lab import STATE, Controller, as_root, lab, machines, on
 from support.lines import assert_line
 
-pytestmark = pytest.mark.lab
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.rotated("the stages preflight and ssh alone", seconds=10),
+]
 
 PINNED, KEY = STATE / "pinned", STATE / "id_ed25519"
 NODES = {"tower": "198.51.100.11", "laptop": "198.51.100.12", "oldbox": "198.51.100.13"}
@@ -60,7 +63,6 @@ def login(node: str, *options: str) -> subprocess.CompletedProcess[str]:
     )
 
 
-@pytest.mark.rotated
 def test_check_mode_on_bare_machines_shows_their_keys_and_changes_nothing(play):
     screen = play(PREFLIGHT, SSH, "--check", "--diff")
     assert "Log in by key: changed on laptop, oldbox, tower" in screen
@@ -112,7 +114,6 @@ def test_a_password_login_becomes_a_login_by_key(joined):
         assert "BEGIN" not in on(node, "cat ~/.ssh/authorized_keys")
 
 
-@pytest.mark.rotated
 def test_a_key_that_is_there_is_used_and_lines_that_are_there_stay(joined, play):
     before = KEY.read_bytes()
     on("laptop", "printf 'ssh-ed25519 AAAA somebody\\n' > ~/.ssh/authorized_keys")
@@ -125,7 +126,6 @@ def test_a_key_that_is_there_is_used_and_lines_that_are_there_stay(joined, play)
     assert login("laptop").returncode == 0
 
 
-@pytest.mark.rotated
 def test_a_second_run_changes_nothing(joined, play):
     screen = play(PREFLIGHT, SSH)
     assert screen.splitlines()[-1] == "laptop changed=0 · oldbox changed=0 · tower changed=0"
@@ -182,7 +182,6 @@ def test_a_machine_is_found_where_it_is_today(joined, play):
     assert "cannot be reached" not in screen
 
 
-@pytest.mark.rotated
 def test_a_machine_that_is_off_is_named_and_the_others_are_done(joined, play):
     lab("power-off", "oldbox")
     as_root("laptop", "rm ~lab/.ssh/authorized_keys")

@@ -8,7 +8,10 @@ import pytest
 from support.lab import Controller, as_root, at_once, lab, machines, on, tree
 from support.lines import assert_line
 
-pytestmark = pytest.mark.lab
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.rotated("the stages of names, clocks, power and firewalls alone", seconds=8),
+]
 
 ADDRESSES = {"tower": "198.51.100.11", "laptop": "198.51.100.12", "oldbox": "198.51.100.13"}
 STAGES = [f"playbooks/{stage}.yml" for stage in ("names", "time", "power", "firewall")]
@@ -101,7 +104,6 @@ def test_a_firewall_lets_in_the_nodes_and_nobody_else_and_none_is_switched_on(cl
         as_root("tower", "ip address del 198.51.100.99/24 dev enp5s0")
 
 
-@pytest.mark.rotated
 def test_a_second_run_changes_nothing(cluster):
     screen = cluster.play(*STAGES)
     for node in ADDRESSES:

@@ -15,7 +15,7 @@ from support.facts import assert_names
 from support.lab import READY, Controller, as_root, bring, inside, lab, machines, on
 from support.lines import assert_line
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.rotated("the last stage alone, and doctor", seconds=20)]
 
 # Of a model: one file, which is another on oldbox, and its checksum as it came.
 MODEL = """\
@@ -85,7 +85,6 @@ def test_a_slow_cable_is_measured_and_costs_nobody_the_verdict(home):
     assert_line(screen, "Mbit/s", "cable")
 
 
-@pytest.mark.rotated
 def test_doctor_finds_what_is_wrong_and_mends_what_is_safe(home, tmp_path):
     for node in CARDS:
         lay = f"mkdir -p ai-cluster/models/tiny && cd ai-cluster/models/tiny && python3 - {node}"
@@ -139,7 +138,6 @@ def test_a_pair_that_does_not_reach_each_other_is_named(home):
     assert_line(screen, "laptop, tower", "not verified")
 
 
-@pytest.mark.rotated
 def test_a_firewall_that_drops_new_connections_is_named_before_a_run_starts(home, tmp_path):
     (tmp_path / "train.py").touch()
     as_root("tower", "iptables -A INPUT -p tcp --syn --dport 1024:65535 -j DROP")
@@ -173,7 +171,6 @@ def models(home) -> Iterator[Path]:
         inside(node, f"umount {folder}/models; rm -r {folder}")
 
 
-@pytest.mark.rotated
 def test_a_model_goes_from_node_to_node_once_all_have_room_for_it(home, models):
     words = ("-e", f"model={ID}", "-e", f"hearth_models={models}")
     as_root("oldbox", f"mount -t tmpfs -o size=20m,mode=1777 tmpfs {models}")
@@ -191,7 +188,6 @@ def test_a_model_goes_from_node_to_node_once_all_have_room_for_it(home, models):
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
 
 
-@pytest.mark.rotated
 def test_a_node_that_is_off_is_named_and_the_others_are_verified(home, tmp_path):
     lab("power-off", "oldbox")
     anew = ("-e", f"ansible_control_path_dir={tmp_path}", "-T", "5")  # not over an open connection
