@@ -48,8 +48,13 @@ def counted(monkeypatch):
 
 @pytest.mark.parametrize(
     "how",
-    [{}, {"lora": "off"}, {"gradient_checkpointing": True}],
-    ids=["adapter", "whole model", "checkpointed"],
+    [
+        pytest.param({}, id="adapter"),
+        pytest.param({"lora": "off"}, id="whole model", marks=pytest.mark.rotated),
+        pytest.param(
+            {"gradient_checkpointing": True}, id="checkpointed", marks=pytest.mark.rotated
+        ),
+    ],
 )
 def test_rows_of_all_shapes_and_all_layers_share_two_versions(tiny_model, counted, how):
     plain, compiled = loaded(tiny_model, **how), loaded(tiny_model, compile=True, **how)

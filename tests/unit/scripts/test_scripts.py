@@ -291,6 +291,7 @@ def test_setup_installs_once_adds_what_is_missing_and_repairs(small_project):
     assert installed() == training
 
 
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_a_computer_that_only_directs_gets_the_control_side_and_the_rest_when_it_is_wanted(
     small_project,
