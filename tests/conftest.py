@@ -10,6 +10,7 @@ import os
 from collections import Counter
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import ansible.module_utils
 import pytest
@@ -68,6 +69,13 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         others = of_other_days(seconds)
         config.hook.pytest_deselected(items=[item for item in items if turns[item][0] in others])
         items[:] = [item for item in items if turns[item][0] not in others]
+
+
+def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
+    """Divide the tests among workers."""
+    from support.by_file import ByFile
+
+    return ByFile(config, log)
 
 
 def turn(item: pytest.Item) -> tuple[str, float]:
