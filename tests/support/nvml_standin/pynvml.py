@@ -41,6 +41,8 @@ class NVMLLibraryMismatchError(Exception):
     pass
 
 
+nvmlMemory_v2 = 0x02000028
+
 _MIB = 1 << 20
 
 
@@ -103,8 +105,9 @@ def nvmlDeviceGetPowerManagementLimitConstraints(card: int) -> list[int]:
     return [round(limits["least"] * 1000), round(limits["most"] * 1000)]
 
 
-def nvmlDeviceGetMemoryInfo(card: int) -> SimpleNamespace:
-    return SimpleNamespace(used=_answer(card, "memory_used_mib") * _MIB)
+def nvmlDeviceGetMemoryInfo(card: int, version: int | None = None) -> SimpleNamespace:
+    reserved = 0 if version == nvmlMemory_v2 else 645
+    return SimpleNamespace(used=(_answer(card, "memory_used_mib") + reserved) * _MIB)
 
 
 def nvmlDeviceGetComputeRunningProcesses(card: int) -> list[SimpleNamespace]:
