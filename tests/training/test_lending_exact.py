@@ -115,7 +115,8 @@ def play(run: Assembly, leave: Leave) -> None:
     if leave.others:
         before = run.until_together(before, leave.others).number
     else:
-        until(lambda: run.record("node0")["state"] == "waiting")
+        until(lambda: all(run.record(node)["missing"] for node in NAMES))
+        before = run.newest()
     for node in leave.nodes:
         run.let_go(node)
     run.until_together(before)

@@ -291,7 +291,9 @@ class Member(RanksKeeper):
             cause = _left(node, leaving, heard.report.returns)
         else:
             cause = loss(self._view(), node)
-        self._say(cause.message)
+        self._say(
+            f"{node} {why}; it was {cause.message}" if cause.kind == "away" else cause.message
+        )
         if self._team and node in self._team.nodes:
             self._note_break(cause)
 
