@@ -97,6 +97,7 @@ def test_a_stop_ends_the_run_at_once_also_where_the_house_has_the_machine(team):
     assert {record["away"] for record in map(run.record, run.names)} == {""}
 
 
+@pytest.mark.rotated
 def test_a_machine_that_is_restarted_while_the_house_has_it_comes_back_to_that(
     team, tmp_path, monkeypatch
 ):
@@ -120,6 +121,7 @@ def test_a_machine_that_is_restarted_while_the_house_has_it_comes_back_to_that(
     run.every_step_once()
 
 
+@pytest.mark.rotated
 def test_without_elastic_the_others_wait_with_their_ranks_alive(team):
     run = team(2, elastic=False, return_timeout=10, ready_timeout=10)
     run.start()
@@ -137,6 +139,7 @@ def test_without_elastic_the_others_wait_with_their_ranks_alive(team):
     run.every_step_once()
 
 
+@pytest.mark.rotated
 def test_a_held_out_evaluation_is_broken_off_and_the_others_do_it_again(team):
     run = team(3)
     run.start()
@@ -155,6 +158,7 @@ def test_a_held_out_evaluation_is_broken_off_and_the_others_do_it_again(team):
     run.every_step_once()
 
 
+@pytest.mark.rotated
 def test_a_run_that_ignores_lending_keeps_the_node(team):
     run = team(2, lend={})
     run.want("node0")
@@ -163,6 +167,7 @@ def test_a_run_that_ignores_lending_keeps_the_node(team):
     assert {record["state"] for record in run.finish().values()} == {"finished"}
 
 
+@pytest.mark.rotated
 def test_a_command_of_the_persons_takes_the_node_away_with_its_reason(team, tmp_path):
     played = tmp_path / "played"
     run = team(2, lend={"command": f"! cat {played}", "after": 0})

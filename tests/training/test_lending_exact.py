@@ -19,7 +19,7 @@ from support.waiting import until
 
 NAMES = ("node0", "node1", "node2")
 PACE = Pace(row=0.05, disk=0.3, evaluation=0.5)
-A_DAY = 2
+A_DAY = 3
 
 FREE_WITHIN = 3.0
 """Seconds from the end of a step within which the rank's process is gone."""
@@ -139,6 +139,7 @@ def is_what_one_process_learns(run: Assembly, tmp_path) -> None:
     assert max(differences["furthest"], differences["apart"], differences["loss"]) < 1e-9
 
 
+@pytest.mark.rotated
 def test_who_leaves_for_the_house_and_returns_leaves_no_trace_in_what_was_learned(house, tmp_path):
     run = house(eval_every=7)
     run.start()

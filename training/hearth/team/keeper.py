@@ -106,6 +106,8 @@ class RanksKeeper(NodeSupervisor):
         self._start += 1
         self._leave, self._over, self._gone_ranks = None, {}, set()
         self._evaluating.clear()
+        for local_rank in range(self._spec.nproc):
+            self._hangs.rested(local_rank)
         self._channel.expect(self._start)
 
     async def _end_ranks(self) -> None:

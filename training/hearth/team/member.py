@@ -10,7 +10,6 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
-from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +22,7 @@ from hearth.supervise.interface import free_port, random_port, source_towards
 from hearth.supervise.life import POLL, STOP, Interrupted, StopAsked
 from hearth.supervise.messages import Stop
 from hearth.supervise.spec import Spec
+from hearth.team import causes
 from hearth.team.ballot import Ballot
 from hearth.team.channel import Left, Said
 from hearth.team.council import answer, next_moves
@@ -238,7 +238,7 @@ class Member(RanksKeeper):
             return
         self._say(f"the house wants this machine: {why}")
         if self._team and self._ranks.state in TEAMED:
-            self._note_break(_left(self._spec.node, why, returns=True))
+            self._note_break(causes.left(self._spec.node, why, returns=True))
         elif self._record.away:
             self._say_away()
 
@@ -288,7 +288,7 @@ class Member(RanksKeeper):
         if heard is None or heard.report.ended:
             return
         if leaving := heard.report.leaving:
-            cause = _left(node, leaving, heard.report.returns)
+            cause = causes.left(node, leaving, heard.report.returns)
         else:
             cause = loss(self._view(), node)
         self._say(
@@ -307,7 +307,7 @@ class Member(RanksKeeper):
                     if failure:
                         self._note_break(Cause(node, failure.rank, "rank_failed", failure.message))
                     if message.leaving:
-                        self._note_break(_left(node, message.leaving, message.returns))
+                        self._note_break(causes.left(node, message.leaving, message.returns))
                     elif self._broke and (self._broke.node, self._broke.kind) == (node, "away"):
                         self._broke = None  # the house has thought better of it
             case Propose():
@@ -374,7 +374,7 @@ class Member(RanksKeeper):
     def _close_launch(self, following: Config | None) -> None:
         """Record the end of the team that has trained, if any, for the reason that broke it."""
         if self._trained and self._team:
-            change = _change(self._team, following) if following else None
+            change = causes.change(self._team, following) if following else None
             cause = self._broke or change
             died = change if change and change.kind == "rank_failed" else None
             self._unexplained = died.node if died and not self._broke else ""
@@ -493,7 +493,7 @@ class Member(RanksKeeper):
             self._say(f"no new team yet: {error}")
             return
         left = {
-            node: _left(node, report.leaving, report.returns).message
+            node: causes.left(node, report.leaving, report.returns).message
             for node, report in self._view().reports.items()
             if report.leaving
         }
@@ -532,7 +532,7 @@ class Member(RanksKeeper):
                 self._record.enter("waiting")
             self._say(f"waiting for {', '.join(waits.missing)}" + (waits.why and f": {waits.why}"))
         if waits.wanted:
-            self._record.cause = _held_up(waits.wanted)
+            self._record.cause = causes.held_up(waits.wanted)
         elif self._record.cause and self._record.cause.kind == "away":
             self._record.cause = None
         self._record.write(self._spec.record)
@@ -546,25 +546,3 @@ class Member(RanksKeeper):
         if everywhere and outcome.state in ("finished", "failed", "stopped"):
             self._peers.tell_all(Verdict(outcome.state, outcome.cause))
         return outcome
-
-
-def _left(node: str, why: str, returns: bool) -> Cause:
-    """Return the cause for which the others go on without a node that leaves in order."""
-    if returns:
-        return Cause(node, None, "away", f"away: {why}")
-    return Cause(node, None, "node_lost", f"{node} left: {why}")
-
-
-def _held_up(wanted: Mapping[str, str]) -> Cause:
-    """Return the cause for which a run waits of which the house wants these nodes."""
-    (first, why), *others = wanted.items()
-    return _left(first, "; ".join([why, *(f"{node}: {why}" for node, why in others)]), returns=True)
-
-
-def _change(team: Config, following: Config) -> Cause | None:
-    """Return the cause for which a team is followed by another, from their nodes alone."""
-    if out := [node for node in team.nodes if node not in following.nodes]:
-        return Cause(out[0], None, "rank_failed", f"a rank of {', '.join(out)} ended: see its log")
-    if joined := [node for node in following.nodes if node not in team.nodes]:
-        return Cause(joined[0], None, "node_back", f"{', '.join(joined)} joined")
-    return None
