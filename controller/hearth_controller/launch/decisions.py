@@ -62,6 +62,11 @@ class Launch:
         """Whether the ranks run a person's script."""
         return "spec" in self.run
 
+    @property
+    def busy(self) -> dict[str, str]:
+        """The run that has each node on which this one has to wait for its turn."""
+        return {name: its["busy"] for name, its in self.facts("look").items() if its.get("busy")}
+
     def idle_gpus(self) -> dict[str, list[str]]:
         """Return a finding for each node that would train on its processor beside an idle GPU.
 
@@ -147,7 +152,9 @@ class Launch:
         found = self._closed()
         transfer: dict[str, Any] = {"source": names[0], "lacks": {}, "fetches": [], "found": {}}
         if not self.scripted:
-            misfits, notes = check_fit(run, {name: looks.get(name, {}) for name in names})
+            misfits, notes = check_fit(
+                run, {name: _with_room(looks.get(name, {})) for name in names}
+            )
             lines += notes
             transfer |= {"copies": lacked_files(run, looks, names), "links": {}}
             # Nodes on one computer have one cache.
@@ -164,6 +171,7 @@ class Launch:
         return {
             "found": found,
             "transfer": transfer | {"brings": brings},
+            "measures": bool(run.get("measures")) and not self.busy,
             "fetch": fetch,
             "prepared": fetch and all("prepared" in self.facts("look")[name] for name in names),
             "say": "\n".join(f"  {line.strip()}" for line in lines),
@@ -181,6 +189,14 @@ class Launch:
         )
         return bool(self.facts("look")[name]) and not wrong
 
+    def _not_measured(self) -> str:
+        """Return why nothing is known of the speed of a run that waits for its turn."""
+        taken = ", ".join(f"{run} has {node}" for node, run in self.busy.items())
+        return (
+            f"not measured, since {taken}: all of these nodes take part, and the run divides its "
+            "rows by speeds that are kept or that it measures when it begins"
+        )
+
     def agree(self) -> dict[str, Any]:
         """Return the run's `file` with the Hub's revisions, and the spec of the link tests.
 
@@ -196,7 +212,7 @@ class Launch:
                 for of in ("model_revision", "data_revision")
             )
             file = run_text(pinned(run_of(file, "the run"), *revisions))
-        if peers := self._peers(prepared):
+        if (peers := self._peers(prepared)) and not self.busy:
             names = [peer["name"] for peer in peers]
             talk = {name: {"own": name, "peers": peers, "speed": True} for name in names}
         lines += [
@@ -233,10 +249,14 @@ class Launch:
         else:
             links = self.facts("links")
             nodes = {
-                name: NodeFacts(facts, links[name], devices[name])
+                name: NodeFacts(
+                    _unmeasured(facts) if self.busy else facts, links[name], devices[name]
+                )
                 for name, facts in prepared.items()
             }
             choice = choose_nodes(self.run, nodes)
+            if self.busy and not choice.get("findings") and self.run.get("measures"):
+                choice["say"] = f"{choice['say']}\n  {self._not_measured()}"
             nproc = {name: facts["nproc"] for name, facts in prepared.items()}
         if choice.get("findings"):
             raise LaunchError(*choice["findings"])
@@ -257,7 +277,9 @@ class Launch:
             known = looks[next(iter(looks))]["slurm_gpus"]
             whole = {name: known.get(name, 0) if gpus[name] else 0 for name in names}
             job = job_script(self.run, specs, slurm["nodes"], whole, slurm["options"])
-        say = "\n".join(filter(None, [choice.get("say", ""), *describe_away(self.away(), names)]))
+        # It says nothing of the time at which a run out of the queue begins.
+        away = {} if self.run.get("queue") else self.away()
+        say = "\n".join(filter(None, [choice.get("say", ""), *describe_away(away, names)]))
         return {"names": names, "specs": specs, "job": job, "say": say}
 
 
@@ -271,6 +293,20 @@ def describe_away(away: Mapping[str, str], names: Sequence[str]) -> list[str]:
     if len(lines) == len(names):
         lines.append("  All are away: the run begins when one of them lends.")
     return lines
+
+
+def _with_room(look: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the inspection of a node with the memory that is free once the run there has ended."""
+    facts = look.get("facts") or {}
+    if not facts.get("busy"):
+        return look
+    memory = {**facts["memory"], "free_mib": facts["memory"]["total_mib"]}
+    return {**look, "facts": {**facts, "memory": memory}}
+
+
+def _unmeasured(prepared: Mapping[str, Any]) -> dict[str, Any]:
+    """Return the facts of a prepared node without its speed, which links would have to go with."""
+    return {name: value for name, value in prepared.items() if name != "ranks"}
 
 
 def common(revisions: Sequence[str | None]) -> str | None:

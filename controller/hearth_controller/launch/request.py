@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import asdict, replace
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +13,7 @@ from hearth.config import Run, newest_run, resolve_run, run_text
 from hearth.config.layout import Layout, staged_name
 from hearth.config.presets import known_shape
 from hearth.model.code import code_warning
+from hearth_controller.launch.start_time import start_time
 from hearth_controller.launch.typed import (
     SLURM_WORDS,
     foreign,
@@ -52,11 +54,16 @@ def requested(
         "cpu": launch.get("cpu", False),
         "lend": launch.get("lend", True),
         "launcher": launch.get("launcher", ""),
+        "queue": {},
         "job_options": [
             f"{option}={launch[word]}" for word, option in SLURM_WORDS.items() if word in launch
         ],
     }
     file = launch.get("config")
+    try:
+        chosen["queue"] = _queue(launch)
+    except ConfigError as error:
+        findings += error.findings
     try:
         if resume:
             altered = bool(given or WORDS & launch.keys())
@@ -82,6 +89,15 @@ def requested(
     warnings = {"warnings": [code_warning(run.source.id)]} if trusts else {}
     recorded = Story.from_lines(read_lines(runs / run.name / "metrics.jsonl")).reached
     return {"findings": findings, "recorded": recorded} | chosen | _described(run) | warnings
+
+
+def _queue(launch: Mapping[str, Any]) -> dict[str, Any]:
+    """Return when a run may start and when it was submitted; {} for one that starts at once."""
+    if not launch.get("queue") and "at" not in launch:
+        return {}
+    now = datetime.now(UTC)
+    at = start_time(launch["at"], now).isoformat() if "at" in launch else None
+    return {"at": at, "submitted": now.isoformat(timespec="milliseconds")}
 
 
 def newest_to_go_on(runs: Path, altered: bool) -> str:

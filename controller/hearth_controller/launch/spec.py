@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from datetime import datetime
 from typing import Any
 
 
@@ -33,6 +34,7 @@ def node_specs(
             "port": run["meeting_port"] or facts[first]["port"],
         },
         "generation": max(its.get("generation", 0) for its in facts.values()),
+        **_place_in_queue(run, facts),
         **timeouts,
         "slurm": slurm,
         "elastic": is_elastic(run, timeouts),
@@ -54,6 +56,20 @@ def node_specs(
 def lends(run: Mapping[str, Any]) -> bool:
     """Return whether nodes may leave and return between two steps: not with `-e lend=false`."""
     return bool(run.get("in_place") and run["lend"])
+
+
+def _place_in_queue(
+    run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]
+) -> dict[str, Any]:
+    """Return the place of a run in the queue of its nodes: the last one; {} without a queue.
+
+    Positions are seconds since 1970, so that runs on different nodes hardly ever have the same.
+    """
+    if not (queue := run.get("queue")):
+        return {}
+    last = max(its.get("queue_end", 0.0) for its in facts.values())
+    submitted = datetime.fromisoformat(queue["submitted"]).timestamp()
+    return {"queue": {"position": max(submitted, last + 1), **queue}}
 
 
 def is_elastic(run: Mapping[str, Any], timeouts: Mapping[str, float]) -> bool:

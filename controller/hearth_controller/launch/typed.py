@@ -19,7 +19,7 @@ SLURM_WORDS = {"partition": "--partition", "account": "--account", "time_limit":
 LAUNCH_WORDS = frozenset(
     {
         *("train", "config", "wait", "meeting_port", "nodes", "elastic", "min_nodes", "cpu"),
-        "lend",
+        *("lend", "queue", "at"),
         *("launcher", *SLURM_WORDS, *WORDS),
     }
 )
@@ -102,7 +102,7 @@ def foreign(settings: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str]
 def _misfits(launch: dict[str, Any]) -> list[str]:
     """Parse numbers and booleans in the launch words in place; return findings."""
     findings = []
-    for name in {"wait", "elastic", "cpu", "lend"} & launch.keys():
+    for name in {"wait", "elastic", "cpu", "lend", "queue"} & launch.keys():
         try:
             launch[name] = _BOOLEAN.validate_python(str(launch[name]).strip())
         except ValidationError:

@@ -62,8 +62,11 @@ def removal(run: ObservedRun) -> list[str]:
 
 
 def removal_objection(run: ObservedRun, silent: Sequence[str]) -> str:
-    """Return the reason why a run must not be removed, or ''; `silent` nodes do not answer."""
-    if run.alive:
+    """Return the reason why a run must not be removed, or ''; `silent` nodes do not answer.
+
+    A run that waits for its turn on all of its nodes may be: it has begun nothing.
+    """
+    if run.alive and not (run.state == "queued" and run.turns):
         return f"{run.name} is under way: stop it first (playbooks/stop.yml)"
     hidden = [node for node in run.parts if node in silent]
     if hidden:

@@ -14,8 +14,8 @@ from hearth.base.errors import ConfigError, LaunchError, did_you_mean
 from hearth.config import Run, run_of
 from hearth.supervise.cause import ENDS, generation_of, telling
 from hearth_controller.runs.energy import watt_hours_per_million
+from hearth_controller.runs.job_state import settled
 from hearth_controller.runs.metric_line import is_sound
-from hearth_controller.runs.queue import settled
 from hearth_controller.runs.story import Story
 from hearth_controller.script.run import ScriptRun, script_of
 
@@ -42,9 +42,9 @@ class NodeRun:
 
     Attributes:
         state: `waiting` or `running` if its supervisor is alive; `away` if the house has the
-            machine meanwhile; `queued` if its Slurm job waits;
-            one of the three end states; `gone` if neither holds; `silent` if the node does not
-            answer; `not asked` if it was not queried; `unknown` if it has no record of the run.
+            machine meanwhile; `queued` if its Slurm job waits, or its supervisor for its turn; one
+            of the three end states; `gone` if neither holds; `silent` if the node does not answer;
+            `not asked` if it was not queried; `unknown` if it has no record of the run.
         rank: Rank of the node in the run.
         silent_seconds: Seconds since the supervisor's last sign of life; None if unknown.
         away: Why the house has the machine; '' if it lends.
@@ -80,6 +80,7 @@ class ObservedRun:
         since: Time at which the run entered its state (ISO 8601), empty if unknown.
         stopping: Whether a stop was requested.
         job: Number of its Slurm job; '' without Slurm.
+        turns: By node in whose queue it is, its `position` and its start (`at`).
         files: By node, bytes by path in the workspace.
     """
 
@@ -96,6 +97,7 @@ class ObservedRun:
     since: str
     stopping: bool
     job: str
+    turns: Mapping[str, Mapping[str, Any]]
     files: Mapping[str, Mapping[str, int]]
 
     @property
@@ -107,6 +109,17 @@ class ObservedRun:
     def away(self) -> dict[str, str]:
         """By node that the house has, the reason: no fault, since it comes back by itself."""
         return {node: part.away for node, part in self.parts.items() if part.state == "away"}
+
+    @property
+    def place(self) -> tuple[float, str]:
+        """The key by which the runs in the queue are served."""
+        positions = [float(turn.get("position", 0)) for turn in self.turns.values()]
+        return max(positions, default=0.0), self.name
+
+    @property
+    def starts_at(self) -> str | None:
+        """Time before which a run in the queue does not start (ISO 8601), if it has one."""
+        return next((turn.get("at") for turn in self.turns.values()), None)
 
     @property
     def model(self) -> str | None:
@@ -180,7 +193,7 @@ class ObservedRun:
         if self.state in ("finished", "stopped"):
             return None
         if self.state == "queued":
-            return str((self.cause or {})["message"])
+            return str((self.cause or {}).get("message", "")) or None
         reasons = []
         if self.trouble and self.state != "running":
             message = str(self.trouble["message"]).splitlines()[0]
@@ -222,6 +235,8 @@ def digests_of(
 def observed_runs(nodes: Mapping[str, Sequence[Digest] | None]) -> list[ObservedRun]:
     """Return all runs: active ones first, then by latest start or end.
 
+    Those in the nodes' queues come after those that train, in the order of the queue.
+
     `nodes` holds the digests of each queried node; None if it does not answer.
     """
     by_run: dict[str, dict[str, Digest]] = {}
@@ -229,7 +244,15 @@ def observed_runs(nodes: Mapping[str, Sequence[Digest] | None]) -> list[Observed
         for digest in digests or []:
             by_run.setdefault(digest["name"], {})[node] = digest
     runs = [observed_run(name, known, nodes) for name, known in by_run.items()]
-    return sorted(runs, key=lambda run: (run.alive, run.since or run.begun), reverse=True)
+    newest = sorted(runs, key=lambda run: (run.alive, run.since or run.begun), reverse=True)
+    return sorted(newest, key=_order)
+
+
+def _order(run: ObservedRun) -> tuple[int, tuple[float, str]]:
+    """Return a sort key: runs at work, then those that wait for their turn, then the others."""
+    if run.alive and run.state == "queued":
+        return 1, run.place
+    return (0 if run.alive else 2), (0.0, "")
 
 
 def observed_run(
@@ -277,6 +300,7 @@ def observed_run(
             if _alive(digest)
         ),
         job=next((str(record["job"]) for record in records.values() if record.get("job")), ""),
+        turns={node: digest["turn"] for node, digest in known.items() if digest.get("turn")},
         files={node: digest["files"] for node, digest in known.items()},
     )
 
@@ -323,7 +347,8 @@ def _part(rank: int, digest: Digest | None, reason: str) -> NodeRun:
         return NodeRun("unknown", rank)
     if record.get("away") and _alive(digest):
         return NodeRun("away", rank, digest["silent_seconds"], str(record["away"]))
-    known = record["state"] in (*ENDS, "queued") or digest["alive"]
+    in_slurm = record["state"] == "queued" and record.get("job") is not None
+    known = record["state"] in ENDS or in_slurm or digest["alive"]
     return NodeRun(record["state"] if known else "gone", rank, digest["silent_seconds"])
 
 

@@ -1,73 +1,68 @@
-"""A run's job in Slurm's queue: whether the run waits there, and how it ended there. Pure."""
+"""The queue of runs over all nodes: its table, and a run's new place in it. Pure.
+
+All nodes serve their runs in one order (`hearth.supervise.turn`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from typing import Any
+from collections.abc import Sequence
 
-from hearth.base.slurm import ENDED, UNKNOWN
-
-_DRAINED = (
-    "a node is drained, down or reserved; `sinfo -R` says why, and "
-    "`scontrol update nodename=NODE state=resume` brings it back"
-)
-_REASONS = {
-    "ReqNodeNotAvail": _DRAINED,
-    "Nodes required": _DRAINED,
-    "Resources": "its nodes are at work",
-    "Priority": "other jobs come first",
-    "BeginTime": "Slurm begins it in a few minutes, as after each requeue",
-    "JobHeldUser": "it is held; `scontrol release JOB` lets it begin",
-    "JobHeldAdmin": "an administrator holds it",
-    "PartitionDown": "the partition is down",
-    "PartitionInactive": "the partition is inactive",
-    "PartitionNodeLimit": "the partition gives a job fewer nodes",
-    "PartitionTimeLimit": "the partition gives a job less time; stop it, and give -e time_limit=",
-    "Dependency": "it waits for another job",
-    "Assoc": "your account's limit is reached",
-    "QOS": "the limit of its quality of service is reached",
-}
-"""Slurm's reasons in words, by how they begin."""
-
-_STOPPED = frozenset(("CANCELLED", "TIMEOUT", "PREEMPTED", "DEADLINE"))
+from hearth.base.errors import LaunchError, did_you_mean
+from hearth.base.text import NOT_KNOWN, aligned
+from hearth.supervise.turn import ordinal
+from hearth_controller.runs.listing import local_time
+from hearth_controller.runs.observed import ObservedRun
 
 
-def settled(record: Mapping[str, Any], queue: Mapping[str, str]) -> Mapping[str, Any]:
-    """Return the record of a run without a supervisor, with the state that Slurm gives the run.
+def in_queue(runs: Sequence[ObservedRun]) -> list[ObservedRun]:
+    """Return the runs that wait for their turn on any node, in the order of the queue.
 
-    `record` is an open one of a run under Slurm, `queue` its newest job. It is `queued`, `stopped`
-    or `failed` with the reason as its cause, or unchanged where Slurm knows nothing of that.
+    A run whose turn has come on some of its nodes waits for the others, and can still be moved.
     """
-    if not (found := _state(record, queue)):
-        return record
-    state, why = found
-    kind = "not_ready" if state == "failed" else "stopped"
-    cause = {"node": record["node"], "rank": None, "kind": kind, "message": why}
-    return {**record, "state": state, "cause": cause, "job": queue["job"] or record["job"]}
+    waiting = [run for run in runs if run.alive and run.turns]
+    return sorted(waiting, key=lambda run: run.place)
 
 
-def _state(record: Mapping[str, Any], queue: Mapping[str, str]) -> tuple[str, str] | None:
-    """Return the state of a run without a supervisor and the reason; None if it is just gone."""
-    state, waits = queue["state"], record["state"] == "queued"
-    job = f"job {queue['job'] or record['job']}".strip()
-    if state == UNKNOWN:
-        return "queued", f"{job}: Slurm does not say whether it waits: {queue['reason']}"
-    if state == "RUNNING":
-        return ("queued", f"{job} begins") if waits else None
-    if state not in ENDED:
-        return "queued", f"{job} waits in Slurm's queue: {_reason(queue)}"
-    if state in _STOPPED or (waits and not state):
-        how = state.lower() or "cancelled"
-        return "stopped", f"{job} was {how} in Slurm's queue" if waits else f"{job} was {how}"
-    if state in ("", "COMPLETED") and not waits:
-        return None
-    return "failed", f"{job} is {state} in Slurm; results/{record['run']}/job.log has its words"
+def queue_table(runs: Sequence[ObservedRun]) -> list[str]:
+    """Return the lines about the queue; none if no run waits."""
+    rows = [("queue", "run", "starts", "why", "nodes")]
+    for place, run in enumerate(in_queue(runs), 1):
+        starts = local_time(run.starts_at) if run.starts_at else "in its turn"
+        rows.append((ordinal(place), run.name, starts, run.why or NOT_KNOWN, ", ".join(run.parts)))
+    return [line.rstrip() for line in aligned(rows)] if len(rows) > 1 else []
 
 
-def _reason(queue: Mapping[str, str]) -> str:
-    """Return Slurm's reason for a job that waits, with its meaning."""
-    reason = queue["reason"]
-    if reason == "None":
-        return f"it is {queue['state']}"
-    meaning = next((words for head, words in _REASONS.items() if reason.startswith(head)), "")
-    return f"{reason} ({meaning.replace('JOB', queue['job'])})" if meaning else reason
+def new_position(runs: Sequence[ObservedRun], name: str, place: str) -> float:
+    """Return the position with which a run comes to a place in the queue, 1 for the first.
+
+    Raises `LaunchError` if it does not wait, a node of it does not answer, or there is no place.
+    """
+    queue = in_queue(runs)
+    names = [run.name for run in queue]
+    if name not in names:
+        there = f"there are {', '.join(names)}" if names else "the queue is empty"
+        raise LaunchError(
+            f"-e move: no run {name!r} waits for its turn{did_you_mean(name, names)}; {there}"
+        )
+    if not (place.isdecimal() and 1 <= int(place) <= len(queue)):
+        raise LaunchError(
+            f"-e place: {place or 'nothing'!r} cannot be used; a place in the queue is wanted, "
+            f"1 to {len(queue)}"
+        )
+    run = queue.pop(names.index(name))
+    if away := [node for node, part in run.parts.items() if part.vanished]:
+        raise LaunchError(
+            f"-e move: {', '.join(away)} of {name} does not answer, and a run needs the same place "
+            "on all of its nodes; switch it on, then move the run"
+        )
+    before = [each.place[0] for each in queue[: int(place) - 1]]
+    after = [each.place[0] for each in queue[int(place) - 1 :]]
+    if not before or not after:
+        return after[0] - 1 if after else before[-1] + 1 if before else run.place[0]
+    between = (before[-1] + after[0]) / 2
+    if not before[-1] < between < after[0]:
+        raise LaunchError(
+            f"-e place: there is no room between the runs at {int(place) - 1} and {int(place)}, "
+            "which have the same position; move one of them first"
+        )
+    return between

@@ -12,6 +12,7 @@ from typing import Any
 from hearth_controller.base.verdict import Verdict, overall
 from hearth_controller.runs.energy import cost_of
 from hearth_controller.runs.observed import ObservedRun
+from hearth_controller.runs.queue import in_queue
 
 NO_NVIDIA_SMI = "no nvidia-smi"
 """The answer of `hearth_examine` for a node without the driver's tool."""
@@ -33,7 +34,8 @@ def status(
     `hearth_examine` by node, None if there is none; `silent` holds the reasons why nodes do not
     answer; `time` is now (ISO 8601); `electricity_price` is that of a kWh, 0 if it is not known.
     """
-    entries = [_run(run, electricity_price) for run in runs]
+    places = {run.name: place for place, run in enumerate(in_queue(runs), 1)}
+    entries = [_run(run, places.get(run.name), electricity_price) for run in runs]
     nodes = [_node(name, health[name], silent.get(name), runs) for name in health]
     verdict, reasons = judge(runs, nodes)
     return {"time": time, "verdict": verdict, "reasons": reasons, "runs": entries, "nodes": nodes}
@@ -88,7 +90,8 @@ def _gpu_troubles(node: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _run(run: ObservedRun, electricity_price: float) -> dict[str, Any]:
+def _run(run: ObservedRun, place: int | None, electricity_price: float) -> dict[str, Any]:
+    """Return the entry of one run, with its `place` in the queue."""
     before, after = run.story.perplexity
     return {
         "name": run.name,
@@ -100,6 +103,8 @@ def _run(run: ObservedRun, electricity_price: float) -> dict[str, Any]:
         "regroups": run.regroups,
         "stopping": run.stopping,
         "job": run.job or None,
+        "place": place,
+        "starts": run.starts_at if place else None,
         "model": run.model,
         "script": run.program,
         "step": run.story.step,

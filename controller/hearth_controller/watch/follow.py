@@ -10,8 +10,8 @@ from hearth.base.slurm import newest_job
 from hearth.base.text import duration
 from hearth.supervise.cause import ENDS, generation_of
 from hearth_controller.base.screen import Screen
+from hearth_controller.runs.job_state import settled
 from hearth_controller.runs.observed import GONE
-from hearth_controller.runs.queue import settled
 from hearth_controller.runs.story import Story, parse
 from hearth_controller.watch.board import Board
 from hearth_controller.watch.node_stream import NodeStream

@@ -73,6 +73,12 @@ options:
 
 _NOTHING = "Nothing was started on any node."
 
+_SLURM_QUEUES = (
+    "-e queue and -e at: this run is a job of Slurm, which has a queue of its own; leave them out, "
+    "and for a start at a time put --begin=23:00 into hearth_slurm_options (docs/slurm.md). "
+    f"{_NOTHING}"
+)
+
 
 def _without_slurm(options: Sequence[str]) -> str:
     """Return the error about options of a job for a run that is none."""
@@ -114,6 +120,8 @@ class ActionModule(ActionBase):
         if given["verb"] == "plan":
             if run["job_options"] and not given["slurm"]:
                 return result | {"failed": True, "msg": _without_slurm(run["job_options"])}
+            if run["queue"] and given["slurm"]:
+                return result | {"failed": True, "msg": _SLURM_QUEUES}
             return result | launch.plan(given["shared"], given["direct_mb"] * 1e6)
         idle = launch.idle_gpus()
         results = {

@@ -16,6 +16,7 @@ from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.runs.dashboard import nodes_with_curves
 from hearth_controller.runs.listing import compare, listing, removal, removal_objection
 from hearth_controller.runs.observed import ObservedRun, digests_of, observed_runs, pick
+from hearth_controller.runs.queue import new_position, queue_table
 
 DOCUMENTATION = r"""
 module: hearth_runs_show
@@ -31,8 +32,9 @@ options:
       - V(removal) returns what one of them has left on each node; fails if it must not be removed.
       - V(pick) returns the one of O(names), or the newest.
       - V(pick_alive) likewise, of those under way.
+      - V(move) returns the position with which the one of O(names) comes to O(place) in the queue.
     type: str
-    choices: [list, compare, removal, pick, pick_alive]
+    choices: [list, compare, removal, pick, pick_alive, move]
     required: true
   nodes:
     description: Names of the nodes, in order of rank.
@@ -44,6 +46,10 @@ options:
     type: list
     elements: str
     default: []
+  place:
+    description: The wanted place in the queue, 1 for the first; for V(move).
+    type: str
+    default: ""
 """
 
 
@@ -55,7 +61,8 @@ class ActionModule(ActionBase):
 
         All verbs but `list` and `compare` return the run's `name`, its `nodes` in order of rank,
         those with `curves` (newest first), whether somebody asked for its end (`stopping`), the
-        name of the `script`, if any, and why it waits in Slurm's queue (`queued`), if it does.
+        name of the `script`, if any, why it waits in a queue (`queued`), if it does, and whether
+        that is Slurm's (`in_slurm`). `move` returns the `position`, and the run's `nodes`.
         """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
@@ -65,6 +72,11 @@ class ActionModule(ActionBase):
             return result | {"failed": True, "msg": "no node has answered: are they on?"}
         try:
             runs = observed_runs(known)
+            if given["verb"] == "move":
+                (name,) = given["names"]
+                position = new_position(runs, name, given["place"])
+                nodes = list(pick(runs, name).parts)
+                return result | {"position": position, "nodes": nodes}
             answer = self._answer(given["verb"], runs, given["names"], silent)
             if "name" in answer:
                 answer["curves"] = nodes_with_curves(answer["name"], known)
@@ -77,7 +89,8 @@ class ActionModule(ActionBase):
     ) -> dict[str, Any]:
         if verb == "list":
             missing = ["", f"not answered: {', '.join(silent)}"] if silent else []
-            return _said([*listing(runs, TABLE_WIDTH), *missing])
+            queue = queue_table(runs)
+            return _said([*listing(runs, TABLE_WIDTH), *([""] if queue else []), *queue, *missing])
         if verb == "compare":
             if len(names) != 2:
                 raise LaunchError(
@@ -91,6 +104,7 @@ class ActionModule(ActionBase):
             "stopping": run.stopping,
             "script": run.program or "",
             "queued": (run.why or "") if run.state == "queued" else "",
+            "in_slurm": bool(run.job),
         }
         if verb != "removal":
             return found

@@ -14,8 +14,9 @@ options:
   verb:
     description:
       - V(start) lays down the run file and the launch spec, and starts the supervisor. While a run
-        is under way here nothing is laid down, unless it was begun with this very spec. Where the
-        spec says so, the supervisor waits for the job of Slurm that starts it.
+        is under way here nothing is laid down, unless it was begun with this very spec, or this
+        one waits for its turn. Where the spec says so, the supervisor waits for the job of Slurm
+        that starts it.
       - V(submit) submits that job from this node, after the start on all.
       - V(stop) asks for a stop after the current step; with O(now) it ends the run at once.
     type: str
@@ -55,6 +56,7 @@ from ansible.module_utils.hearth_node.base import (
     absolute,
     environment,
     hearth,
+    queued_runs,
     run_under_way,
     text_of,
     write_private,
@@ -121,6 +123,10 @@ def start(module: AnsibleModule, spec: dict) -> Report:
         # One start at a time, until its run is under way: files never mix.
         with alone(Path(config)):
             run = run_under_way(workspace)
+            if spec["run"] in queued_runs(workspace):
+                run = spec["run"]
+            elif run != spec["run"] and spec.get("queue"):
+                run = ""  # it begins after that one
             if run and (run != spec["run"] or text_of(path) != text):
                 busy = f"run '{run}' is under way on this node: wait for it or stop it"
                 return Report([f"{workspace}: {busy}"])

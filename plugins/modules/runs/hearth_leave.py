@@ -31,7 +31,12 @@ options:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import absolute, remove_path, run_under_way
+from ansible.module_utils.hearth_node.base import (
+    absolute,
+    queued_runs,
+    remove_path,
+    run_under_way,
+)
 from ansible.module_utils.hearth_node.workspace.mark import is_workspace, removable
 
 _ENVIRONMENT = "~/.local/share/hearth"
@@ -57,8 +62,8 @@ def found(workspace: str) -> dict[str, list[str]]:
 def main() -> None:
     """Run the module.
 
-    It returns the `run` under way ('' for none), the paths that were (in check mode would be)
-    `removed`, and those of Hearth's that are `kept`.
+    It returns the `run` under way or first in the queue ('' for none), the paths that were (in
+    check mode would be) `removed`, and those of Hearth's that are `kept`.
     """
     module = AnsibleModule(
         argument_spec={
@@ -84,7 +89,8 @@ def main() -> None:
     except OSError as error:
         module.fail_json(msg=f"{error.filename} cannot be removed: {error.strerror}")
     kept = [path for paths in present.values() for path in paths]
-    module.exit_json(changed=bool(gone), run=run_under_way(workspace), removed=gone, kept=kept)
+    run = run_under_way(workspace) or "".join(queued_runs(workspace)[:1])
+    module.exit_json(changed=bool(gone), run=run, removed=gone, kept=kept)
 
 
 if __name__ == "__main__":

@@ -202,7 +202,8 @@ def _lives(record: dict[str, Any]) -> bool:
         os.kill(record["pid"], 0)
     except (OSError, KeyError):
         return False
-    return record.get("state") != "queued"  # written before there was a supervisor
+    # Under Slurm it was written before there was a supervisor.
+    return record.get("state") != "queued" or record.get("job") is None
 
 
 def _start_of_last(file: Any, lines: int) -> int:

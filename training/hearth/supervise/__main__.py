@@ -154,8 +154,12 @@ def _submit(given: argparse.Namespace) -> int:
 
 
 def _told(record: dict[str, Any]) -> dict[str, Any]:
-    """Return the JSON answer of `start`: the supervisor's process, state and unit, if any."""
-    return {key: record[key] for key in ("pid", "state", "unit")}
+    """Return the JSON answer of `start`: the supervisor's process, state and unit, if any.
+
+    A run that does not begin yet has `why`.
+    """
+    why = record["cause"]["message"] if record["state"] == "queued" and record["cause"] else ""
+    return {key: record[key] for key in ("pid", "state", "unit")} | {"why": why}
 
 
 def _as_unit(spec: Spec, path: Path) -> dict[str, Any]:

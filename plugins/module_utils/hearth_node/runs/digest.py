@@ -16,9 +16,15 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.hearth.base.files import bytes_below
+from ansible.module_utils.hearth.base.places import QUEUE
 from ansible.module_utils.hearth.base.slurm import queued
 from ansible.module_utils.hearth.supervise.cause import ENDS
-from ansible.module_utils.hearth_node.base import remove_path, run_under_way, text_of
+from ansible.module_utils.hearth_node.base import (
+    queued_runs,
+    remove_path,
+    run_under_way,
+    text_of,
+)
 from ansible.module_utils.hearth_node.runs.dashboard import curves
 from ansible.module_utils.hearth_node.runs.leftovers import units_folder
 
@@ -35,18 +41,19 @@ def look(workspace: str, now: float | None = None) -> list[dict[str, Any]]:
     Each has its `name`, the text of its `run_file`, the supervisor's `record` (None if there is
     none), whether a supervisor is `alive`, the time since its last sign of life (`silent_seconds`),
     the stop file's request (`asked`, None without one), the newest job in Slurm's `queue` of a run
-    whose job has no supervisor here (else None), a digest of its `metrics`, the newest
+    whose job has no supervisor here (else None), the `turn` of a run in the queue of this node
+    (`position`, `at` and `submitted`; else None), a digest of its `metrics`, the newest
     `checkpoint` with `step` and `age_seconds`, the age of its TensorBoard `curves` in seconds (None
     without any), and its `files`: bytes by path in the workspace. `now` is in seconds since 1970.
     """
     now = now or time.time()
     results = os.path.join(workspace, "results")
-    busy = run_under_way(workspace)
+    busy, queued = run_under_way(workspace), queued_runs(workspace)
     names = sorted(os.listdir(results)) if os.path.isdir(results) else []
-    return [_seen(workspace, name, busy, now) for name in names if not name.startswith(".")]
+    return [_seen(workspace, name, busy, queued, now) for name in names if not name.startswith(".")]
 
 
-def _seen(workspace: str, name: str, busy: str, now: float) -> dict[str, Any]:
+def _seen(workspace: str, name: str, busy: str, waiting: list[str], now: float) -> dict[str, Any]:
     folder = os.path.join(workspace, "results", name)
     stop = os.path.join(folder, "stop")
     record = _json(text_of(os.path.join(folder, "supervisor.json")))
@@ -56,10 +63,11 @@ def _seen(workspace: str, name: str, busy: str, now: float) -> dict[str, Any]:
         "name": name,
         "run_file": text_of(os.path.join(folder, "run.yml")),
         "record": record,
-        "alive": busy == name,
+        "alive": busy == name or name in waiting,
         "silent_seconds": round(max(now - heard, 0), 1) if heard else None,
         "asked": text_of(stop) if os.path.exists(stop) else None,
         "queue": queued(name) if isinstance(job, str) else None,
+        "turn": _json(text_of(os.path.join(workspace, QUEUE, f"{name}.json"))),
         "metrics": digest(os.path.join(folder, "metrics.jsonl"), now if busy == name else None),
         "checkpoint": _checkpoint(os.path.join(workspace, "checkpoints", name), now),
         "curves": _age(curves(workspace, name), now),
@@ -160,6 +168,8 @@ def paths(workspace: str, run: str) -> list[str]:
         os.path.join("logs", f"{run}.log"),
         os.path.join("logs", f".{run}.torchrun"),
         os.path.join("config", f"{run}.secrets"),
+        os.path.join(QUEUE, f"{run}.json"),
+        os.path.join(QUEUE, f"{run}.lock"),
         os.path.join("config", f"{run}.json"),
     ]
     # A unit remains only after the machine went down, and would look for the run at the next boot.

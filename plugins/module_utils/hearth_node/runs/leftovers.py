@@ -9,11 +9,16 @@ from typing import Any
 
 from ansible.module_utils.hearth.base.places import SUPERVISED, TORCHRUN
 from ansible.module_utils.hearth.base.systemd import user_systemctl
-from ansible.module_utils.hearth_node.base import remove_path, run_under_way, text_of
+from ansible.module_utils.hearth_node.base import (
+    queued_runs,
+    remove_path,
+    run_under_way,
+    text_of,
+)
 
 
 def processes(workspace: str, proc: str = "/proc") -> tuple[set[int], list[dict[str, Any]]]:
-    """Return the processes of the run under way here, and those of no run.
+    """Return the processes of the runs under way or in the queue here, and those of no run.
 
     Supervisors are recognised by their command line, their children by the environment. Processes
     that have outlived their supervisor are returned with `pid` and `what` they are. Only those of
@@ -25,8 +30,9 @@ def processes(workspace: str, proc: str = "/proc") -> tuple[set[int], list[dict[
         if name.isdecimal() and (what := _what(os.path.join(proc, name), workspace))
     }
     kept = set()
-    if run_under_way(workspace):
-        # All processes of a run descend from its supervisor; only one supervisor can hold the lock.
+    if run_under_way(workspace) or queued_runs(workspace):
+        # All processes of a run descend from its supervisor, which ends by itself unless it holds
+        # the lock or waits for it.
         supervisors = {pid for pid, what in found.items() if what == "supervisor"}
         kept = {pid for pid in found if _ancestors(pid, proc) & supervisors} | supervisors
     lost = [{"pid": pid, "what": found[pid]} for pid in sorted(found.keys() - kept)]
@@ -59,17 +65,17 @@ def _ancestors(pid: int, proc: str) -> set[int]:
 
 
 def files(workspace: str) -> list[str]:
-    """Return the paths of units and torchrun scratch folders whose run is not under way."""
-    busy = run_under_way(workspace)
+    """Return the paths of units and torchrun scratch folders whose run is over."""
+    busy = {run_under_way(workspace), *queued_runs(workspace)}
     found = []
     for path in sorted(glob.glob(os.path.join(units_folder(), "hearth-*.service"))):
         run = os.path.basename(path).removeprefix("hearth-").removesuffix(".service")
         # Another workspace of this user may have a run of the same name.
         own = os.path.join(workspace, "config", f"{run}.json") in text_of(path)
-        if own and run != busy:
+        if own and run not in busy:
             found.append(path)
     for path in sorted(glob.glob(os.path.join(glob.escape(workspace), "logs", ".*.torchrun"))):
-        if os.path.basename(path)[1:].removesuffix(".torchrun") != busy:
+        if os.path.basename(path)[1:].removesuffix(".torchrun") not in busy:
             found.append(path)
     return found
 

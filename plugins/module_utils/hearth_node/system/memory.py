@@ -18,7 +18,7 @@ print(runpy.run_path(str(pathlib.Path(place).with_name("version.py")))["cuda"])
 
 
 def look(python: str, root: str = "/") -> dict[str, Any]:
-    """Return `gpus`, `free_mib` and `cuda` of this node; `python` is its environment's Python.
+    """Return `gpus`, `free_mib`, `total_mib` and `cuda` of this node; `python` is that of its runs.
 
     Also the NVIDIA `cards` on its bus by PCI id (none that a virtual machine holds), whether
     `prime-select intel` has them off (`prime_off`), and why the driver lists no GPU (`trouble`).
@@ -29,6 +29,7 @@ def look(python: str, root: str = "/") -> dict[str, Any]:
     return {
         "gpus": gpus,
         "free_mib": memory["total_mib"] - memory["used_mib"],
+        "total_mib": memory["total_mib"],
         "cuda": bool(gpus) and output(python, "-c", _CUDA).strip() != "None",
         "cards": [
             found["device"]

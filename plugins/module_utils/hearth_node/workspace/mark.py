@@ -10,7 +10,7 @@ from collections.abc import Iterable
 from ansible.module_utils.hearth.base.places import LENDING, MANIFEST
 from ansible.module_utils.hearth_node.base import text_of, write_private
 
-FOLDERS = ("data", "models", "scripts", "logs", "config", "results", "checkpoints")
+FOLDERS = ("data", "models", "scripts", "logs", "config", "results", "checkpoints", "queue")
 """Folders that every workspace has."""
 
 FILES = ("README.md", "cluster_config.yaml", "launch_cluster.sh", "hearth-lend")
@@ -38,7 +38,9 @@ def made_here(workspace: str) -> set[str]:
             line for line in lines if line.split("/")[0] in (*_FOLDERS, *FILES) and ".." not in line
         }
     before = all(
-        os.path.isdir(os.path.join(workspace, name)) for name in (*FOLDERS, "scripts/hearth")
+        os.path.isdir(os.path.join(workspace, name))
+        for name in (*FOLDERS, "scripts/hearth")
+        if name != "queue"  # made later
     )
     return {*_FOLDERS} if before else set()
 

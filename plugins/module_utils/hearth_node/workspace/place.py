@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible.module_utils.hearth_node.base import run_under_way
+from ansible.module_utils.hearth_node.base import queued_runs, run_under_way
 from ansible.module_utils.hearth_node.workspace.folder import differing, take_place, unpack
 from ansible.module_utils.hearth_node.workspace.mark import (
     FOLDERS,
@@ -25,9 +25,9 @@ def place_workspace(
 ) -> dict[str, Any]:
     """Create the folders of the workspace at `path`, and its code from the `archive` if any.
 
-    Code that a run under way may start again with stays, and so does a `scripts/` that is not
-    Hearth's: then nothing is changed. `code` has the checksums by relative path;
-    in the check mode of `module` nothing is written. `files` are claimed for a later write.
+    Code that a run under way or in the queue starts with stays, and so does a `scripts/` that is
+    not Hearth's: then nothing is changed. `code` has the checksums by relative path; in the check
+    mode of `module` nothing is written. `files` are claimed for a later write.
 
     Returns:
         `changed`; the `differing` files of the code; the run for which they stayed (`under_way`, or
@@ -49,7 +49,7 @@ def place_workspace(
                 os.makedirs(place, exist_ok=True)
         marked = write_mark(path, made, module.check_mode)
         wrong = differing(scripts, code, let_be=["__pycache__"])
-        under_way = run_under_way(path) if wrong else ""
+        under_way = (run_under_way(path) or "".join(queued_runs(path)[:1])) if wrong else ""
         if wrong and not under_way and archive and not module.check_mode:
             unpack(archive, fresh)
             take_place(fresh, scripts, module.tmpdir)

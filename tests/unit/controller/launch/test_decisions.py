@@ -493,3 +493,42 @@ def test_nodes_prepared_by_an_earlier_run_are_not_prepared_again_unless_one_was_
     assert not launch(run, one).plan("", 32e6)["prepared"]
     anew = dict.fromkeys(one, prepared(2))
     assert launch(run, one, prepared=anew).prepared["desk"]["nproc"] == 2
+
+
+# -- the queue ------------------------------------------------------------------------------------
+
+
+def in_the_queue(tmp_path, **typed):
+    """Return a launch behind the run that has laptop, where little memory is free."""
+    memory = {"gpus": [], "cuda": False, "free_mib": 100, "total_mib": 64 * GIB}
+    memory |= {"cards": [], "prime_off": False, "trouble": "no nvidia-smi"}
+    laptop = look(busy="evening", memory=memory, queue_end=5.0)
+    looks = {"desk": look(queue_end=7e12), "laptop": laptop}
+    run = asked(tmp_path, queue="true", **typed)
+    return launch(run, looks, prepared={"desk": prepared(), "laptop": prepared()})
+
+
+def test_a_run_behind_another_fits_by_all_memory_and_measures_nothing(tmp_path):
+    begun = in_the_queue(tmp_path)
+    plan = begun.plan("", 32e6)
+    assert not any(plan["found"].values())
+    assert plan["fetch"]
+    assert plan["measures"] is False
+    assert begun.agree()["talk"] == {}
+    assert launch(asked(tmp_path), {"desk": look()}).plan("", 32e6)["measures"] is True
+
+
+def test_a_run_behind_another_takes_all_nodes_and_the_last_place_on_each(tmp_path):
+    choice = in_the_queue(tmp_path, at="23:00").choose(TIMEOUTS)
+    assert choice["names"] == ["desk", "laptop"]
+    assert_line(choice["say"], "not measured", "evening has laptop")
+    queues = [spec["queue"] for spec in choice["specs"].values()]
+    assert queues[0] == queues[1]
+    assert queues[0]["position"] == 7e12 + 1
+    for spec in choice["specs"].values():
+        assert spec_of(spec | {"token": "x"}, "spec").first_timeout == 60
+
+
+def test_a_run_that_does_not_wait_has_no_place_in_the_queue(tmp_path):
+    begun = launch(asked(tmp_path), {"desk": look()}, prepared={"desk": prepared()})
+    assert "queue" not in begun.choose(TIMEOUTS)["specs"]["desk"]

@@ -2,13 +2,16 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
 import os
+import threading
 
 import pytest
-from ansible.module_utils.hearth_node.runs import digest
+from ansible.module_utils.hearth_node.runs import digest, leftovers
 from support.facts import assert_names
 from support.modules import call
+from support.waiting import until
 from support.workspace import under_way
 
 from hearth_controller.runs.observed import observed_runs
@@ -181,3 +184,71 @@ def test_only_a_name_is_removed_and_never_a_run_under_way(held, name):
     assert_names(answer["msg"], f"'{name}'")
     assert ("under way" in answer["msg"]) == (name == "evening")
     assert (held / "results" / "evening" / "run.yml").exists()
+
+
+@pytest.fixture
+def queued(workspace):
+    """The same workspace with the run `night` in its queue, and a stand-in of its supervisor."""
+    (workspace / "results/night").mkdir()
+    turn = {"position": 2.0, "at": None, "submitted": "2026-11-20T20:00:00+00:00"}
+    (workspace / "queue/night.json").write_text(json.dumps(turn))
+    (workspace / "config/night.json").write_text("{}")
+    ended = threading.Event()
+    with (workspace / "queue/night.lock").open("w") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+
+        def supervisor() -> None:
+            """Leave at a stop, as a supervisor that waits does."""
+            while not ended.wait(0.05):
+                if (workspace / "results/night/stop").exists():
+                    fcntl.flock(lock, fcntl.LOCK_UN)
+                    return
+
+        thread = threading.Thread(target=supervisor)
+        thread.start()
+        yield workspace
+        ended.set()
+        thread.join()
+
+
+def test_a_run_in_the_queue_is_alive_and_has_its_place(queued):
+    evening, night = runs(queued)["runs"]
+    assert (evening["alive"], evening["turn"]) == (False, None)
+    assert (night["alive"], night["turn"]["position"]) == (True, 2.0)
+
+
+def test_a_run_is_moved_in_the_queue(queued):
+    place = queued / "queue/night.json"
+    for check in (True, False):
+        assert runs(queued, check=check, move="night", position=0.5)["changed"]
+        assert json.loads(place.read_text())["position"] == (2.0 if check else 0.5)
+    assert json.loads(place.read_text())["submitted"] == "2026-11-20T20:00:00+00:00"
+    assert not runs(queued, move="night", position=0.5)["changed"]
+    answer = runs(queued, move="evening", position=0.5)
+    assert_names(answer["msg"], "'evening'", "does not wait in the queue here")
+
+
+def test_a_run_that_is_removed_leaves_the_queue_first(queued):
+    assert runs(queued, check=True, remove="night")["changed"]
+    assert (queued / "queue/night.json").exists()
+    answer = runs(queued, remove="night")
+    assert answer["removed"].keys() == {
+        *("results/night", "config/night.json", "queue/night.json", "queue/night.lock")
+    }
+    assert [*(queued / "queue").iterdir()] == []
+
+
+def test_what_belongs_to_a_run_in_the_queue_is_no_leftover(queued, units_of_the_user):
+    unit = units_of_the_user / "hearth-night.service"
+    unit.write_text(f'ExecStart=python --spec "{queued}/config/night.json"\n')
+    assert leftovers.files(str(queued)) == []
+    (queued / "results/night/stop").touch()
+    until(lambda: leftovers.files(str(queued)) == [str(unit)])
+
+
+@pytest.fixture
+def units_of_the_user(tmp_path, monkeypatch):
+    folder = tmp_path / "units"
+    folder.mkdir()
+    monkeypatch.setattr(leftovers, "units_folder", lambda: str(folder))
+    return folder
