@@ -205,7 +205,7 @@ class NodeSupervisor:
         await self._disconnect()
         if self._yields:
             await self._close()
-            self._record.missing = []
+            self._record.missing, self._record.away = [], ""
             self._record.enter("queued")
 
     async def _conclude(self, verdict: LaunchOutcome) -> None:

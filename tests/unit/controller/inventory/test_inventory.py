@@ -306,6 +306,7 @@ DECLARED = role_options([ROOT / "roles"]).keys() | {
 # and what is for one computer alone or for tests.
 INTERNAL = {
     *("attach_run", "plan_runs", "runs_compare", "runs_delete", "runs_pick", "runs_yes"),
+    *("runs_move", "runs_place"),
     *("benchmark_repeat", "benchmark_steps", "benchmark_warm_up", "doctor_file", "doctor_fix"),
     *("dashboard_port", "dashboard_state", "distribute_between", "distribute_names"),
     *("lend_nodes", "lend_to", "lend_until"),
