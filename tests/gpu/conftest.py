@@ -5,15 +5,19 @@ from __future__ import annotations
 import fcntl
 import json
 import os
+import subprocess
+import sys
 from collections.abc import Callable
 from datetime import UTC, datetime
 from pathlib import Path
 
 import pytest
 import torch
-from support.llama import make_llama, make_texts
-from support.ranks import COMPUTE, python, succeeded, train
+from support.llama import make_texts
+from support.ranks import COMPUTE, environment, python, succeeded, train
+from support.supervisors import TRAINING
 
+from hearth.base.nvml import Cards
 from hearth.base.software import software_here
 from hearth.ranks.world import has_nvidia_gpu
 
@@ -32,7 +36,17 @@ def gpu() -> None:
 
 @pytest.fixture(scope="session")
 def llama(tmp_path_factory: pytest.TempPathFactory, gpu: None) -> Path:
-    return make_llama(tmp_path_factory.mktemp("models") / "llama", hidden=256, layers=4)
+    """A small Llama, made by a process of its own: to make one takes hold of the card."""
+    folder = tmp_path_factory.mktemp("models")
+    makes = "import support.llama as it; it.make_llama(it.Path('llama'), hidden=256, layers=4)"
+    tests = str(Path(__file__).parents[1])
+    done = subprocess.run(
+        [sys.executable, "-c", makes],
+        cwd=folder,
+        env=environment(folder) | {"PYTHONPATH": f"{TRAINING}:{tests}"},
+    )
+    assert done.returncode == 0
+    return folder / "llama"
 
 
 @pytest.fixture(scope="session")
@@ -94,7 +108,10 @@ def keep() -> Callable[[str, object], None]:
                 file.seek(0)
                 found = json.loads(file.read() or "{}")
                 found["date"] = f"{datetime.now(UTC):%Y-%m-%d}"
-                found |= {"card": torch.cuda.get_device_name(), "software": software_here()}
+                cards = Cards.open()
+                assert cards
+                found |= {"card": cards.names[0], "software": software_here()}
+                cards.close()
                 found.setdefault("figures", {})[name] = figure
                 file.seek(0)
                 file.truncate()
