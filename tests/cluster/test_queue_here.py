@@ -53,7 +53,7 @@ def test_a_busy_node_is_refused_without_the_queue_and_waited_for_with_it(home):
     assert_line(screen, "'evening' is under way", "-e queue=true")
     for run in ("second", "third", "fourth"):
         screen = submit(home, run, "-e", "queue=true")
-        assert_line(screen, "not measured, since", "evening has desk")
+        assert_line(screen, "not measured, since evening has desk, laptop")
         assert_line(screen, "waits behind", "does not need this terminal")
         assert states(home, run) == {"queued"}
     assert states(home, "evening") == {"running"}

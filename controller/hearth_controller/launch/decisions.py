@@ -191,7 +191,10 @@ class Launch:
 
     def _not_measured(self) -> str:
         """Return why nothing is known of the speed of a run that waits for its turn."""
-        taken = ", ".join(f"{run} has {node}" for node, run in self.busy.items())
+        nodes_of: dict[str, list[str]] = {}
+        for node, run in self.busy.items():
+            nodes_of.setdefault(run, []).append(node)
+        taken = "; ".join(f"{run} has {', '.join(nodes)}" for run, nodes in nodes_of.items())
         return (
             f"not measured, since {taken}: all of these nodes take part, and the run divides its "
             "rows by speeds that are kept or that it measures when it begins"
