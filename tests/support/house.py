@@ -18,6 +18,7 @@ from support.waiting import HANG, until
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ("desk", "laptop")
+ROW_SECONDS = 0 if "HEARTH_RECORD" in os.environ else 0.02  # a bench measures what there is
 TINY = {
     "sequence_length": 96,
     "lora_rank": 4,
@@ -56,14 +57,37 @@ def ended(play: subprocess.Popen[str], status: int | None = 0) -> str:
     return screen
 
 
-class House:
-    """One computer as two nodes: what a person would have after `git clone`."""
+# Added to the trainer's code of a house.
+_AS_A_LARGE_MODEL = """
 
-    def __init__(self, folder: Path, model: Path, data: Path) -> None:
+def _as_a_large_model(gradients):
+    def slowly(self, own, *given, **named):
+        time.sleep(ROW_SECONDS * len(own))
+        return gradients(self, own, *given, **named)
+
+    return slowly
+
+
+Compute.gradients = _as_a_large_model(Compute.gradients)
+"""
+
+
+class House:
+    """One computer as two nodes: what a person would have after `git clone`.
+
+    The tiny model stands in for a large one: each row of a step takes `row_seconds` more, of which
+    the processor has none. A run under way leaves the cores to what is tested meanwhile.
+    """
+
+    def __init__(
+        self, folder: Path, model: Path, data: Path, row_seconds: float = ROW_SECONDS
+    ) -> None:
         self.folder, self.model, self.data = folder, model, data
         self.checkout = folder / "hearth"
         self.runs = self.checkout / "runs"
         _copy_checkout(self.checkout)
+        with (self.checkout / "training/hearth/trainer/compute.py").open("a") as code:
+            code.write(_AS_A_LARGE_MODEL.replace("ROW_SECONDS", str(row_seconds)))
         self.environment = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(folder / "home"),

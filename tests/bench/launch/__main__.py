@@ -68,7 +68,7 @@ class Contest:
         model, data = folder / "tiny", folder / "words.jsonl"
         make_model(model)
         data.write_text("".join(f'{{"text": "word {n} of many"}}\n' for n in range(200)))
-        self.house = House(folder / "house", model, data)
+        self.house = House(folder / "house", model, data, row_seconds=0)
         self.turn = 0
 
     def by_hand(self) -> dict[str, float]:
