@@ -81,8 +81,7 @@ def trained(tmp_path_factory, tiny_model, tiny_data):
         closing(House(tmp_path_factory.mktemp("trained"), tiny_model, tiny_data)) as house,
         phone() as here,
     ):
-        # wandb, too: whoever has the key may note it somewhere.
-        settings = house.tiny(run="first", max_steps=6, wandb="offline")
+        settings = house.tiny(run="first", max_steps=6)
         with Watch(*SECRETS) as watch:
             screen = house.play("train.yml", *settings, "-vvv", **planted(house, here))
         until(lambda: len(here.arrived) == 2)
@@ -96,7 +95,9 @@ def failed(tmp_path_factory, tiny_model, tiny_data):
         closing(House(tmp_path_factory.mktemp("failed"), tiny_model, tiny_data)) as house,
         phone() as here,
     ):
-        given = ("-e", "launch_return_timeout=0", *house.tiny(run="end", max_steps=100_000))
+        # wandb, too: whoever has the key may note it somewhere.
+        settings = house.tiny(run="end", max_steps=100_000, wandb="offline")
+        given = ("-e", "launch_return_timeout=0", *settings)
         play = house.start("train.yml", *given, **planted(house, here))
         house.until_step("end")
         meanwhile = holding(house.folder, *SECRETS)
