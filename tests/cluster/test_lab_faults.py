@@ -236,7 +236,7 @@ def smollm2() -> Iterator[Path]:
         shutil.rmtree(kept)
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated(seconds=100)
 def test_a_real_model_too_loses_the_leader_and_learns_the_same(home, smollm2, tmp_path):
     run, others = "real", ["laptop", "oldbox"]
     own = {"model": str(smollm2), "global_batch": 6, "sequence_length": 32}
@@ -253,7 +253,7 @@ def test_a_real_model_too_loses_the_leader_and_learns_the_same(home, smollm2, tm
         end(NODES, [run])
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated(seconds=100)
 def test_of_machines_that_are_cut_off_from_each_other_at_most_one_part_trains(home, tmp_path):
     """Rank 0's machine is alone at first; then of the other two each is."""
     run = "parted"
