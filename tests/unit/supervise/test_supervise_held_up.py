@@ -1,4 +1,4 @@
-"""The messages of a supervisor while the house has the machines that a run waits for."""
+"""The messages of a supervisor about nodes that are no trouble: with the house, or in a queue."""
 
 from __future__ import annotations
 
@@ -17,9 +17,12 @@ AWAY = Cause("laptop", None, "away", "away: switched off by hand")
 LOST = Cause("laptop", None, "node_lost", "laptop was silent for 6 s")
 
 
-@pytest.mark.parametrize(("cause", "told"), [(AWAY, 0), (LOST, 1)])
-def test_nobody_is_told_that_a_run_waits_for_a_machine_that_the_house_has(
-    tmp_path, monkeypatch, cause, told
+@pytest.mark.parametrize(
+    ("cause", "in_queue", "told"),
+    [(AWAY, "", 0), (None, "laptop", 0), (LOST, "", 1), (None, "", 1)],
+)
+def test_nobody_is_told_that_a_run_waits_for_a_machine_that_the_house_or_another_run_has(
+    tmp_path, monkeypatch, cause, in_queue, told
 ):
     given = {
         **{"run": "first", "node": "desk", "rank": 0, "nodes": NODES, "nproc": 1},
@@ -32,5 +35,5 @@ def test_nobody_is_told_that_a_run_waits_for_a_machine_that_the_house_has(
     monkeypatch.setattr(notices._outbox, "send", sent.append)
     for seconds in (0.0, PATIENCE / 2, PATIENCE + 1):
         monkeypatch.setattr(time, "time", lambda at=1e9 + seconds: at)
-        notices.observe(set(), 3600.0)
+        notices.observe(set(), 3600.0, {in_queue})
     assert len(sent) == told

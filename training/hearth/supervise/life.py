@@ -124,6 +124,10 @@ class NodeSupervisor:
         """Return the nodes of the run that are not there now, as far as this one knows."""
         raise NotImplementedError
 
+    def _in_queue(self) -> set[str]:
+        """Return the nodes that are not there since the run waits for its turn on them."""
+        return set()
+
     # Common to all
 
     async def _listen_at(self, listen: Callable[[], Awaitable[None]]) -> None:
@@ -330,7 +334,7 @@ class NodeSupervisor:
         while True:
             await asyncio.sleep(self._spec.heartbeat)
             self._record.write(self._spec.record)
-            self._notices.observe(self._absent(), self._patience)
+            self._notices.observe(self._absent(), self._patience, self._in_queue())
 
     def _on_signal(self) -> None:
         """Stop after the step; at once after the grace period, or at a second signal.

@@ -29,17 +29,18 @@ class Notices:
         self._waits = WaitWatch()
         self._last: Event | None = None
 
-    def observe(self, absent: Set[str], patience: float) -> None:
+    def observe(self, absent: Set[str], patience: float, in_queue: Set[str] = frozenset()) -> None:
         """Send a message when the run has waited long for nodes, and when it goes on after that.
 
-        Call it every few seconds. `absent` are the nodes that are not there now, and `patience` is
-        the time in seconds after which the run gives up.
+        Call it every few seconds. `absent` are the nodes that are not there now, `patience` is the
+        time in seconds after which the run gives up, and `in_queue` are absent ones on which it
+        waits for its turn, as it was asked to.
         """
         self._outbox.collect()
         spec, record = self._spec, self._record
         # An evening at which the house has the machines is no news.
         wanted = record.cause is not None and record.cause.kind == "away"
-        missing = () if wanted else tuple(record.missing)
+        missing = () if wanted else tuple(n for n in record.missing if n not in in_queue)
         # The others train if this node, which the house has, waits for nobody.
         trains = record.state == "running" or (bool(record.away) and not missing)
         change = self._waits.observe(time.time(), trains, missing)

@@ -69,6 +69,9 @@ LOOPBACK = "127.0.0.1"
 MEETING = 2.0
 """Seconds in which a supervisor that comes back meets those that are there."""
 
+QUEUED_FRESH = 30.0
+"""Seconds for which the word of a node counts that it waits for its turn; it is asked every 5."""
+
 MOST_ROUNDS = 8
 """Rounds of moves after one event; the next event goes on with the rest."""
 
@@ -182,6 +185,9 @@ class Member(RanksKeeper):
 
     def _absent(self) -> set[str]:
         return {*self._spec.nodes} - {*self._heard, self._spec.node}
+
+    def _in_queue(self) -> set[str]:
+        return {node for node, at in self._queued.items() if clock() - at < QUEUED_FRESH}
 
     async def _tick(self) -> None:
         while True:
