@@ -143,6 +143,7 @@ class Node:
         self.up = self.asleep = False
         self.house = ""
         self.kept = 0
+        self.asked: Stop | None = None
         self.outcome: LaunchOutcome | None = None
         self.starts = 0
 
@@ -166,6 +167,8 @@ class Node:
         self.rank: Rank = Rank(self)
         if self.house:
             self.rest()
+        if self.asked:  # as the stop file says, which a power cut leaves there
+            self.cluster.later(0.25, lambda: self.stop_run(self.asked))
         self._tick(self.starts)
 
     def _tick(self, start: int) -> None:
@@ -332,12 +335,16 @@ class Node:
             case FormTeam():
                 self.form(message)
             case Stop():
-                if self.stop is None or message.now:
-                    self.stop = message
-                    self.tell(message)
+                self.stop_run(message)
             case Verdict():
                 self.tell(message)
                 self.conclude(message.outcome)
+
+    def stop_run(self, stop: Stop | None) -> None:
+        """Stop the run, and pass the request on."""
+        if self.up and stop and (self.stop is None or (stop.now and not self.stop.now)):
+            self.stop = self.asked = stop
+            self.tell(stop)
 
     def _count(self, peer: str, vote: Vote) -> None:
         if peer in self.heard:
@@ -597,7 +604,7 @@ class Cluster:
         node = self.nodes[name]
         node.down()
         if wiped:
-            node.disk = Votes()
+            node.disk, node.asked, node.kept = Votes(), None, 0
         self.later(down, node.boot)
 
     def kill_rank(self, name: str) -> None:
@@ -704,8 +711,7 @@ class Cluster:
     def stop_run(self, name: str, now: bool = False) -> None:
         node = self.nodes[name]
         if node.up:
-            node.stop = Stop(name, now)
-            node.tell(node.stop)
+            node.stop_run(Stop(name, now))
             node.wake()
 
     # Observations
@@ -728,6 +734,11 @@ class Cluster:
             node.up and not node.asleep and len(node.heard) == len(self.names) - 1
             for node in self.nodes.values()
         )
+
+    @property
+    def whole(self) -> bool:
+        """Whether everybody hears everybody, and no cable is out that nobody has noticed yet."""
+        return self.connected and not self.cuts
 
     @property
     def open(self) -> tuple[str, ...]:
