@@ -118,7 +118,7 @@ def test_off_waits_until_the_run_has_left(lend, run, tmp_path):
     supervisor.start()
     said = lend("off")
     supervisor.join()
-    assert_names(said, "night leaves after its step", "night is away", "switched off by hand")
+    assert_names(said, "night leaves after its step", "night is without it", "switched off by hand")
 
 
 def test_a_run_that_does_not_leave_in_time_is_said(lend, run, monkeypatch):
@@ -132,7 +132,7 @@ def test_status_shows_who_has_the_machine_and_since_when(lend, run):
     assert_names(lend(), "night has it since")
     assert f"{now:%H:}" in lend() or f"{now - timedelta(hours=1):%H:}" in lend()
     run("game (process 70) draws on the GPU")
-    assert_names(lend(), "night is away since", "game (process 70) draws on the GPU")
+    assert_names(lend(), "night is without it since", "game (process 70) draws on the GPU")
     run(state="finished")
     assert_names(lend(), "No run is under way")
 

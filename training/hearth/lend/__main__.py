@@ -164,7 +164,7 @@ def _of_tenant(there: Tenancy, now: datetime) -> str:
     if not there.run:
         return "No run is under way here."
     if there.away:
-        return f"{there.run} is away{since}: {there.away}."
+        return f"{there.run} is without it{since}: {there.away}."
     stays = (
         ""
         if there.lends
