@@ -97,7 +97,7 @@ def test_a_wait_says_since_when_why_and_until_when():
     assert message.lines == (
         "since 02:13, 12 of 34 steps done",
         why,
-        "It goes on by itself once it is back, or gives up at 03:13.",
+        "It goes on by itself once it is back, and gives up at 03:13 at the latest.",
         "more: ansible-playbook playbooks/logs.yml -e run=evening",
     )
 

@@ -20,7 +20,7 @@ class Event:
         about: the node that failed, or those that the run waits or waited for.
         began: time at which the supervisor, or the wait, began.
         at: time of the event.
-        ends: time at which the run gives up waiting, if it does.
+        ends: time at which the run gives up waiting at the latest, if it does.
         message: the cause, as recorded.
         by_rank: whether it is the error of a rank.
         begun: whether the ranks have trained.

@@ -125,7 +125,8 @@ def _error(event: Event) -> str:
 def _outlook(event: Event) -> str:
     """Return the line on the end of a wait, to which nobody needs to do anything."""
     back = "it is" if len(event.about) == 1 else "they are"
-    ends = f", or gives up at {_clock(event.ends)}" if event.ends else ""
+    # Sooner where the machine answers and has no supervisor of the run any more.
+    ends = f", and gives up at {_clock(event.ends)} at the latest" if event.ends else ""
     return f"It goes on by itself once {back} back{ends}."
 
 
