@@ -76,11 +76,15 @@ class House:
                     self._call(self._tell, why)
                 self._closed.wait(max(0.1, ASK_EVERY - (time.monotonic() - began)))
         except Exception as error:  # whatever it is, the run goes on with this node's last word
-            self._call(self._say, f"nobody asks any more whether the house wants it: {error!r}")
+            self._call(self._give_up, f"nobody asks any more whether the house wants it: {error!r}")
 
     def _call(self, act: Callable[[str], None], words: str) -> None:
         with suppress(RuntimeError):  # the loop is closed: this supervisor ends
             self._loop.call_soon_threadsafe(act, words)
+
+    def _give_up(self, words: str) -> None:
+        self._say(words)
+        self._answered.set()
 
     def _tell(self, why: str) -> None:
         self.says = why
