@@ -18,7 +18,7 @@ def hurried(monkeypatch) -> None:
 
 
 def answers(*words: str):
-    """Return what makes a function that gives these answers, and then the last one for ever."""
+    """Return a maker of a function that gives these answers, and then the last one for ever."""
     left = list(words)
     return lambda: lambda: left.pop(0) if len(left) > 1 else left[0]
 
