@@ -16,14 +16,14 @@ pytestmark = pytest.mark.cluster
 @pytest.mark.rotated
 def test_a_run_that_was_stopped_goes_on_by_hand_to_its_end(house):
     house.play("provision.yml", "--tags", "workspace")
-    house.play("train.yml", *house.tiny(run="evening", max_steps=120), "-e", "wait=false")
+    house.play("train.yml", *house.tiny(run="evening", max_steps=80), "-e", "wait=false")
     house.until_step("evening")
     here = house.workspace("desk") / "results" / "evening"
     (here / "stop").write_text("stop\n")
     until(lambda: all(house.record(node, "evening")["state"] == "stopped" for node in NODES))
     until(lambda: not house.processes())
     stopped_at = json.loads((here / "metrics.jsonl").read_text().splitlines()[-1])["step"]
-    assert 0 < stopped_at < 120
+    assert 0 < stopped_at < 80
 
     both = [
         subprocess.Popen(
@@ -36,11 +36,11 @@ def test_a_run_that_was_stopped_goes_on_by_hand_to_its_end(house):
         for rank, node in enumerate(NODES)
     ]
     screen, _ = map(ended, both)
-    assert "step 120" in screen
+    assert "step 80" in screen
     assert_line(screen, "on laptop (127.0.0.2): ./launch_cluster.sh 1 --run evening")
     house.play("playbooks/attach.yml", "-e", "run=evening")
     metrics = house.metrics("evening")
-    assert [line["step"] for line in metrics if line["kind"] == "step"] == list(range(1, 121))
+    assert [line["step"] for line in metrics if line["kind"] == "step"] == list(range(1, 81))
     assert (metrics[-1]["kind"], metrics[-1]["state"]) == ("end", "finished")
     assert (house.runs / "evening" / "adapter" / "adapter_config.json").exists()
     for node in NODES:
