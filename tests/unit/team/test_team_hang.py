@@ -8,7 +8,7 @@ from hypothesis import strategies as st
 from support.facts import assert_names
 
 from hearth.ranks.orders import Doing, Form, Interrupt
-from hearth.team.hang import ENDING, FORMING, LEAST, HangWatch
+from hearth.team.hang import ENDING, FORMING, LEAST, SILENT, HangWatch
 
 FORM = Form(3, ("desk", "laptop"), "10.0.0.1", 29500, (), False)
 
@@ -30,8 +30,19 @@ def test_a_rank_that_hangs_is_named_with_its_work():
 def test_work_is_bounded_by_what_it_allows_itself_and_no_less_than_the_least(allowed, seconds):
     hangs = watch()
     hangs.began(0, Doing("checkpoint", 0, 0, allowed), 0)
+    hangs.alive(0, seconds)
     over = allowed > 0 and seconds > max(LEAST, allowed)
     assert (hangs.hanging(seconds) is not None) == over
+
+
+def test_a_process_that_was_stopped_hangs_however_long_its_work_may_take():
+    hangs = watch()
+    hangs.began(0, Doing("loading", 0, 0, 3600.0), 0)
+    hangs.alive(0, 500)
+    hangs.slept(100)
+    assert hangs.hanging(600 + SILENT) is None
+    _, message = hangs.hanging(601 + SILENT)
+    assert_names(message, "loading", "no sign of life", f"{SILENT + 1:.0f} s")
 
 
 def test_each_new_piece_of_work_and_rest_begin_anew():
@@ -63,6 +74,7 @@ def test_an_interrupted_rank_comes_out_once_its_own_work_is_done(allowed, hangs_
     hangs = watch()
     hangs.began(0, Doing("waits for the others", 5, 0, allowed), 0)
     hangs.told(0, Interrupt(3, "desk broke off"), 0)
+    hangs.alive(0, hangs_after)
     assert hangs.hanging(hangs_after) is None
     assert hangs.hanging(hangs_after + 1)
 

@@ -5,6 +5,7 @@
     supervisor  Load(choices) | Form(generation, nodes, address, port, …) | Leave(save)
     rank        Formed(generation, …)     it trains
     rank        Doing(what, …) …          at the start of each piece of work
+    rank        Alive() …                 every few seconds while it is at one
     supervisor  Interrupt(generation, why) | Pause(generation)
     rank        Waiting("broken" | "paused", …) …
     rank        Ended(outcome, step)      it exits with 0
@@ -145,6 +146,11 @@ class Doing:
 
 
 @dataclass(frozen=True)
+class Alive:
+    """The rank's process lives, whatever it is at: one that was stopped says nothing."""
+
+
+@dataclass(frozen=True)
 class Ended:
     """Training is over for this rank: "finished" or "stopped"; it exits with status 0."""
 
@@ -153,7 +159,7 @@ class Ended:
 
 
 Order = Load | Form | Interrupt | Pause | Leave
-News = Here | Waiting | Formed | Doing | Ended
+News = Here | Waiting | Formed | Doing | Alive | Ended
 Message = Order | News
 _TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in Message.__args__}
 

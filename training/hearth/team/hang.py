@@ -15,6 +15,12 @@ FORMING = 60.0
 Its own timeout is 30.
 """
 
+SILENT = 120.0
+"""Seconds without a sign of life after which a rank hangs, however long its work may take.
+
+A library may hold Python's lock for some seconds, as while it compiles a kernel.
+"""
+
 ENDING = 120.0
 """Seconds from the last word of a rank to the end of torchrun, which gives its other ranks 30."""
 
@@ -25,6 +31,14 @@ class _Work:
     since: float
     allowed: float
     """Seconds; 0: no bound."""
+
+    heard: float
+    """Time of the last sign of life."""
+
+    @property
+    def due(self) -> float:
+        """Time from which on the rank hangs."""
+        return min(self.since + self.allowed, self.heard + SILENT)
 
 
 class HangWatch:
@@ -46,7 +60,12 @@ class HangWatch:
         if doing.part:
             what += f" {doing.part}"
         allowed = max(LEAST, doing.allowed) if doing.allowed else 0.0
-        self._work[local_rank] = _Work(what, now, allowed)
+        self._work[local_rank] = _Work(what, now, allowed, now)
+
+    def alive(self, local_rank: int, now: float) -> None:
+        """Note a sign of life of a rank, whatever it is at."""
+        if work := self._work.get(local_rank):
+            work.heard = now
 
     def told(self, local_rank: int, order: Form | Interrupt, now: float) -> None:
         """Note an order that a rank has to follow soon.
@@ -57,14 +76,14 @@ class HangWatch:
         work = self._work.get(local_rank)
         if isinstance(order, Form):
             what = f"forming the group of generation {order.generation}"
-            self._work[local_rank] = _Work(what, now, FORMING)
+            self._work[local_rank] = _Work(what, now, FORMING, now)
         elif work and not work.allowed:
             what = f"{work.what}, after its group was interrupted"
-            self._work[local_rank] = _Work(what, now, LEAST)
+            self._work[local_rank] = _Work(what, now, LEAST, now)
 
     def left(self, local_rank: int, now: float) -> None:
         """Note that a rank has ended, or is about to, so that torchrun ends soon."""
-        self._work[local_rank] = _Work("its end, of which torchrun has not told", now, ENDING)
+        self._work[local_rank] = _Work("its end, of which torchrun has not told", now, ENDING, now)
 
     def rested(self, local_rank: int) -> None:
         """Note that a rank does nothing that is bounded in time."""
@@ -74,6 +93,7 @@ class HangWatch:
         """Note that the machine, or this process, was suspended for so many seconds."""
         for work in self._work.values():
             work.since += seconds
+            work.heard += seconds
 
     def hanging(self, now: float) -> tuple[int, str] | None:
         """Return the rank of the run that hangs, and a sentence that says so; None without one.
@@ -81,12 +101,13 @@ class HangWatch:
         Of several, the one that began first: the others may wait for it.
         """
         for local_rank, work in sorted(self._work.items(), key=lambda item: item[1].since):
-            seconds = now - work.since
-            if work.allowed and seconds > work.allowed:
-                rank = self._first_rank + local_rank
+            if work.allowed and now > work.due:
+                rank, seconds = self._first_rank + local_rank, now - work.since
+                given = f"was given {work.allowed:.0f} s"
+                if seconds <= work.allowed:
+                    given = f"has given no sign of life for {now - work.heard:.0f} s"
                 return rank, (
                     f"rank {rank} of {self._node} did nothing for {seconds:.0f} s in {work.what}: "
-                    f"it hangs, as a stuck driver or a dead network disk makes it (it was given "
-                    f"{work.allowed:.0f} s)"
+                    f"it hangs, as a stuck driver or a dead network disk makes it (it {given})"
                 )
         return None

@@ -14,6 +14,7 @@ from hearth.ranks.orders import (
     EVALUATION,
     LAYOUT,
     RANK_AGAIN,
+    Alive,
     Doing,
     Form,
     Here,
@@ -212,6 +213,8 @@ class RanksKeeper(NodeSupervisor):
                     self._channel.tell(self._leave)
             case Doing():
                 self._hangs.began(local_rank, message, clock())
+            case Alive():
+                self._hangs.alive(local_rank, clock())
                 if message.what in EVALUATION:
                     self._evaluating.add(local_rank)
                 else:

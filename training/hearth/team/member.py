@@ -16,7 +16,7 @@ from functools import partial
 from typing import Any
 
 from hearth.base.errors import LaunchError
-from hearth.ranks.orders import Doing, Form, Formed, News
+from hearth.ranks.orders import Alive, Doing, Form, Formed, News
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.interface import free_port, random_port, source_towards
 from hearth.supervise.life import POLL, STOP, Interrupted, StopAsked
@@ -76,7 +76,7 @@ MOST_ROUNDS = 8
 """Rounds of moves after one event; the next event goes on with the rest."""
 
 
-_NO_NEWS = (Doing, Ask, Given)
+_NO_NEWS = (Doing, Alive, Ask, Given)
 
 
 @dataclass(frozen=True)

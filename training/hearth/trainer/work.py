@@ -4,8 +4,9 @@ Each piece of work is announced with the seconds that it may take: several times
 slowest earlier piece of its kind took, in proportion to its tokens. At each micro-batch the rank
 also notices whether its group is over.
 
-How long a rank waits for the others says nothing of itself. A thread tells meanwhile that its
-process lives, until the group is over: a process that was stopped tells nothing.
+A thread tells every few seconds that the process lives: one that was stopped tells nothing. How
+long a rank waits for the others says nothing of itself, so that there it is all that is told, until
+the group is over.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from hearth.plan.speed import UNKNOWN, Speed
-from hearth.ranks.orders import Doing
+from hearth.ranks.orders import Alive, Doing
 from hearth.ranks.world import World
 
 _TIMES = 10.0
@@ -37,7 +38,7 @@ _WARM = 2
 _WAITING = "waiting for the others"
 
 _BEAT = 5.0
-"""Seconds between two signs of life while a rank waits."""
+"""Seconds between two signs of life."""
 
 
 class Allowances:
@@ -79,7 +80,7 @@ class Work:
         self._apart = world.device.type == "cpu"
         self._open: tuple[set[Hashable], float] | None = None
         self._started = 0.0
-        self._waits = threading.Event()
+        self._works, self._waits = threading.Event(), False
         self._telling = threading.Lock()
         self._beating: threading.Thread | None = None
         self.step = 0
@@ -121,16 +122,12 @@ class Work:
         if not self._world.control:
             return
         self._close()
-        self._tell(_WAITING, 0, _LEAST)
-        self._waits.set()
-        if not self._beating:
-            self._beating = threading.Thread(target=self._beat, name="beat", daemon=True)
-            self._beating.start()
+        self._tell(_WAITING, 0, _LEAST, waits=True)
 
     def abandon(self) -> None:
         """Forget the piece that was begun, whose end nobody will see, and wait for nobody."""
         with self._telling:  # else a sign of life could still follow whatever is told next
-            self._waits.clear()
+            self._works.clear()
         self._open = None
 
     def _close(self) -> None:
@@ -141,18 +138,26 @@ class Work:
                 self._allowances.observe(kind, amount, time.monotonic() - self._started)
         self._open = None
 
-    def _tell(self, what: str, part: int, allowed: float) -> None:
-        """Tell the supervisor of a piece of work."""
+    def _tell(self, what: str, part: int, allowed: float, waits: bool = False) -> None:
+        """Tell the supervisor of a piece of work, or that this rank waits for the others."""
         with self._telling:
-            self._waits.clear()
+            self._waits = waits
             self._world.control.tell(Doing(what, self.step, part, round(allowed, 1)))
+            self._works.set()
+        if not self._beating:
+            self._beating = threading.Thread(target=self._beat, name="beat", daemon=True)
+            self._beating.start()
 
     def _beat(self) -> None:
-        """Tell again and again that this rank waits, while it does."""
+        """Tell again and again that this process lives, while it works or waits."""
         control = self._world.control
         while True:
-            self._waits.wait()
+            self._works.wait()
             time.sleep(_BEAT)
             with self._telling:
-                if self._waits.is_set() and not control.is_over(self._world.generation):
+                if not self._works.is_set():
+                    continue
+                if not self._waits:
+                    control.tell(Alive())
+                elif not control.is_over(self._world.generation):
                     control.tell(Doing(_WAITING, self.step, 0, _LEAST))
