@@ -14,7 +14,7 @@ from support.waiting import until
 from hearth.base.nvml import Cards
 from hearth.lend import choice, sensors
 from hearth.lend.choice import Choice
-from hearth.lend.processes import Process
+from hearth.lend.processes import Process, Processes, used_by_others
 from hearth.lend.sensors import LoadMeter, Sensors, on_battery
 from hearth.lend.terms import Terms
 from hearth.lend.use import Load, Reading, certain_use, likely_use
@@ -62,27 +62,34 @@ def read(tmp_path, supplies):
         each.close()
 
 
-def test_a_busy_program_of_another_session_is_seen_and_a_busy_rank_is_not(read, start, monkeypatch):
-    monkeypatch.setattr(sensors, "AVERAGED", 1.0)
-
-    def load() -> Load:
-        time.sleep(0.3)
-        return read().load or Load(0)
-
-    rank = start(BUSY)
+def test_a_busy_program_of_another_session_is_seen_and_a_busy_rank_is_not(read, start):
+    rank, stranger, processes = start(BUSY), start(BUSY_STRANGER), Processes()
     rank.stdout.readline()
-    read()
-    until(lambda: read().load is not None)
-    own, house = time.process_time(), load()
-    stranger = start(BUSY_STRANGER)
     busy = int(stranger.stdout.readline())
+
+    def table() -> dict[int, Process]:
+        """Return the two alone: other programs of this machine may be busy, too."""
+        found = processes.look()
+        return {pid: found[pid] for pid in (rank.pid, busy)}
+
     try:
-        # Other programs of this machine may be busy, too.
-        until(lambda: load().cores > house.cores + 0.3)
-        assert read().load.busiest.startswith("python")
-        assert time.process_time() - own < 60
+        stranger.wait()
+        before = after = table()
+        while min(after[pid].seconds - before[pid].seconds for pid in after) < 0.5:
+            time.sleep(0.1)
+            after = table()
+        used, name = used_by_others(before, after)
+        assert used == pytest.approx(after[busy].seconds - before[busy].seconds)
+        assert name.startswith("python")
     finally:
         os.kill(busy, 9)
+
+
+def test_a_node_without_cards_has_the_load_of_its_processor(read, monkeypatch):
+    monkeypatch.setattr(sensors, "AVERAGED", 0.5)
+    assert read().load is None
+    until(lambda: read().load is not None)
+    assert read().load.cores >= 0
 
 
 def test_there_is_no_load_before_it_was_averaged_for_ten_seconds():
