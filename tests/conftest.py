@@ -71,6 +71,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
         items[:] = [item for item in items if turns[item][0] not in others]
 
 
+@pytest.hookimpl(optionalhook=True)  # without xdist there is one process
 def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     """Divide the tests among workers."""
     from support.by_file import ByFile
