@@ -213,12 +213,12 @@ class RanksKeeper(NodeSupervisor):
                     self._channel.tell(self._leave)
             case Doing():
                 self._hangs.began(local_rank, message, clock())
-            case Alive():
-                self._hangs.alive(local_rank, clock())
                 if message.what in EVALUATION:
                     self._evaluating.add(local_rank)
                 else:
                     self._evaluating.discard(local_rank)
+            case Alive():
+                self._hangs.alive(local_rank, clock())
             case RankEnded():
                 self._hangs.rested(local_rank)
                 self._over[local_rank] = message  # torchrun has yet to end
