@@ -25,6 +25,7 @@ from hearth.ranks.orders import (
     EVALUATION,
     LAYOUT,
     RANK_AGAIN,
+    Alive,
     Doing,
     Ended,
     Formed,
@@ -149,6 +150,7 @@ def train(group):
     global step
     while True:
         control.tell(Doing("micro-batch", step, 0, float(os.environ.get("ALLOWED", 60))))
+        control.tell(Alive())
         if Path("raise").exists():
             raise ValueError("the loss is not finite")
         while Path("hang").exists():
