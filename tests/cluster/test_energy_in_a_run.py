@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shutil
 from datetime import datetime
 
 import pytest
@@ -19,11 +20,10 @@ def metered(house):
     for number, (node, watts) in enumerate((("desk", 200.0), ("laptop", 100.0))):
         first = (os.getpid() << 4) + number  # no test in another process has this card
         StandInCards(house.folder / f"{node}.json", first=first).set_watts(watts)
-    path = f"{FOLDER}{os.pathsep}{house.environment['PYTHONPATH']}"
-    house.environment |= {
-        "PYTHONPATH": path,
-        "STAND_IN_NVML": str(house.folder / "{node}.json"),
-    }
+    # A node's programs find what came with the training code, and no other folder.
+    for module in FOLDER.glob("*.py"):
+        shutil.copy(module, house.checkout / "training")
+    house.environment["STAND_IN_NVML"] = str(house.folder / "{node}.json")
     return house
 
 

@@ -34,5 +34,5 @@ class _Energy(importlib.abc.MetaPathFinder):
         return spec
 
 
-if "STAND_IN_NVML" in os.environ and "RANK" in os.environ:
+if "STAND_IN_NVML" in os.environ:  # a rank may be forked from a process that has read this
     sys.meta_path.insert(0, _Energy())
