@@ -17,26 +17,35 @@ from hearth_lab import plan
 BUS = "/var/lib/lab/pci"
 ANSWERS = "/var/lib/lab/gpu.json"
 LOADED = "/run/lab/driver"
+# What a loaded driver keeps until it is loaded anew: persistence mode and the limit on power.
+KEPT = "/run/lab/driver/nvidia/kept.json"
 
 _SLOT = "0000:01:00.0"
 
 
 @dataclass(frozen=True)
 class Gpu:
-    """A card: its name in the driver, MiB, compute capability, watts, PCI id and class."""
+    """A card: its name in the driver, MiB, compute capability, PCI id and class; its power.
+
+    `watts` is the limit by default, `least` and `most` are the ends of its range. If it is not
+    `settable`, as on laptops, the driver only says that it went on without setting it.
+    """
 
     name: str
     memory: int
     capability: str
     watts: int
+    least: int
+    most: int
     device: int
     pci_class: int = 0x030000
+    settable: bool = True
 
 
 _GPUS = (
-    Gpu("NVIDIA GeForce RTX 5070 Ti", 16303, "12.0", 300, 0x2C05),
-    Gpu("NVIDIA GeForce RTX 4070 Laptop GPU", 8188, "8.9", 140, 0x2860, 0x030200),
-    Gpu("NVIDIA GeForce RTX 3070 Ti", 8192, "8.6", 290, 0x2482),
+    Gpu("NVIDIA GeForce RTX 5070 Ti", 16303, "12.0", 300, 150, 330, 0x2C05),
+    Gpu("NVIDIA GeForce RTX 4070 Laptop GPU", 8188, "8.9", 140, 5, 140, 0x2860, 0x030200, False),
+    Gpu("NVIDIA GeForce RTX 3070 Ti", 8192, "8.6", 290, 100, 310, 0x2482),
 )
 
 # Shows the bus, hides the computer's own drivers in /proc/driver, and then loads an already
@@ -79,7 +88,8 @@ def install(node: plan.LabNode, disk: Path) -> None:
     (place / "irq").write_text("0\n")
     (place / "resource").write_text(f"{' '.join(['0x' + '0' * 16] * 3)}\n" * 13)
     (place / "config").write_bytes(_configuration(card))
-    (disk / ANSWERS.lstrip("/")).write_text(json.dumps(asdict(card) | {"slot": _SLOT}) + "\n")
+    answers = asdict(card) | {"slot": _SLOT, "kept": KEPT}
+    (disk / ANSWERS.lstrip("/")).write_text(json.dumps(answers) + "\n")
 
 
 def _configuration(card: Gpu) -> bytes:

@@ -38,6 +38,7 @@ _FOLDER = f"usr/lib/{platform.machine()}-linux-gnu"
 _LOAD = f"""\
 #!/bin/sh
 mkdir -p {gpu.LOADED}/nvidia
+rm -f {gpu.KEPT}
 cat >{gpu.LOADED}/nvidia/version <<TEXT
 NVRM version: NVIDIA UNIX{{kind}} Kernel Module for {platform.machine()}  {{version}}  (a stand-in)
 TEXT

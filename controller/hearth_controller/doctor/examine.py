@@ -20,7 +20,7 @@ from hearth_controller.doctor.node import Cluster, ExaminedNode
 from hearth_controller.doctor.table import doctor_lines
 from hearth_controller.inventory.unreachable import describe_failure
 
-_BY_ROOT = frozenset({"names", "time", "power", "firewall", "nccl"})
+_BY_ROOT = frozenset({"names", "time", "power", "firewall", "nccl", "power_limit"})
 """Stages of provisioning whose repair needs root."""
 
 
@@ -92,20 +92,24 @@ def node_of(
     one_computer: object = False,
     connection: str | None = None,
     lock: str = "auto",
+    power_limit: int = 0,
 ) -> ExaminedNode:
     """Return all facts about a node.
 
     `answers` are the results of its modules, some empty: `look`, `claims`, `packages`, the stages
     `plain` and `rooted` (without and with root), and `root`, which tried to become root.
-    The others are its variables `hearth_one_computer`, `ansible_connection` and `python_lock`.
+    The others are its variables `hearth_one_computer`, `ansible_connection`, `python_lock` and
+    `power_limit`.
     """
     plain, rooted = (answers.get(word, {}).get("stages", {}) for word in ("plain", "rooted"))
     root = answers.get("root", {})
+    alone = str(one_computer).lower() in ("true", "yes", "1")
     return ExaminedNode(
         verify=verified,
-        alone=str(one_computer).lower() in ("true", "yes", "1"),
+        alone=alone,
         over_ssh=connection not in ("local", "ansible.builtin.local"),
         lock=str(lock),
+        power_limit=0 if alone else power_limit,
         rootless=describe_failure(root) if root.get("failed") else "",
         inspection=answers.get("look", {}).get("facts", {}),
         packages=_complete(answers.get("packages", {}), "kind"),

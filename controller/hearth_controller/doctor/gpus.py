@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hearth.base.nvidia import FLOOR, enrol_command
@@ -34,6 +34,9 @@ _DESKTOP = (
     *("gdm", "sddm", "lightdm", "cosmic-comp", "sway", "hyprland", "Hyprland", "weston"),
     *("nautilus", "firefox", "chrome", "chromium", "gjs", "xdg-desktop-portal"),
 )
+_LIMIT = "power_limit"
+"""The inventory's option, and the stage of provisioning that sets it."""
+
 _NO_CARD = not_applicable("no NVIDIA GPU")
 
 
@@ -169,23 +172,61 @@ def desktop(node: ExaminedNode, cluster: Cluster) -> Finding:
     )
 
 
-@check("power cap", "inspection", home=True)
-def power_cap(node: ExaminedNode, cluster: Cluster) -> Finding:
-    """No power limit below the default one slows a GPU down."""
+@check("power limit", "inspection", home=True)
+def power_limit(node: ExaminedNode, cluster: Cluster) -> Finding:
+    """The limit on each GPU's power is the inventory's; without one, no low limit slows it down."""
     if missing := _no_use(node):
         return missing
     known = [gpu for gpu in node.inspection["gpus"] if gpu["watts_limit"] and gpu["watts_default"]]
     if not known:
         return not_checked("the driver does not say")
-    for gpu in known:
+    return _unlike(node, cluster, known) if node.power_limit else _low(node, cluster, known)
+
+
+def _unlike(node: ExaminedNode, cluster: Cluster, gpus: Sequence[Mapping[str, Any]]) -> Finding:
+    """Return the finding on the limits of a node whose inventory sets one."""
+    result = node.stages.get(_LIMIT, {})
+    fix = f"{cluster.stage(_LIMIT)} --limit {node.name}"
+    if result.get("findings"):
+        why = "the GPUs draw what their default limits allow"
+        return degraded(result["findings"][0], why, f"do what it says, then {fix}")
+    for gpu in gpus:
+        if gpu["watts_limit"] != node.power_limit:
+            return degraded(
+                f"GPU {gpu['index']} is held to {_watts(gpu)}, not to {_LIMIT}: {node.power_limit}",
+                "it is neither as fast nor as frugal as you chose",
+                fix,
+                _LIMIT,
+            )
+    if result.get("changed"):
+        return degraded("its unit is not as provisioned", "a restart loses the limit", fix, _LIMIT)
+    return good(", ".join(map(_watts, gpus)))
+
+
+def _low(node: ExaminedNode, cluster: Cluster, gpus: Sequence[Mapping[str, Any]]) -> Finding:
+    """Return the finding on the limits of a node whose inventory sets none."""
+    if node.stages.get(_LIMIT, {}).get("changed"):
+        return degraded(
+            "an earlier power_limit of Hearth's",
+            "it is still set at every boot",
+            f"{cluster.stage(_LIMIT)} --limit {node.name}",
+            _LIMIT,
+        )
+    for gpu in gpus:
         if gpu["watts_limit"] < CAPPED * gpu["watts_default"]:
             return degraded(
-                f"GPU {gpu['index']} is held to {gpu['watts_limit']} of {gpu['watts_default']} W",
+                f"GPU {gpu['index']} is held to {_watts(gpu)}",
                 "it computes more slowly than it could",
-                f"on {node.name}: sudo nvidia-smi -i {gpu['index']} -pl {gpu['watts_default']}, "
-                "unless it is meant",
+                f"on {node.name}: sudo nvidia-smi -i {gpu['index']} -pl {gpu['watts_default']}; "
+                f"or if it is meant, {_LIMIT}: {gpu['watts_limit']} in the inventory",
             )
-    return good(", ".join(f"{gpu['watts_limit']} W" for gpu in known))
+    return good(", ".join(map(_watts, gpus)))
+
+
+def _watts(gpu: Mapping[str, Any]) -> str:
+    """Return the limit in force, and the default one if that is another."""
+    limit, default = gpu["watts_limit"], gpu["watts_default"]
+    return f"{limit} W" if limit == default else f"{limit} of {default} W"
 
 
 def _no_use(node: ExaminedNode) -> Finding | None:

@@ -22,13 +22,15 @@ class ExaminedNode:
     `rootless` is the reason why checks that need root were skipped.
 
     `alone`: all nodes are one computer, whose system provisioning leaves unchanged. `over_ssh`:
-    it was reached by a login. `lock` is its `python_lock`.
+    it was reached by a login. `lock` is its `python_lock`, `power_limit` that of the inventory, in
+    watts, 0 for none.
     """
 
     verify: Observation
     alone: bool = False
     over_ssh: bool = True
     lock: str = "auto"
+    power_limit: int = 0
     rootless: str = ""
     inspection: Mapping[str, Any] = field(default_factory=dict)
     packages: Mapping[str, Any] = field(default_factory=dict)

@@ -100,6 +100,11 @@ def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], li
                 "wanted, or 0 for one on each GPU"
             )
         findings += [f"{name}: {fault}" for fault in _lending_faults(variables)]
+        if str(variables.get("power_limit", 0)).startswith("-"):
+            findings.append(
+                f"{name}: power_limit is {variables['power_limit']}; the watts that each GPU may "
+                "draw are wanted, or 0 to leave them alone"
+            )
         slurm_node = str(variables.get("hearth_slurm_node") or name)
         nodes.append(Node(name, int(rank), str(address or ""), slurm_node))
     findings += _ranks(nodes) + _addresses(nodes)

@@ -222,7 +222,11 @@ class Launch:
             f"{name}: {warning}"
             for name, facts in self.facts("look").items()
             for warning in warnings(
-                ExaminedNode(Observation(name, 0, self.addresses[name]), inspection=facts["home"])
+                ExaminedNode(
+                    Observation(name, 0, self.addresses[name]),
+                    inspection=facts["home"],
+                    power_limit=0 if self._one_computer() else facts["own"].get("power_limit", 0),
+                )
             )
         ]
         return {"file": file, "talk": talk, "say": "\n".join(f"  {line}" for line in lines)}

@@ -102,8 +102,8 @@ class ActionModule(ActionBase):
             answers = {word: its.get(f"doctor_{word}", {}) for word in words}
             answers["packages"] = its.get("python_look", {})
             one_computer, connection = its.get("hearth_one_computer"), its.get("ansible_connection")
-            lock = its.get("python_lock", "auto")
-            nodes.append(node_of(verified, answers, one_computer, connection, lock))
+            lock, watts = its.get("python_lock", "auto"), int(its.get("power_limit", 0))
+            nodes.append(node_of(verified, answers, one_computer, connection, lock, watts))
         # A node on which a stage failed has left the play.
         done = set() if self._task.check_mode else playing
         return show(Cluster(tuple(nodes), given["playbook"]), mending, done, given["file"])

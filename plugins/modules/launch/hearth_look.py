@@ -24,6 +24,10 @@ options:
     description: Terms of lending that the inventory sets for this node, by C(hearth.lend.terms).
     type: dict
     default: {}
+  power_limit:
+    description: Watts that the inventory lets each GPU draw; 0 for no limit of its own.
+    type: int
+    default: 0
   code:
     description: Checksums of the code, as for M(hearth_workspace). From the action plugin.
     type: dict
@@ -63,6 +67,7 @@ def main() -> None:
             "nproc": {"type": "int", "default": 0},
             "one_computer": {"type": "bool", "default": False},
             "lend": {"type": "dict", "default": {}},
+            "power_limit": {"type": "int", "default": 0},
             "code": {"type": "dict"},
             "archive": {"type": "path"},
         },
@@ -74,7 +79,8 @@ def main() -> None:
         waits = state["differing"] and not (state["under_way"] or given["archive"])
         if state["findings"] or (waits and not module.check_mode):
             module.exit_json(facts={}, **state)
-    options = {name: given[name] for name in ("threads", "nproc", "one_computer", "lend")}
+    words = ("threads", "nproc", "one_computer", "lend", "power_limit")
+    options = {name: given[name] for name in words}
     facts = {
         "own": own | options | {"variables": texts(given["variables"])},
         "memory": look(own["python"]),

@@ -36,6 +36,12 @@ options:
     description: Free space in GB that an environment takes; 0 is what the lock file needs.
     type: int
     default: 0
+  power_limit:
+    description: >-
+      Watts that each NVIDIA GPU is to be held to, 0 for no limit. Compared with the ranges of the
+      cards if the driver is there already; else the stage that sets the limit compares them.
+    type: int
+    default: 0
   other_os:
     description: Whether an operating system that Hearth does not know is let pass.
     type: bool
@@ -58,7 +64,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.compiler import has_compiler
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth_node.base import absolute, nearest_folder, text_of
-from ansible.module_utils.hearth_node.driver import inspect
+from ansible.module_utils.hearth_node.driver import inspect, power_limit
 from ansible.module_utils.hearth_node.system import wsl
 
 # Supported systems, by id and version of /etc/os-release.
@@ -144,6 +150,11 @@ def rooms(given: dict[str, Any], gpu: bool) -> list[str]:
     return findings
 
 
+def limits(watts: int) -> list[str]:
+    """Return the findings about a limit on the power of the GPUs, if the driver answers."""
+    return power_limit.findings(watts, power_limit.look()[0]) if watts else []
+
+
 def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the facts about this machine, and findings."""
     release = inspect.system()
@@ -159,6 +170,7 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         old_python(platform.python_version()),
         *rooms(given, gpu),
         *wsl.findings(windows, given["address"], own, systemd, given["lock"]),
+        *limits(given["power_limit"]),
     ]
     if not (systemd or windows.version):
         findings.append("it was not started by systemd, which runs are started with")
@@ -192,6 +204,7 @@ def main() -> None:
             "python": {"type": "str", "required": True},
             "lock": {"type": "str", "choices": ["auto", "cpu", "gpu"], "default": "auto"},
             "disk_gb": {"type": "int", "default": 0},
+            "power_limit": {"type": "int", "default": 0},
             "other_os": {"type": "bool", "default": False},
             "index": {"type": "str", "default": "pypi.org"},
         },

@@ -86,7 +86,7 @@ NO_ROWS = {"hub_data": [], "hub_sums": {}}
 STAGE = {"changed": False}
 STAGES = {
     "time": STAGE | {"client": "systemd-timesyncd.service", "skew": 0.0},
-    **dict.fromkeys(("names", "power", "firewall", "nccl"), STAGE),
+    **dict.fromkeys(("names", "power", "firewall", "nccl", "power_limit"), STAGE),
 }
 PACKAGES = {"present": True, "kind": "gpu", "differing": [], "findings": []}
 ABSENT = PACKAGES | {"present": False}
@@ -161,6 +161,12 @@ def gpu(**changes) -> dict[str, ExaminedNode]:
     return looks(gpus=[GPU | changes])
 
 
+def limited(watts: int, wanted: int, **changes) -> dict[str, ExaminedNode]:
+    """Return the nodes, where the laptop's GPU and its inventory have these limits."""
+    stages = STAGES | {"power_limit": STAGE | changes}
+    return another(look={"gpus": [GPU | {"watts_limit": watts}]}, power_limit=wanted, stages=stages)
+
+
 def free(mib: int) -> dict[str, ExaminedNode]:
     return looks(disks=[{"folder": "/srv", "free_mib": mib}])
 
@@ -207,6 +213,7 @@ def test_three_nodes_with_which_nothing_is_wrong_are_good():
 
 
 STALE = {"name": "", "mtu": None, "macs": [MACS["laptop"]]}
+LIMIT = "--tags power_limit --limit laptop"
 BOOT = "ansible-playbook playbooks/reboot.yml --limit laptop"
 INSTALL = "--tags driver --limit laptop"
 NO_TORCH = observed(findings=("no torch",))
@@ -240,7 +247,12 @@ DEGRADED = [
     ("desktop", gpu(used_mib=2300), "2300 MiB", "GPU 0"),
     ("driver", driver(next_boot="kernel 6.14", remedy="apt-get x"), "kernel 6.14", "apt-get x"),
     ("Secure Boot", driver(secure_boot=True), "not signed", "update-secureboot-policy"),
-    ("power cap", gpu(watts_limit=180), "GPU 0", "180 of 285 W", "nvidia-smi -i 0 -pl 285"),
+    ("power limit", gpu(watts_limit=180), "GPU 0", "180 of 285 W", "nvidia-smi -i 0 -pl 285"),
+    ("power limit", stage("power_limit", changed=True), "earlier", "--tags power_limit"),
+    ("power limit", another(power_limit=220), "285 W, not to power_limit: 220", LIMIT),
+    ("power limit", limited(180, 220), "180 of 285 W, not to power_limit: 220", LIMIT),
+    ("power limit", limited(220, 220, changed=True), "unit", LIMIT),
+    ("power limit", limited(285, 500, findings=["100 to 310 W"]), "100 to 310 W", LIMIT),
 ]
 BROKEN = [
     ("reach", DEAF, "tower, oldbox", "no answer on TCP", "--tags firewall"),
@@ -327,7 +339,9 @@ def test_the_page_says_of_every_check_what_is_good():
         ("data", looks(data=[], **NO_ROWS), "not applicable", []),
         ("data", looks(**NO_ROWS), "good", ["1"]),
         ("battery", looks(on_battery=False), "good", []),
-        ("power cap", gpu(watts_limit=None), "not checked", []),
+        ("power limit", gpu(watts_limit=None), "not checked", []),
+        ("power limit", gpu(watts_limit=270), "good", ["270 of 285 W"]),
+        ("power limit", limited(220, 220), "good", ["220 of 285 W"]),
         ("GPU shared", looks(gpus=[], gpu_trouble="no nvidia-smi"), "not applicable", []),
         ("GPU shared", looks(gpus=[], gpu_trouble="fails"), "not checked", ["fails"]),
         ("MTU", looks(paths={}), "not checked", ["ping"]),
@@ -474,6 +488,7 @@ def test_no_process_is_ever_ended_and_no_machine_restarted_by_mending():
     }
     assert touching == {
         *("", "python", "workspace", "names", "nccl", "time", "power", "firewall", "leftovers"),
+        "power_limit",
     }
 
 

@@ -77,6 +77,7 @@ FIRST = {"first_address": "x.lan"}
         (members(a={"node_rank": 3}), ["3", "1 nodes", "0 to 0"]),
         (members(a={"node_rank": True}), ["a", "node_rank", "True"]),
         (members(a={"node_rank": "first"}), ["a", "node_rank", "first"]),
+        (members(a={"power_limit": -220}), ["a", "power_limit is -220", "watts", "0"]),
         ({"a": {}}, ["a", "cluster_address"]),
         (at(a="10.0.0.1/24"), ["a", "cluster_address", "10.0.0.1/24"]),
         (at(a="127.0.1.1", b="10.0.0.2"), ["a", "127.0.1.1"]),

@@ -327,6 +327,19 @@ def test_a_node_on_battery_is_warned_of_by_name(tmp_path):
     assert said.count("battery") == 1
 
 
+def test_a_node_whose_power_limit_is_not_in_force_is_warned_of(tmp_path):
+    card = {"index": 0, "used_mib": 1, "ours_mib": 0, "programs": []}
+    home = {"on_battery": None, "gpu_trouble": ""}
+    looks = {"desk": look(), "laptop": look()}
+    for each, held in (("desk", 220), ("laptop", 300)):
+        limits = {"watts_limit": held, "watts_default": 300}
+        looks[each]["facts"]["home"] = home | {"gpus": [card | limits]}
+        looks[each]["facts"]["own"]["power_limit"] = 220
+    said = launch(asked(tmp_path), looks, prepared=dict.fromkeys(looks, prepared())).agree()["say"]
+    assert_line(said, "laptop", "300 W, not to power_limit: 220", "--tags power_limit")
+    assert "desk" not in said
+
+
 # -- choose ----------------------------------------------------------------------------------------
 
 

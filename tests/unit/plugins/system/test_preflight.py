@@ -78,6 +78,15 @@ def test_an_environment_that_is_there_needs_no_room_for_another(tmp_path):
     assert not any("environment" in said for said in module.rooms(given, False))
 
 
+def test_a_limit_on_power_is_compared_with_the_cards_if_the_driver_is_there(program):
+    program("nvidia-smi", "echo '0, Card, 300.00, 300.00, 150.00, 330.00, Disabled'")
+    assert module.limits(0) == module.limits(220) == []
+    (finding,) = module.limits(400)
+    assert_names(finding, "power_limit: 400", "150 to 330 W")
+    program("nvidia-smi", "exit 9")
+    assert module.limits(400) == []
+
+
 def test_a_line_about_a_machine_names_the_peers_that_it_does_not_reach():
     machine = {"os": "Ubuntu 24.04.1 LTS", "python": "3.12.3", "free_gb": 412, "nvidia": True}
     machine["compiler"] = True
