@@ -274,7 +274,7 @@ class Trainer:
             # The checkpoint, written before the evaluation to be safe, may lack a new best.
             self._checkpoint_at_end()
         self.work.wait()
-        pending = self.energy.pending() if self.energy.metered else None
+        pending = round(self.energy.pending(), 3) if self.energy.metered else None
         rest = dict(zip(self.world.members, self.world.gather(pending), strict=True))
         if self.world.control:
             # Nobody ends while another may need its state: that rank would stay behind for good.

@@ -51,7 +51,7 @@ class Progress:
         """Add the energy of ranks to that of the run; None for one that measures nothing."""
         for each in joules:
             if each is not None:
-                self.joules = (self.joules or 0.0) + each
+                self.joules = round((self.joules or 0.0) + each, 3)
 
     def state(self) -> dict[str, Any]:
         """Return the progress as JSON, for a rank that goes on from here."""

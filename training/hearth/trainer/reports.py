@@ -179,7 +179,7 @@ class Reports:
             "epoch": round(step / self._order.steps_per_epoch, 4),
             "learning_rate": last.rate,
             "grad_norm": last.norm,
-            "energy_joules": None if joules is None else round(joules, 3),
+            "energy_joules": joules,
             "eta_seconds": round(per_step * (self._steps - step), 1),
         }
         self._telemetry.record("step", **record)
