@@ -55,7 +55,7 @@ def test_several_leave_at_once_and_come_back(team, wanted):
     if len(wanted) < 3:
         run.until_group("node2", beyond=first)
     else:
-        until(lambda: len(run.record("node1")["missing"]) == 3)
+        until(lambda: all(len(run.record(node)["missing"]) == 3 for node in run.names))
         for record in map(run.record, run.names):
             assert record["state"] == "waiting"
             assert record["cause"]["kind"] == "away"
@@ -144,9 +144,9 @@ def test_a_held_out_evaluation_is_broken_off_and_the_others_do_it_again(team):
     run = team(3)
     run.start()
     first = run.until_group()
-    for node in run.names:
+    for node in ("node1", "node0", "node2"):  # whom the others wait for begins
         (run.results(node) / "evaluate").touch()
-    time.sleep(1)
+        time.sleep(0.5)
     run.want("node1")
     until_away(run, "node1")
     for node in run.names:

@@ -42,6 +42,9 @@ SOCKET = "control"
 EVALUATION = ("evaluation", "sample answer")
 """What a rank does in a held-out evaluation, as `Doing` has it."""
 
+FOR_OTHERS = "waiting for the others"
+"""What a rank does that has done its own part, as `Doing` has it."""
+
 NodeRanks = tuple[tuple[str, int], ...]
 """Every node of a run, in rank order, with its number of ranks."""
 

@@ -12,6 +12,7 @@ from hearth.diagnose import failed_status, is_echo
 from hearth.ranks.orders import (
     CONTROL,
     EVALUATION,
+    FOR_OTHERS,
     LAYOUT,
     RANK_AGAIN,
     Alive,
@@ -215,7 +216,7 @@ class RanksKeeper(NodeSupervisor):
                 self._hangs.began(local_rank, message, clock())
                 if message.what in EVALUATION:
                     self._evaluating.add(local_rank)
-                else:
+                elif message.what != FOR_OTHERS:
                     self._evaluating.discard(local_rank)
             case Alive():
                 self._hangs.alive(local_rank, clock())

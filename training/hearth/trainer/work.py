@@ -19,7 +19,7 @@ from collections.abc import Hashable
 import numpy as np
 
 from hearth.plan.speed import UNKNOWN, Speed
-from hearth.ranks.orders import Alive, Doing
+from hearth.ranks.orders import FOR_OTHERS, Alive, Doing
 from hearth.ranks.world import World
 
 _TIMES = 10.0
@@ -34,8 +34,6 @@ _UNKNOWN = 900.0
 _WARM = 2
 """Pieces of a kind whose time says nothing, since they may include a compilation."""
 
-
-_WAITING = "waiting for the others"
 
 _BEAT = 5.0
 """Seconds between two signs of life."""
@@ -122,7 +120,7 @@ class Work:
         if not self._world.control:
             return
         self._close()
-        self._tell(_WAITING, 0, _LEAST, waits=True)
+        self._tell(FOR_OTHERS, 0, _LEAST, waits=True)
 
     def abandon(self) -> None:
         """Forget the piece that was begun, whose end nobody will see, and wait for nobody."""
@@ -160,4 +158,4 @@ class Work:
                 if not self._waits:
                     control.tell(Alive())
                 elif not control.is_over(self._world.generation):
-                    control.tell(Doing(_WAITING, self.step, 0, _LEAST))
+                    control.tell(Doing(FOR_OTHERS, self.step, 0, _LEAST))
