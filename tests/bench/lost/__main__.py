@@ -7,11 +7,13 @@ network and a disk of its own. It plays every kind of fault on every node, each 
 once, and while a checkpoint is written or another node joins or leaves; then 200 random ones in a
 row on one run. What each run has learned must be what one process learns from the same global
 batches, with every step once on record, and no fault may make it hang. It takes about two hours on
-two cores; `--cases 10 --in-a-row 10` takes some minutes.
+two cores; `--cases 10 --in-a-row 10` takes some minutes. It consists of several runs: `--runs 1 2`
+plays some of them, and their figures join those of the others.
 """
 
 from __future__ import annotations
 
+import json
 import random
 from argparse import Namespace
 from collections.abc import Sequence
@@ -27,6 +29,10 @@ from tests.bench.lab import CommandFailed
 from tests.bench.lost.cases import in_a_row, matrix, sittings
 from tests.bench.lost.report import WITHIN, table
 from tests.bench.lost.sitting import NAMES, PACE, SILENCE, Sitting
+from tests.bench.paper import circumstances
+
+RAW = Path(__file__).with_name("figures.json")
+"""The figures so far."""
 
 _MOST = 25
 """Cases of one run of the matrix."""
@@ -58,19 +64,36 @@ def sit(
     return {"precision": precision, "in_a_row": row, "cases": played, **found}
 
 
+def earlier(plan: dict[str, Any]) -> dict[int, dict[str, Any]]:
+    """Return the figures of the runs that were played before by the same plan, by number."""
+    try:
+        kept = json.loads(RAW.read_text())
+    except FileNotFoundError:
+        return {}
+    if any(kept[name] != value for name, value in plan.items()):
+        return {}
+    return {sitting["number"]: sitting for sitting in kept["sittings"]}
+
+
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     chance = random.Random(given.seed)
+    cases = matrix(NAMES, chance)[: given.cases]
+    row = in_a_row(given.in_a_row, NAMES, chance)
+    planned = [("fp64", each, False) for each in sittings(cases, _MOST)]
+    planned += [("fp32", row, True)] if row else []
+    plan = {"seed": given.seed, "cases": len(cases), "in_a_row": given.in_a_row}
+    plan |= {"silence": SILENCE, "load": PACE.load, "runs": len(planned)}
+    if strangers := [each for each in given.runs or () if not 0 < each <= len(planned)]:
+        raise CommandFailed(f"--runs {strangers[0]}: there are runs 1 to {len(planned)}")
     model, data = make_model(folder / "tiny"), make_dataset(folder / "words.jsonl", 400)
     work = TINY_WORK | {"model": str(model), "dataset": str(data)}
-    cases = matrix(NAMES, chance)[: given.cases]
-    turns = [("fp64", each, False) for each in sittings(cases, _MOST)]
-    if given.in_a_row:
-        turns.append(("fp32", in_a_row(given.in_a_row, NAMES, chance), True))
-    found = [
-        sit(folder / f"sitting-{number}", work, precision, each, chance, row)
-        for number, (precision, each, row) in enumerate(turns)
-    ]
-    return {"seed": given.seed, "silence": SILENCE, "load": PACE.load, "sittings": found}
+    found = earlier(plan)
+    for number in given.runs or range(1, len(planned) + 1):
+        precision, each, in_row = planned[number - 1]
+        own = random.Random(f"{given.seed} {number}")
+        played = sit(folder / f"run-{number}", work, precision, each, own, in_row)
+        found[number] = {"number": number, "hearth": circumstances()["hearth"], **played}
+    return plan | {"sittings": [found[number] for number in sorted(found)]}
 
 
 if __name__ == "__main__":
@@ -79,4 +102,5 @@ if __name__ == "__main__":
     bench.option("--cases", type=none, help="cases of the matrix to play (default: all)")
     bench.option("--in-a-row", type=none, default=200, help="faults on one run (default: 200)")
     bench.option("--seed", type=int, default=0, help="of everything random (default: 0)")
+    bench.option("--runs", type=int, nargs="+", help="numbers of the runs to play (default: all)")
     bench.run(measure)

@@ -22,7 +22,7 @@ def table(figures: Mapping[str, Any]) -> str:
     lines = [
         "Three nodes on this computer, each with a network and a disk of its own: real "
         f"supervisors, torchrun and ranks, gloo, a tiny model that takes {figures['load']:g} s to "
-        f"load, silence noticed after {silence:g} s. {measured(figures)} {_count(cases)}, at "
+        f"load, silence noticed after {silence:g} s. {_measured(figures)} {_count(cases)}, at "
         "random steps, on each node, the leader's included. Seconds from the fault until the next "
         "step of the nodes without one, and until a step of all; medians with the most.",
         "",
@@ -45,6 +45,14 @@ def table(figures: Mapping[str, Any]) -> str:
     return "\n".join(
         [*lines, "", *_exactness(figures["sittings"]), *_in_a_row(figures["sittings"])]
     )
+
+
+def _measured(figures: Mapping[str, Any]) -> str:
+    """Return the sentence on the circumstances of the figures, and on the runs that lack."""
+    commits = dict.fromkeys(sitting["hearth"] for sitting in figures["sittings"])
+    said = measured({**figures, "hearth": ", ".join(commits)})
+    played, planned = len(figures["sittings"]), figures["runs"]
+    return said + (f" {played} of {planned} runs were played so far:" if played < planned else "")
 
 
 _OF_ALL = "seconds_until_together"
