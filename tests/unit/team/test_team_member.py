@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 
+from hearth.ranks.orders import EVALUATION, FOR_OTHERS, Alive, Doing
 from hearth.supervise.spec import spec_of
 from hearth.team.member import Member
 from hearth.team.voting import Attempt, Config
@@ -59,3 +60,18 @@ def test_a_team_whose_ranks_cannot_meet_is_not_started_and_the_run_goes_on(tmp_p
     start(own, *NODES)
     assert own._team is None
     assert "no new team yet" in own._spec.log.read_text()
+
+
+def test_an_evaluation_lasts_until_its_rank_does_something_else(tmp_path):
+    own = member(tmp_path)
+    seen = []
+    for message in (
+        Doing("micro-batch", 1, 0, 20.0),
+        Doing(EVALUATION[0], 1, 0, 20.0),
+        Alive(),
+        Doing(FOR_OTHERS, 1, 0, 20.0),
+        Doing("micro-batch", 2, 0, 20.0),
+    ):
+        own._hear_rank(0, message)
+        seen.append(own._view().evaluates)
+    assert seen == [False, True, True, True, False]
