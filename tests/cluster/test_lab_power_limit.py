@@ -105,7 +105,7 @@ def test_the_status_shows_limit_and_default_and_the_measured_cost(controller, be
     screen = controller.play("playbooks/status.yml", *READY)
     assert_line(screen, "RTX 5070 Ti", "of 220 W (default 300)")
     assert_line(screen, "RTX 4070 Laptop GPU", "of 140 W")
-    assert_line(screen, "tower: GPU 0", "220 of 300 W, 20% slower than at 300 W (measured 20")
+    assert_line(screen, "tower: GPU 0", "220 of 300 W, 20% slower than at 300 W (measured")
 
 
 def test_it_is_there_again_after_a_power_cut(controller, before):
