@@ -19,7 +19,7 @@ def test_cards_and_free_memory_are_told(program, tmp_path):
         {"name": "RTX 4070 Laptop GPU", "memory_mib": 8188},
         {"name": "NVIDIA GB10", "memory_mib": None},
     ]
-    facts = {"gpus": gpus, "free_mib": 12_288, "cuda": True}
+    facts = {"gpus": gpus, "free_mib": 12_288, "total_mib": 16_000, "cuda": True}
     facts |= {"cards": [], "prime_off": False, "trouble": ""}
     assert look("/nowhere/python", str(tmp_path)) == facts
     # The tests' own torch is without CUDA, which leaves the card unused.
