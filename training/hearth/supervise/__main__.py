@@ -158,8 +158,9 @@ def _told(record: dict[str, Any]) -> dict[str, Any]:
 
     A run that does not begin yet has `why`.
     """
-    why = record["cause"]["message"] if record["state"] == "queued" and record["cause"] else ""
-    return {key: record[key] for key in ("pid", "state", "unit")} | {"why": why}
+    waits = record["state"] == "queued" and record["cause"]
+    why = {"why": record["cause"]["message"]} if waits else {}
+    return {key: record[key] for key in ("pid", "state", "unit")} | why
 
 
 def _as_unit(spec: Spec, path: Path) -> dict[str, Any]:
