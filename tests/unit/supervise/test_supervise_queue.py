@@ -2,7 +2,10 @@
 
 from __future__ import annotations
 
+import fcntl
 import json
+import threading
+import time
 from datetime import UTC, datetime
 
 import pytest
@@ -105,6 +108,23 @@ def test_a_run_that_has_begun_comes_back_before_the_queue_goes_on(workspace, uni
     assert coming_back(workspace) == "evening"
     enter_queue(spec(workspace, "evening"))  # it has not begun
     assert coming_back(workspace) == ""
+
+
+def test_a_program_that_looks_at_the_queue_just_then_turns_no_supervisor_away(workspace):
+    (workspace / "queue").mkdir()
+    looked = threading.Event()
+
+    def look() -> None:
+        with (workspace / "queue/night.lock").open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_SH)  # as a status and the runs in the queue do
+            looked.set()
+            time.sleep(0.1)
+
+    reader = threading.Thread(target=look)
+    reader.start()
+    looked.wait()
+    with in_queue(workspace, "night"):
+        reader.join()
 
 
 def test_a_run_has_one_supervisor_in_the_queue(workspace):

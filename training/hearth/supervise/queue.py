@@ -18,7 +18,7 @@ from typing import Any
 from hearth.base.errors import LaunchError
 from hearth.base.files import alone, read_object, write_whole
 from hearth.base.places import QUEUE
-from hearth.supervise.record import is_in_queue
+from hearth.supervise.record import READERS, is_in_queue, locked
 from hearth.supervise.spec import Spec, record_file
 from hearth.supervise.turn import Entry
 from hearth.supervise.unit import carried_runs
@@ -92,12 +92,10 @@ def in_queue(workspace: Path, run: str) -> Iterator[None]:
     path = workspace / QUEUE / f"{run}.lock"
     lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
     try:
-        try:
-            fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
-        except BlockingIOError as error:
+        if not locked(lock, fcntl.LOCK_EX, patience=READERS):
             raise LaunchError(
                 f"{workspace}: run '{run}' waits in the queue here already: watch it, or remove it"
-            ) from error
+            )
         yield
     finally:
         os.close(lock)

@@ -20,6 +20,9 @@ from hearth.base.places import QUEUE
 from hearth.supervise.cause import Cause, State
 from hearth.supervise.spec import Spec, lock_file, record_file
 
+READERS = 1.0
+"""Seconds of patience for a lock that readers may hold for an instant."""
+
 
 class NodeTaken(LaunchError):
     """Another run has this node."""
@@ -118,7 +121,7 @@ def is_in_queue(workspace: Path, run: str) -> bool:
     """Return whether the supervisor of a run lives here that waits for its turn."""
     try:
         with (workspace / QUEUE / f"{run}.lock").open() as lock:
-            return not _locked(lock.fileno(), fcntl.LOCK_SH, patience=0)
+            return not locked(lock.fileno(), fcntl.LOCK_SH, patience=0)
     except OSError:
         return False
 
@@ -132,7 +135,7 @@ def node_lock(workspace: Path, run: str) -> Iterator[None]:
     path = lock_file(workspace)
     path.parent.mkdir(parents=True, exist_ok=True)
     with path.open("a+") as lock:
-        if not _locked(lock.fileno(), fcntl.LOCK_EX, patience=1.0):
+        if not locked(lock.fileno(), fcntl.LOCK_EX, patience=READERS):
             holder = lock_holder(workspace) or {"run": "?", "pid": "?"}
             raise NodeTaken(held_by(workspace, holder))
         lock.truncate(0)
@@ -154,7 +157,7 @@ def lock_holder(workspace: Path) -> dict[str, Any] | None:
     """Return the `run` and `pid` that hold the node's lock, or None."""
     try:
         with lock_file(workspace).open() as lock:
-            if _locked(lock.fileno(), fcntl.LOCK_SH, patience=0):
+            if locked(lock.fileno(), fcntl.LOCK_SH, patience=0):
                 return None
             for _ in range(10):
                 # The holder writes its name just after taking the lock: retry.
@@ -167,8 +170,8 @@ def lock_holder(workspace: Path) -> dict[str, Any] | None:
     return {"run": "?", "pid": "?"}
 
 
-def _locked(descriptor: int, kind: int, patience: float) -> bool:
-    """Try to lock for `patience` seconds; mere readers hold the lock only for an instant."""
+def locked(descriptor: int, kind: int, patience: float) -> bool:
+    """Try to lock for `patience` seconds; return whether that succeeded."""
     until = time.monotonic() + patience
     while True:
         try:
