@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 import threading
 import time
-from collections.abc import Callable, Mapping
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -23,7 +23,11 @@ ASK_EVERY = 1.0
 FIRST_WORD = 15.0
 """Seconds that the first start of the ranks waits for an answer: a command may be slow."""
 
+AGAIN = 10.0
+"""Seconds after a failure until it is asked again."""
+
 Ask = Callable[[], str]
+Make = Callable[[], AbstractContextManager[Ask]]
 
 
 @dataclass(frozen=True)
@@ -36,17 +40,16 @@ class HouseSays:
 class House:
     """Asks again and again whether the house wants the machine, in a thread of its own.
 
-    The thread calls `make` once and what that returns every second. These may take their time, and
-    even hang: nobody waits for them. Each change of the answer, and the first one, goes into the
-    queue `events` of the running event loop.
+    The thread enters what `make` returns, and calls what that yields every second. These may take
+    their time, and even hang: nobody waits for them. If one fails, `say` is told, the last answer
+    stands, and all begins anew. Each change of the answer, and the first one, goes into the queue
+    `events` of the running event loop.
 
     Attributes:
         says: the last answer.
     """
 
-    def __init__(
-        self, make: Callable[[], Ask], events: asyncio.Queue[Any], say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, make: Make, events: asyncio.Queue[Any], say: Callable[[str], None]) -> None:
         self.says = ""
         self._make, self._events, self._say = make, events, say
         self._loop = asyncio.get_running_loop()
@@ -66,24 +69,30 @@ class House:
 
     def _watch(self) -> None:
         last: str | None = None
-        try:
-            ask = self._make()
-            while not self._closed.is_set():
-                began = time.monotonic()
-                why = ask()
-                if why != last:
-                    last = why
-                    self._call(self._tell, why)
-                self._closed.wait(max(0.1, ASK_EVERY - (time.monotonic() - began)))
-        except Exception as error:  # whatever it is, the run goes on with this node's last word
-            self._call(self._give_up, f"nobody asks any more whether the house wants it: {error!r}")
+        failure = ""
+        while not self._closed.is_set():
+            try:
+                with self._make() as ask:
+                    while not self._closed.is_set():
+                        began = time.monotonic()
+                        why = ask()
+                        failure = ""
+                        if why != last:
+                            last = why
+                            self._call(self._tell, why)
+                        self._closed.wait(max(0.1, ASK_EVERY - (time.monotonic() - began)))
+            except Exception as error:  # whatever it is, the run goes on with this node's last word
+                if repr(error) != failure:
+                    failure = repr(error)
+                    self._call(self._fail, failure)
+                self._closed.wait(AGAIN)
 
     def _call(self, act: Callable[[str], None], words: str) -> None:
         with suppress(RuntimeError):  # the loop is closed: this supervisor ends
             self._loop.call_soon_threadsafe(act, words)
 
-    def _give_up(self, words: str) -> None:
-        self._say(words)
+    def _fail(self, error: str) -> None:
+        self._say(f"it is not known whether the house wants this machine: {error}; asking again")
         self._answered.set()
 
     def _tell(self, why: str) -> None:
@@ -92,8 +101,9 @@ class House:
         self._events.put_nowait(HouseSays(why))
 
 
-def asking(terms: Mapping[str, Any], workspace: Path) -> Ask:
-    """Return a function that says why the house wants this machine now, "" if it does not."""
+@contextmanager
+def asking(terms: Mapping[str, Any], workspace: Path) -> Iterator[Ask]:
+    """Yield a function that says why the house wants this machine now, "" if it does not."""
     given = Terms.of(terms)
     cards = Cards.open() if given.when == IDLE else None
     sensors, lender = Sensors(given, workspace, cards), Lender(given)
@@ -102,4 +112,9 @@ def asking(terms: Mapping[str, Any], workspace: Path) -> Ask:
         reading = sensors.read()
         return lender.decide(time.monotonic(), local_time(), reading)
 
-    return ask
+    try:
+        yield ask
+    finally:
+        sensors.close()
+        if cards:
+            cards.close()
