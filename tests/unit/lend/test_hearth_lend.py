@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import json
+import subprocess
+import sys
 import threading
 from datetime import datetime, timedelta
 
 import pytest
 from support.facts import assert_names
+from support.house import ROOT
 from support.waiting import until
 from support.workspace import under_way
 
@@ -49,6 +52,19 @@ def run(tmp_path):
     record()
     with under_way(tmp_path, "night"):
         yield record
+
+
+def test_the_script_takes_no_code_from_the_folder_that_one_is_in(tmp_path):
+    script = tmp_path / "hearth-lend"
+    script.write_bytes((ROOT / "roles/workspace/templates/hearth-lend.j2").read_bytes())
+    script.chmod(0o755)
+    (tmp_path / "scripts").symlink_to(ROOT / "training")
+    (tmp_path / "cluster_config.yaml").write_text(f'python: "{sys.executable}"\n')
+    (shared := tmp_path / "tmp").mkdir()
+    (shared / "json.py").write_text("raise SystemExit('taken')\n")
+    said = subprocess.run([script], cwd=shared, capture_output=True, text=True)
+    assert_names(said.stdout, "auto", "No run is under way")
+    assert said.returncode == 0
 
 
 def test_off_on_and_auto_are_kept(lend, tmp_path):
