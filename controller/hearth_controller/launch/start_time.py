@@ -32,6 +32,8 @@ def start_time(text: object, now: datetime, zone: tzinfo | None = None) -> datet
     try:
         day, _, clock_text = given.replace("T", " ").partition(" ")
         clock = time.fromisoformat(clock_text.strip().zfill(5))
+        if clock.tzinfo:
+            raise ValueError("a zone")
         moments = _instants(date.fromisoformat(day), clock, zone)
     except ValueError as error:
         raise ConfigError(f"-e at: {text!r} is no time; {wanted}") from error
