@@ -72,7 +72,6 @@ class StandInCards:
                 "celsius": 45.0,
                 "energy": {"joules": 1e6, "watts": 20.0, "since": time.time()} if energy else None,
                 "limits": dict(LIMITS),
-                "memory_used_mib": 300,
                 "processes": [],
             }
             for index, name in enumerate(names)
@@ -141,11 +140,6 @@ class StandInCards:
         self._cards[card]["limits"] = (
             (self._cards[card]["limits"] or LIMITS) | watts if watts else None
         )
-        self._write()
-
-    def set_memory_used(self, mib: int | None, *, card: int = 0) -> None:
-        """Change the used memory of a card."""
-        self._cards[card]["memory_used_mib"] = mib
         self._write()
 
     def vanish(self) -> None:

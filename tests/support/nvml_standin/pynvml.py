@@ -41,8 +41,6 @@ class NVMLLibraryMismatchError(Exception):
     pass
 
 
-nvmlMemory_v2 = 0x02000028
-
 _MIB = 1 << 20
 
 
@@ -103,11 +101,6 @@ def nvmlDeviceGetPowerManagementDefaultLimit(card: int) -> int:
 def nvmlDeviceGetPowerManagementLimitConstraints(card: int) -> list[int]:
     limits = _answer(card, "limits")
     return [round(limits["least"] * 1000), round(limits["most"] * 1000)]
-
-
-def nvmlDeviceGetMemoryInfo(card: int, version: int | None = None) -> SimpleNamespace:
-    reserved = 0 if version == nvmlMemory_v2 else 645
-    return SimpleNamespace(used=(_answer(card, "memory_used_mib") + reserved) * _MIB)
 
 
 def nvmlDeviceGetComputeRunningProcesses(card: int) -> list[SimpleNamespace]:

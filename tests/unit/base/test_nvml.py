@@ -78,18 +78,15 @@ def test_energy_and_power_are_in_joules_and_watts(standin, cards):
     assert cards.watts(1) == 20.0
 
 
-def test_power_limits_and_memory_are_in_watts_and_mib(standin, cards):
+def test_power_limits_are_in_watts(standin, cards):
     standin.set_limits(now=220)
-    standin.set_memory_used(4096, card=1)
     assert cards.power_limits(0) == PowerLimits(now=220, default=300, least=100, most=350)
-    assert cards.memory_used_mib(1) == 4096
 
 
 def test_what_a_card_does_not_tell_is_none(tmp_path, standin, cards):
     standin.set_watts(None)
     standin.set_limits()
-    standin.set_memory_used(None)
-    assert cards.watts(0) is cards.power_limits(0) is cards.memory_used_mib(0) is None
+    assert cards.watts(0) is cards.power_limits(0) is None
     old = StandInCards(standin.file, TWO, energy=False)
     assert cards.energy_joules(1) is None
     assert old.file == standin.file

@@ -1,4 +1,4 @@
-"""The NVIDIA cards of this machine, asked through NVML: processes, energy, power, memory.
+"""The NVIDIA cards of this machine, asked through NVML: processes, energy, power.
 
 NVML is the driver's own library; nvidia-ml-py (`pynvml`) calls it. A card need not answer every
 question: cards older than Volta have no energy counter, laptops no power limit, and a driver that
@@ -135,13 +135,6 @@ class Cards:
         if now is None or default is None or span is None:
             return None
         return PowerLimits(now / 1000, default / 1000, span[0] / 1000, span[1] / 1000)
-
-    def memory_used_mib(self, card: int) -> int | None:
-        """Return the memory of a card that programs use; None if it shares the computer's."""
-        nvml = self._nvml
-        # The first version counts what the driver keeps for itself: 645 MB of an idle H200.
-        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, self._handles[card], nvml.nvmlMemory_v2)
-        return None if memory is None else memory.used // _MIB
 
     def close(self) -> None:
         """End the use of NVML."""
