@@ -56,8 +56,7 @@ class Processes:
         for entry in os.listdir(self._proc):
             if entry.isdecimal():
                 with suppress(OSError, ValueError):
-                    stat = (self._proc / entry / "stat").read_text("latin-1")
-                    if process := _process(stat):
+                    if process := _process(_read(f"{self._proc}/{entry}/stat")):
                         found[int(entry)] = process
         known: dict[tuple[int, int, str], bool] = {}
         for pid in list(found):
@@ -127,6 +126,15 @@ def _heir(pid: int, before: Table, after: Table) -> int | None:
         if pid not in before:
             return None
     return None if after[pid].ours else pid
+
+
+def _read(path: str) -> str:
+    """Return a line of the kernel's, in half the time that Path takes: it is one of hundreds."""
+    descriptor = os.open(path, os.O_RDONLY)
+    try:
+        return os.read(descriptor, 4096).decode("latin-1")
+    finally:
+        os.close(descriptor)
 
 
 def _process(stat: str) -> Process | None:
