@@ -43,17 +43,21 @@ class Notices:
         missing = () if wanted else tuple(n for n in record.missing if n not in in_queue)
         # The others train if this node, which the house has, waits for nobody.
         trains = record.state == "running" or (bool(record.away) and not missing)
-        change = self._waits.observe(time.time(), trains, missing)
+        now = time.monotonic()  # a clock that is set, as after a boot, makes no wait long
+        change = self._waits.observe(now, trains, missing)
+        if change is None:
+            return
+        since = time.time() - (now - change.since)
         if isinstance(change, GoesOn):
             # A node that has just come back does not know that a message was sent.
             if speaker(spec.nodes, absent | {*change.nodes}) == spec.node:
                 back = tuple(node for node in change.nodes if node not in absent)
-                self._outbox.send(self._event("back", back, change.since))
-        elif change and speaker(spec.nodes, absent) == spec.node:
+                self._outbox.send(self._event("back", back, since))
+        elif speaker(spec.nodes, absent) == spec.node:
             # Ranks that take long to load, on a node that is there, end nothing.
-            ends = change.since + patience if {*change.nodes} <= absent else None
+            ends = since + patience if {*change.nodes} <= absent else None
             cause = record.cause.message if record.cause else ""
-            event = self._event("waiting", change.nodes, change.since, message=cause, ends=ends)
+            event = self._event("waiting", change.nodes, since, message=cause, ends=ends)
             self._outbox.send(event)
 
     def conclude(self, verdict: LaunchOutcome, absent: Set[str], apart: bool) -> None:
