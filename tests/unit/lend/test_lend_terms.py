@@ -13,13 +13,11 @@ from hearth.lend.terms import Terms, faults
 def test_terms_are_read_from_a_launch_spec():
     terms = Terms.of({"when": "idle", "hours": "23:00-07:00", "after": 2, "command": " true "})
     assert terms == Terms("idle", Hours(((1380, 420),)), 2.0, "true")
-    assert terms.conditional
 
 
 def test_a_node_without_terms_lends_until_a_person_says_off():
     assert Terms.of({}) == Terms()
     assert Terms.of({"when": "", "hours": "", "after": 5, "command": ""}) == Terms()
-    assert not Terms().conditional
 
 
 def test_all_faults_come_at_once_and_name_the_variable():

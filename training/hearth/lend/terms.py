@@ -46,11 +46,6 @@ class Terms:
             command=given.get("command", "").strip(),
         )
 
-    @property
-    def conditional(self) -> bool:
-        """Whether anything but a person's word can take the node away from a run."""
-        return bool(self.when or self.hours.windows or self.command)
-
 
 def faults(given: Mapping[str, Any]) -> list[str]:
     """Return everything wrong with terms; each finding begins with the inventory's variable."""
