@@ -85,7 +85,7 @@ AIMS = [
     ("follow", ["together"], "tokens_per_second", 0.4, 1),
     ("heterogeneous", ["sittings", 0, "by_speed"], "tokens_per_second", 0.5, 3),
     ("heterogeneous", ["sittings", 1, "by_speed"], "tokens_per_second", 0.5, 1),
-    ("lost", ["sittings"], "apart", 1e9, 2),
+    ("lost", ["sittings", 0], "apart", 1e9, 1),
     ("memory", ["runs"], "estimated", 2, 1),
     ("packing", ["sets", "homelab-qa", "packed"], "tokens", 0.01, 1),
     ("provision", ["sittings", 1, "second"], "wall", 100, 2),
