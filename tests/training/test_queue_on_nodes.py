@@ -190,6 +190,34 @@ def test_a_run_that_waits_for_a_node_gives_way_to_one_that_is_moved_before_it(ho
     assert "moved comes first; back to the queue" in night.log("node0")
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("back", ["node0", "node1"])
+def test_a_run_that_has_begun_on_one_node_goes_first_on_one_that_is_back_in_the_queue(house, back):
+    times = {"return_timeout": 20, "elastic": False}
+    night, moved = house("night", 2, **times), house("moved", 1, **times)
+    other = next(node for node in night.names if node != back)
+    night.start()
+    until_state("running", night)
+    moved.start()
+    until_state("queued", moved)
+    night.kill(back)  # its node lost the race: it gave way to a run that was moved before it
+    record = {**night.record(back), "state": "queued", "launches": [], "cause": None}
+    place = night.workspace(back) / "results/night/supervisor.json"
+    place.write_text(json.dumps(record))
+    until_state("waiting", moved, back)
+    entry = night.workspace(back) / "queue/night.json"
+    entry.write_text(json.dumps({"position": 2, "at": None, "submitted": "2026"}))
+    night.start(back)
+    until(lambda: "moved, 1st in the queue there" in night.log(other))
+    until(lambda: why(moved, back) == "waits behind night, 1st in the queue")
+    until_state("running", night)
+    assert "night comes first; back to the queue" in moved.log(back)
+    until(lambda: queued(night, back) == ["moved"])
+    finish(night)
+    until_state("running", moved)
+    finish(moved)
+
+
 def test_a_run_starts_at_its_time_and_until_then_another_one_may_train(house):
     at = datetime.now(UTC) + timedelta(seconds=12)
     night, quick = house("night", 1, at=at.isoformat()), house("quick", 2)

@@ -10,10 +10,12 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hearth.supervise.handshake import (
+    InTurn,
     NotYet,
     challenge,
     hello_proof,
     present,
+    put_off,
     refuse,
     same,
     welcome,
@@ -43,13 +45,15 @@ def test_a_proof_fits_one_hello_and_one_challenge(change):
     assert "token" not in proof
 
 
-async def meet(caller: str, answerer: str, refusal: tuple[str, bool] | None = None):
+async def meet(caller: str, answerer: str, refusal: tuple[str, bool] | None = None, why: str = ""):
     """Have a caller and an answerer meet who know these tokens; return what became of each."""
     done = asyncio.get_running_loop().create_future()
 
     async def answer(reader, writer):
         try:
             hello = await challenge(reader, writer, answerer, "first")
+            if why:
+                await put_off(writer, why, waits=True)
             if refusal:
                 await refuse(writer, *refusal)
             welcome(writer, answerer, hello)
@@ -82,3 +86,10 @@ def test_a_refusal_is_for_good_or_for_now(for_good, kind):
     said, heard = asyncio.run(meet("token", "token", ("it ended", for_good)))
     assert type(said) is kind
     assert str(heard) == "it ended"
+
+
+def test_a_node_that_waits_for_its_turn_says_why():
+    why = "waits behind evening, 1st in the queue"
+    said, heard = asyncio.run(meet("token", "token", why=why))
+    assert type(said) is InTurn
+    assert str(said) == str(heard) == why

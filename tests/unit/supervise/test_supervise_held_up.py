@@ -34,6 +34,6 @@ def test_nobody_is_told_that_a_run_waits_for_a_machine_that_the_house_or_another
     notices, sent = Notices(spec, record, print), []
     monkeypatch.setattr(notices._outbox, "send", sent.append)
     for seconds in (0.0, PATIENCE / 2, PATIENCE + 1):
-        monkeypatch.setattr(time, "time", lambda at=1e9 + seconds: at)
+        monkeypatch.setattr(time, "monotonic", lambda at=1e9 + seconds: at)
         notices.observe(set(), 3600.0, {in_queue})
     assert len(sent) == told

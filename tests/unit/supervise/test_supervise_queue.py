@@ -19,6 +19,7 @@ from hearth.supervise.queue import (
     entry_from,
     in_queue,
     leave_queue,
+    mark_begun,
     read_queue,
 )
 from hearth.supervise.record import RunRecord
@@ -78,6 +79,17 @@ def test_a_run_enters_the_queue_once_and_keeps_the_place_to_which_it_was_moved(w
         leave_queue(workspace, "night")
     assert read_queue(workspace) == []
     assert [*(workspace / "queue").iterdir()] == []
+
+
+def test_a_run_that_has_begun_on_another_node_keeps_its_place_and_its_start(workspace, units):
+    at = "2026-11-26T22:00:00+00:00"
+    enter_queue(spec(workspace, at=at))
+    mark_begun(workspace, "night")
+    mark_begun(workspace, "night")
+    mark_begun(workspace, "unknown")
+    (entry,) = read_queue(workspace)
+    assert (entry.begun, entry.position, entry.at) == (True, 2.0, datetime.fromisoformat(at))
+    assert [path.name for path in (workspace / "queue").glob("*.json")] == ["night.json"]
 
 
 def test_a_run_counts_while_its_supervisor_lives_or_systemd_brings_it_back(workspace, units):

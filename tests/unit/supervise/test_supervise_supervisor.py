@@ -9,6 +9,7 @@ import pytest
 
 from hearth.base.errors import LaunchError
 from hearth.supervise import life, supervisor
+from hearth.supervise.cause import LaunchOutcome
 from hearth.supervise.messages import Pause
 
 
@@ -21,6 +22,29 @@ def test_a_pause_is_laid_only_where_nobody_has_just_asked_for_a_stop(tmp_path, a
     heard._spec, heard._say = SimpleNamespace(stop_file=laid), print
     asyncio.run(heard._handle(Pause()))
     assert laid.read_text() == (life.PAUSE if asked is None else asked)
+
+
+@pytest.mark.parametrize(
+    ("state", "launches", "interrupted", "ends"),
+    [
+        ("waiting", [], False, True),
+        ("running", [], False, False),
+        ("waiting", [{"generation": 1}], False, False),
+        ("waiting", [], True, False),
+    ],
+)
+def test_a_run_goes_back_to_the_queue_only_if_it_has_not_begun_meanwhile(
+    state, launches, interrupted, ends
+):
+    """It may have been told to begin after it was asked to let another one go first."""
+    it = object.__new__(supervisor._Supervisor)
+    it._record = SimpleNamespace(state=state, launches=launches)
+    it._yields, it._interrupted, it._events = False, interrupted, asyncio.Queue()
+    asked, end = life.Interrupted("moved comes first", yields=True), LaunchOutcome("finished")
+    for event in (asked, end):
+        it._events.put_nowait(event)
+    assert asyncio.run(it._until_verdict()) == (asked if ends else end)
+    assert it._yields == ends
 
 
 class Taken:

@@ -60,6 +60,13 @@ def test_a_run_whose_supervisor_is_gone_for_good_holds_nobody_up():
     assert why("a", Entry("dead", 1.0, alive=False), Entry("a", 2.0)) == ""
 
 
+def test_a_run_that_has_begun_on_another_node_goes_first_whatever_its_place():
+    line = (Entry("b", 1.0), Entry("a", 5.0, begun=True))
+    assert why("a", *line) == ""
+    assert why("b", *line) == "waits behind a, 2nd in the queue"
+    assert ahead_of(line[1], line, NOW) == []
+
+
 def test_a_run_that_has_taken_the_node_is_not_counted_twice():
     line = (Entry("evening", 1.0), Entry("a", 2.0))
     assert why("a", *line, holder="evening") == "waits behind evening, 1st in the queue"

@@ -46,7 +46,7 @@ class Node:
         self.name, self.said = name, []
         self.events: asyncio.Queue = asyncio.Queue()
         spec = spec_of(given | changes, name)
-        self.peers = Peers(spec, self.events, self.said.append, asyncio.create_task)
+        self.peers = Peers(spec, self.events, self.said.append, asyncio.create_task, bool)
 
     async def until(self, *expected) -> None:
         """Wait for these events, in any order; others, but a refused connection, are wrong."""

@@ -29,12 +29,16 @@ HANDSHAKE_TIMEOUT = 10.0
 """Seconds in which a caller has to prove itself."""
 
 
-IN_QUEUE = "its node waits for its turn in the queue"
-"""Reason of a supervisor that belongs to the run and has not begun its part."""
+HAS_BEGUN = "the run has begun"
+"""Reason for which a node that waits for its turn is put off, if it is the only one that does."""
 
 
 class NotYet(Exception):
     """The other side refuses this node for now; its text is the reason."""
+
+
+class InTurn(NotYet):
+    """The other side waits for its turn in the queue of its node; its text says why."""
 
 
 async def present(
@@ -43,26 +47,31 @@ async def present(
     token: str,
     node: str,
     source: str,
-    waits: bool = False,
+    waits: str = "",
+    begun: bool = False,
 ) -> None:
     """Prove to the answerer that `node` belongs to the run, and have it prove the same.
 
     `source` is the address from which this machine connects where a program binds none. A node that
-    `waits` for its turn only says so, and is refused for now.
+    waits for its turn only says why it `waits`, and is refused for now. `begun` tells that the run
+    has begun on this node.
 
     Raises:
         ProtocolError: the answerer refused this node for good, or does not belong to the run.
+        InTurn: it waits for its turn.
         NotYet: it refused this node for now.
         ConnectionError: it closed the connection.
     """
     challenge = await receive(reader)
     if not isinstance(challenge, Challenge):
         raise ProtocolError("it is no supervisor of a run")
-    hello = Hello(node, source, secrets.token_hex(16), waits=waits)
+    hello = Hello(node, source, secrets.token_hex(16), waits=waits, begun=begun)
     hello = dataclasses.replace(hello, proof=hello_proof(token, hello, challenge.nonce))
     writer.write(encode(hello))
     answer = await receive(reader)
     if isinstance(answer, Refused):
+        if answer.waits:
+            raise InTurn(answer.reason)
         raise ProtocolError(answer.reason) if answer.for_good else NotYet(answer.reason)
     if not isinstance(answer, Welcome) or not same(str(answer.proof), welcome_proof(token, hello)):
         raise ProtocolError("it does not know the run's token")
@@ -99,9 +108,12 @@ async def refuse(writer: asyncio.StreamWriter, reason: str, for_good: bool = Tru
     raise ProtocolError(reason)
 
 
-async def put_off(writer: asyncio.StreamWriter, reason: str) -> NoReturn:
-    """Refuse a caller for now. Raises `NotYet` with the reason."""
-    writer.write(encode(Refused(reason, for_good=False)))
+async def put_off(writer: asyncio.StreamWriter, reason: str, waits: bool = False) -> NoReturn:
+    """Refuse a caller for now, perhaps since this node `waits` for its turn.
+
+    Raises `NotYet` with the reason.
+    """
+    writer.write(encode(Refused(reason, for_good=False, waits=waits)))
     await writer.drain()
     raise NotYet(reason)
 

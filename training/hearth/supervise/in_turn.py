@@ -18,7 +18,7 @@ from hearth.base.packet_filter import listening
 from hearth.supervise.cause import ENDS, Cause
 from hearth.supervise.handshake import (
     HANDSHAKE_TIMEOUT,
-    IN_QUEUE,
+    HAS_BEGUN,
     NotYet,
     challenge,
     present,
@@ -33,6 +33,7 @@ from hearth.supervise.queue import (
     entry_from,
     in_queue,
     leave_queue,
+    mark_begun,
     read_queue,
 )
 from hearth.supervise.record import NodeTaken, RunRecord, lock_holder
@@ -88,6 +89,7 @@ class _Waiter:
         self._spec, self._record = spec, record
         self._signalled = False
         self._written = 0.0
+        self._why = ""
         self._server: asyncio.Server | None = None
 
     async def wait(self) -> bool:
@@ -134,6 +136,7 @@ class _Waiter:
 
     def _write(self, why: str) -> None:
         """Keep the record of a run that waits, and log why when that changes."""
+        self._why = why
         cause = Cause(self._spec.node, None, "queued", why)
         if cause != self._record.cause:
             self._record.cause = cause
@@ -171,8 +174,10 @@ class _Waiter:
         """Tell a supervisor of the run that this node waits for its turn."""
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
-                await challenge(reader, writer, self._spec.token, self._spec.run)
-                await put_off(writer, IN_QUEUE)
+                hello = await challenge(reader, writer, self._spec.token, self._spec.run)
+                if hello.begun:
+                    mark_begun(self._spec.workspace, self._spec.run)
+                await put_off(writer, self._why, waits=True)
         except (NotYet, ProtocolError, OSError, TimeoutError):
             pass
         finally:
@@ -185,9 +190,14 @@ class _Waiter:
         """
         spec = self._spec
         while not spec.in_place and spec.rank:
-            with suppress(NotYet, ProtocolError, OSError, TimeoutError):
+            try:
                 async with asyncio.timeout(spec.silence_timeout):
                     await self._tell_hub()
+            except NotYet as reason:
+                if str(reason) == HAS_BEGUN:
+                    mark_begun(spec.workspace, spec.run)
+            except (ProtocolError, OSError, TimeoutError):
+                pass
             await asyncio.sleep(ANNOUNCE)
 
     async def _tell_hub(self) -> None:
@@ -197,6 +207,6 @@ class _Waiter:
         )
         try:
             source = source_towards(meeting.address)
-            await present(reader, writer, spec.token, spec.node, source, waits=True)
+            await present(reader, writer, spec.token, spec.node, source, waits=self._why)
         finally:
             writer.close()

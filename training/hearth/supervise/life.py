@@ -66,9 +66,13 @@ class StopAsked:
 
 @dataclass(frozen=True)
 class Interrupted:
-    """This supervisor has to end, but nobody asked to stop the run; `why` is the reason."""
+    """This supervisor has to end, but nobody asked to stop the run; `why` is the reason.
+
+    It `yields` if it is to go back to the queue, and to let another run go first.
+    """
 
     why: str
+    yields: bool = False
 
 
 class NodeSupervisor:
@@ -93,6 +97,7 @@ class NodeSupervisor:
         self._stopping = False
         self._signalled = False
         self._yields = False
+        self._interrupted = False
         self._told = False
         self._log_start = 0
         self._launched, self._kills_before = 0.0, 0
@@ -320,15 +325,27 @@ class NodeSupervisor:
         Two runs that each had a part of their nodes would otherwise wait for each other.
         """
         spec = self._spec
+        asked = False
         while not self._has_begun():
             entries = read_queue(spec.workspace)
             own = next((each for each in entries if each.run == spec.run), None)
-            if own and (ahead := ahead_of(own, entries, datetime.now(UTC))):
-                self._yields = True
-                self._events.put_nowait(Interrupted(f"{ahead[0]} comes first"))
-                return
+            ahead = ahead_of(own, entries, datetime.now(UTC)) if own else []
+            if ahead and not asked:
+                asked = True
+                self._events.put_nowait(Interrupted(f"{ahead[0]} comes first", yields=True))
             await asyncio.sleep(RETRY)
         leave_queue(spec.workspace, spec.run)
+
+    def _heeds(self, asked: Interrupted) -> bool:
+        """Return whether this supervisor is to end as `asked`.
+
+        The run may have begun since it was asked to let another one go first: the other nodes train
+        by now, and would wait for this one.
+        """
+        if asked.yields and (self._interrupted or self._has_begun()):
+            return False
+        self._yields = asked.yields
+        return True
 
     async def _beat(self) -> None:
         while True:
@@ -346,7 +363,7 @@ class NodeSupervisor:
             return
         waited_for = self._spec.return_timeout and not self._signalled
         if waited_for and (why := interruption(self._record.unit)):
-            self._yields = False
+            self._interrupted, self._yields = True, False
             self._events.put_nowait(Interrupted(why))
             return
         self._events.put_nowait(StopAsked(self._signalled))

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator
+from collections.abc import AsyncIterator, Callable
 
 from hearth.supervise.cause import Cause, LaunchOutcome
-from hearth.supervise.handshake import IN_QUEUE, NotYet, present
+from hearth.supervise.handshake import InTurn, NotYet, present
 from hearth.supervise.interface import source_towards
 from hearth.supervise.messages import Beat, Go, Message, ProtocolError, encode, receive
 from hearth.supervise.spec import Spec
@@ -23,11 +23,17 @@ class Link:
     `patience` is the timeout in seconds for finding the hub and for the other members. If the hub's
     machine answers but no hub listens there, the timeout is only that of a first launch: the run is
     over on that machine. While it waits for its turn there, the timeout does not begin.
+    `begun` tells that the run has begun on this node; `say` takes lines for the log.
     """
 
-    def __init__(self, spec: Spec, patience: float) -> None:
+    def __init__(
+        self, spec: Spec, patience: float, begun: bool, say: Callable[[str], None]
+    ) -> None:
         self._spec = spec
         self._patience = patience
+        self._begun = begun
+        self._say = say
+        self._waits = ""
         self._writer: asyncio.StreamWriter | None = None
         self._started = False
 
@@ -97,11 +103,13 @@ class Link:
                 refused = refused or time.monotonic()
                 if time.monotonic() - refused > self._spec.first_timeout + PATIENCE:
                     raise TimeoutError from None
-            except NotYet as error:
+            except InTurn as error:
                 refused = None
-                if str(error) == IN_QUEUE:
-                    limit.reschedule(asyncio.get_running_loop().time() + self._patience + PATIENCE)
-            except (OSError, TimeoutError):
+                limit.reschedule(asyncio.get_running_loop().time() + self._patience + PATIENCE)
+                if str(error) != self._waits:
+                    self._waits = str(error)
+                    self._say(f"{self._spec.nodes[0]} {error} there")
+            except (NotYet, OSError, TimeoutError):
                 refused = None
             await asyncio.sleep(RETRY)
 
@@ -112,7 +120,7 @@ class Link:
         )
         try:
             source = source_towards(spec.meeting.address)
-            await present(reader, writer, spec.token, spec.node, source)
+            await present(reader, writer, spec.token, spec.node, source, begun=self._begun)
         except BaseException:
             writer.close()
             raise

@@ -32,14 +32,16 @@ class Hello:
     """A member's answer: its name, and its proof.
 
     `source` is the address from which its machine connects to rank 0's where a program binds none.
-    One that `waits` for its turn in the queue of its node only says so.
+    One that waits for its turn in the queue of its node only says why it `waits`. `begun` tells
+    that the run has begun on its node.
     """
 
     node: str
     source: str
     nonce: str
     proof: str = ""
-    waits: bool = False
+    waits: str = ""
+    begun: bool = False
 
 
 @dataclass(frozen=True)
@@ -51,10 +53,14 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Refused:
-    """The hub does not admit this member: permanently, or for now."""
+    """The answerer does not admit this node: permanently, or for now.
+
+    It `waits` if its own turn has not come; the reason is then why.
+    """
 
     reason: str
     for_good: bool = True
+    waits: bool = False
 
 
 @dataclass(frozen=True)

@@ -45,6 +45,15 @@ def enter_queue(spec: Spec) -> None:
         ) from error
 
 
+def mark_begun(workspace: Path, run: str) -> None:
+    """Note in the queue of this node that a run in it has begun on another node."""
+    path = workspace / QUEUE / f"{run}.json"
+    with suppress(OSError), alone(workspace / QUEUE):
+        entry = read_object(path)
+        if entry and not entry.get("begun"):
+            write_whole(path, json.dumps(entry | {"begun": True}, indent=1) + "\n", synced=True)
+
+
 def leave_queue(workspace: Path, run: str) -> None:
     """Take a run out of the queue of this node, if it is there."""
     with suppress(OSError), alone(workspace / QUEUE):
@@ -77,7 +86,8 @@ def entry_from(run: str, given: Mapping[str, Any] | None, alive: bool = True) ->
         if begins and begins.tzinfo is None:
             return None
         position = float(given["position"])
-        return Entry(run, position, begins, str(given.get("submitted", "")), alive)
+        submitted, begun = str(given.get("submitted", "")), given.get("begun") is True
+        return Entry(run, position, begins, submitted, alive, begun)
     except (AssertionError, KeyError, TypeError, ValueError):
         return None
 

@@ -15,7 +15,7 @@ from hearth.base.packet_filter import listening
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.handshake import (
     HANDSHAKE_TIMEOUT,
-    IN_QUEUE,
+    HAS_BEGUN,
     NotYet,
     challenge,
     put_off,
@@ -65,6 +65,8 @@ class Hub:
         self._server: asyncio.Server | None = None
         self._ticking: asyncio.Task[None] | None = None
         self._left = asyncio.Event()
+        self._begun = lost is not None
+        self._turns: dict[str, str] = {}
         self._over = False
         self._futile = 0
         self._kept: str | None = None
@@ -151,7 +153,10 @@ class Hub:
             await refuse(writer, f"{hello.node} is no node of the run")
         if hello.waits:
             self._council.in_queue(time.monotonic())
-            await put_off(writer, IN_QUEUE)
+            if self._turns.get(hello.node) != hello.waits:
+                self._turns[hello.node] = hello.waits
+                self._say(f"{hello.node} {hello.waits} there")
+            await put_off(writer, HAS_BEGUN if self._begun else "its turn comes first")
         if reason := self._council.join(hello.node, time.monotonic()):
             over = self._over
             self._decide()
@@ -176,6 +181,7 @@ class Hub:
             self._futile = self._futile + 1 if kept == self._kept else 0
             self._kept = kept
             council.start(team)
+            self._begun = True
             port = free_port(self._spec.meeting.address)
             sources = tuple(self._sources[node] for node in team)
             self._tell(Go(port, self._generation, team, sources), team)

@@ -29,7 +29,7 @@ from hearth.supervise.rendezvous import Hub
 from hearth.supervise.spec import Spec
 from hearth.supervise.workers import command
 
-_Event = Message | Exited | StopAsked | Interrupted
+_Event = Message | Exited | StopAsked
 
 
 def supervise(spec: Spec, unit: str | None = None, last: dict[str, Any] | None = None) -> RunRecord:
@@ -53,8 +53,12 @@ class _Supervisor(NodeSupervisor):
         super().__init__(spec, unit, last)
         self._record.missing = list(spec.nodes[:1]) if spec.rank else []
         self._team = spec.nodes
-        self._link = Link(spec, self._patience)
+        self._link = self._new_link()
         self._hub: Hub | None = None
+
+    def _new_link(self) -> Link:
+        begun = bool(self._record.launches)
+        return Link(self._spec, self._patience, begun, self._say)
 
     @property
     def _when(self) -> str:
@@ -102,9 +106,13 @@ class _Supervisor(NodeSupervisor):
     async def _until_verdict(self) -> LaunchOutcome | Interrupted:
         while True:
             event = await self._events.get()
-            if isinstance(event, LaunchOutcome | Interrupted):
+            if isinstance(event, Interrupted):
+                if self._heeds(event):
+                    return event
+            elif isinstance(event, LaunchOutcome):
                 return event
-            await self._handle(event)
+            else:
+                await self._handle(event)
 
     async def _make_ready_again(self, cause: Cause | None) -> None:
         """Clean up after a launch that ended, and connect to the hub again."""
@@ -122,7 +130,7 @@ class _Supervisor(NodeSupervisor):
         self._record.launch_ended(cause)
         self._record.missing = [cause.node] if cause and cause.kind == "node_lost" else []
         self._record.write(self._spec.record)
-        self._link = Link(self._spec, self._patience)
+        self._link = self._new_link()
 
     async def _handle(self, event: _Event) -> None:
         match event:

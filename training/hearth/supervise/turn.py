@@ -1,7 +1,8 @@
 """The turn of each run that waits in a node's queue, and why it has not come yet. Pure.
 
 Runs are served in one total order, the same on all nodes: by position, then by name. A run whose
-start lies in the future stands back for the others until then.
+start lies in the future stands back for the others until then. One that has begun on another of its
+nodes goes first: it holds that node, and the others cannot train there before it has ended.
 """
 
 from __future__ import annotations
@@ -20,6 +21,7 @@ class Entry:
         at: the time before which it does not start, with its zone; None for as soon as possible.
         submitted: the time at which it was put into the queue (ISO 8601).
         alive: whether a supervisor waits here for its turn, or comes back to do so.
+        begun: whether the run has begun on another node.
     """
 
     run: str
@@ -27,11 +29,12 @@ class Entry:
     at: datetime | None = None
     submitted: str = ""
     alive: bool = True
+    begun: bool = False
 
     @property
-    def order(self) -> tuple[float, str]:
+    def order(self) -> tuple[bool, float, str]:
         """The key by which runs are served."""
-        return self.position, self.run
+        return not self.begun, self.position, self.run
 
     def is_due(self, now: datetime) -> bool:
         """Return whether its start has come."""

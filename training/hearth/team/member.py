@@ -93,7 +93,7 @@ class Member(RanksKeeper):
 
     def __init__(self, spec: Spec, unit: str | None, last: dict[str, Any] | None) -> None:
         super().__init__(spec, unit, last)
-        self._peers = Peers(spec, self._events, self._say, self._spawn)
+        self._peers = Peers(spec, self._events, self._say, self._spawn, self._has_begun)
         self._ballot = Ballot(spec, self._say)
         self._settings = Settings(
             spec.nodes,
@@ -108,6 +108,7 @@ class Member(RanksKeeper):
         self._heard: dict[str, Heard] = {}
         self._gone: dict[str, Absence] = {}
         self._queued: dict[str, float] = {}
+        self._turns: dict[str, str] = {}
         self._team: Config | None = None
         self._trained = False
         self._broke: Cause | None = None
@@ -215,9 +216,10 @@ class Member(RanksKeeper):
                 self._peers.tell(node, self._report_to_peers())
             case Gone(node, why):
                 self._lost(node, why)
-            case InQueue(node):
-                if node not in self._queued:
-                    self._say(f"{node} waits for its turn in the queue there")
+            case InQueue(node, why):
+                if self._turns.get(node) != why:
+                    self._turns[node] = why
+                    self._say(f"{node} {why} there")
                 self._queued[node] = clock()
             case PeerSaid(node, message):
                 return await self._hear_peer(node, message)
@@ -227,7 +229,7 @@ class Member(RanksKeeper):
                 return event  # Slurm's signal has ended the ranks already
             case HouseSays(why):
                 self._house_says(why)
-            case Interrupted(why) if not self._leaving:
+            case Interrupted(why) if self._heeds(event) and not self._leaving:
                 self._say(f"{why}: leaving the others in order")
                 self._leaving = why
         return None
@@ -368,6 +370,8 @@ class Member(RanksKeeper):
 
     async def _form(self, order: FormTeam) -> None:
         """Commit to a team and tell the ranks to form its group."""
+        if self._yields:
+            return  # back in the queue, this node learns that the run has begun, and goes first
         config = Config(order.generation, order.nodes)
         if not await self._ballot.commit(config):
             return

@@ -18,7 +18,7 @@ from typing import Any
 from hearth.base.packet_filter import listening
 from hearth.supervise.handshake import (
     HANDSHAKE_TIMEOUT,
-    IN_QUEUE,
+    InTurn,
     NotYet,
     challenge,
     present,
@@ -63,9 +63,10 @@ class Gone:
 
 @dataclass(frozen=True)
 class InQueue:
-    """A node has said that it waits for its turn in the queue there."""
+    """A node has said that it waits for its turn in the queue there, and `why`."""
 
     node: str
+    why: str
 
 
 @dataclass(frozen=True)
@@ -90,7 +91,7 @@ class Peers:
     """Connects this node to the others of its run, and puts what happens into a queue.
 
     `events` takes a `Joined` before anything else of a connection and a `Gone` at its end; `say`
-    takes lines for the log, and `spawn` makes tasks.
+    takes lines for the log, `spawn` makes tasks, and `begun` tells whether the run has begun here.
     """
 
     def __init__(
@@ -99,11 +100,13 @@ class Peers:
         events: asyncio.Queue[Any],
         say: Callable[[str], None],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
+        begun: Callable[[], bool],
     ) -> None:
         self._spec = spec
         self._events = events
         self._say = say
         self._spawn = spawn
+        self._begun = begun
         self._connections: dict[str, _Connection] = {}
         self._turned_away: set[str] = set()
         self._refusals: dict[str, str] = {}
@@ -237,10 +240,11 @@ class Peers:
                     if node in self._refusing:
                         self._refusing.discard(node)
                         self._events.put_nowait(Gone(node, "does not answer any more"))
-                except NotYet as error:
+                except InTurn as error:
                     self._refusing.discard(node)
-                    if str(error) == IN_QUEUE:
-                        self._events.put_nowait(InQueue(node))
+                    self._events.put_nowait(InQueue(node, str(error)))
+                except NotYet:
+                    self._refusing.discard(node)
                 else:
                     await self._listen(node, *streams)
             await asyncio.sleep(pause)
@@ -260,7 +264,8 @@ class Peers:
         spec = self._spec
         reader, writer = await asyncio.open_connection(address, port, local_addr=(spec.address, 0))
         try:
-            await present(reader, writer, spec.token, spec.node, source_towards(address))
+            source = source_towards(address)
+            await present(reader, writer, spec.token, spec.node, source, begun=self._begun())
         except BaseException:
             writer.close()
             raise
