@@ -137,12 +137,24 @@ def test_power_is_not_taken_for_known_over_a_long_silence():
     st.floats(0, 1),
 )
 def test_a_counter_that_begins_again_at_its_span_loses_nothing(rises, span, share):
-    shown = [share * span]
-    counter = Counter(lambda: shown[0], span)
+    shown, clock = [share * span], Clock()
+    counter = Counter(lambda: shown[0], span, clock)
     for rise in rises:
         shown[0] = (shown[0] + rise) % span
+        clock.now += 1.0
         counter.read()
     assert counter.joules == pytest.approx(sum(rises), abs=1e-6 * span)
+
+
+@given(st.floats(30_000, 200_000), st.floats(0, 500), st.floats(0, 500))
+def test_a_counter_with_a_span_that_begins_anew_after_a_suspend_has_not_passed_it(last, new, more):
+    shown, clock = [last], Clock()
+    counter = Counter(lambda: shown[0], 262_143.0, clock)
+    for after in (new, new + more):
+        shown[0] = after
+        clock.now += 5.0
+        counter.read()
+    assert counter.joules == pytest.approx(more, abs=1e-3)
 
 
 @given(st.lists(st.tuples(st.floats(0, 900), st.booleans()), max_size=40))

@@ -7,6 +7,7 @@ part alone: not the rest of the computer, nor what its power supply loses.
 
 from __future__ import annotations
 
+import os
 import socket
 import threading
 import time
@@ -22,6 +23,9 @@ from hearth.ranks.world import World
 
 LONGEST_GAP = 10.0
 """Seconds without an answer after which power is no longer taken for constant in between."""
+
+MOST_WATTS = 1000.0
+"""More than a processor draws: a counter that would have risen faster than that began anew."""
 
 POWERCAP = Path("/sys/class/powercap")
 """The kernel's folder of energy counters."""
@@ -40,29 +44,40 @@ class Source(Protocol):
 class Counter:
     """A counter of energy that only rises, until it begins again.
 
+    It also does when its driver is loaded again, or its computer wakes up. What it showed in
+    between is then unknown and not counted.
+
     Args:
         ask: returns the joules that it shows; None if it does not answer.
-        span: joules at which it begins again at 0; None for a counter that does so only when its
-            driver is loaded again. What it showed in between is then unknown and not counted.
+        span: joules at which it begins again at 0 by itself; None if it does not.
+        clock: as that of `Power`.
     """
 
     period = 5.0  # the smallest RAPL counter begins again after some minutes
 
-    def __init__(self, ask: Callable[[], float | None], span: float | None = None) -> None:
+    def __init__(
+        self,
+        ask: Callable[[], float | None],
+        span: float | None = None,
+        clock: Callable[[], float] = time.monotonic,
+    ) -> None:
         self.joules = 0.0
-        self._ask, self._span, self._last = ask, span, ask()
+        self._ask, self._span, self._clock = ask, span, clock
+        self._at, self._last = clock(), ask()
 
     def read(self) -> None:
         """Add the energy since the previous reading to `joules`."""
-        now = self._ask()
+        at, now = self._clock(), self._ask()
         if now is None:
             return
         if self._last is not None:
             risen = now - self._last
-            if risen < 0:
-                risen = risen + self._span if self._span else 0.0
+            if risen < 0 and self._span:
+                risen += self._span
+                if risen > MOST_WATTS * (at - self._at):
+                    risen = 0.0
             self.joules += max(risen, 0.0)
-        self._last = now
+        self._at, self._last = at, now
 
 
 class Power:
@@ -242,7 +257,9 @@ def _hold(source: str) -> socket.socket | None:
     """
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:
-        claim.bind(f"\0hearth-energy-{source}")
+        # Keeps two nodes of one user on one computer from counting its energy twice. It is no lock:
+        # any user may bind any such name, and one who does leaves this node's energy uncounted.
+        claim.bind(f"\0hearth-energy-{os.getuid()}-{source}")
     except OSError:
         claim.close()
         return None
