@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import threading
 import time
 
 import psutil
@@ -93,6 +94,40 @@ def test_a_command_that_cannot_be_started_says_no(tmp_path):
     sensor = Command("true", tmp_path / "gone")
     sensor.close()
     assert sensor.reason().startswith("lend_command cannot be started: ")
+
+
+def test_an_error_of_any_kind_says_no_by_name_and_the_command_is_run_again(tmp_path, monkeypatch):
+    monkeypatch.setattr(command, "EVERY", 0.05)
+    errors = [RuntimeError("can't start new thread")]
+
+    def fails(*_: object) -> tuple[int, str]:
+        for error in errors:
+            raise error
+        return 0, ""
+
+    monkeypatch.setattr(command, "answer", fails)
+    sensor = Command("true", tmp_path)
+    try:
+        said = "lend_command cannot be run: RuntimeError: can't start new thread"
+        assert sensor.reason() == said
+        errors.clear()
+        until(lambda: sensor.reason() == "")
+    finally:
+        sensor.close()
+
+
+@pytest.mark.parametrize("first", [True, False])
+def test_an_answer_that_does_not_come_says_no_after_a_while(tmp_path, monkeypatch, first):
+    monkeypatch.setattr(command, "EVERY", 0.05)
+    monkeypatch.setattr(command, "LATE", 0.5)
+    answers, hangs = iter([] if first else [(0, "")]), threading.Event()
+    monkeypatch.setattr(command, "answer", lambda *_: next(answers, None) or hangs.wait(HANG))
+    sensor = Command("true", tmp_path)
+    try:
+        until(lambda: sensor.reason() == "lend_command has not answered for more than 0.5 s")
+    finally:
+        sensor.close()
+        hangs.set()
 
 
 CLEARS_RANKS_AWAY = """

@@ -25,6 +25,9 @@ EVERY = 10.0
 NOT_FOUND = (126, 127)
 """Exit statuses of a shell for a program that cannot be executed or is missing."""
 
+LATE = 20.0
+"""Seconds after which an answer that is due counts as a no, whatever holds it up."""
+
 _MARGIN = 5.0
 _KEPT = 4096
 _LONGEST = 120
@@ -66,14 +69,21 @@ class Command:
 
     def __init__(self, command: str, folder: Path) -> None:
         self._command, self._folder = command, folder
-        self._reason = ""
+        self._reason, self._at = "", time.monotonic()
         self._answered, self._closed = threading.Event(), threading.Event()
         self._thread = threading.Thread(target=self._run, name="lend_command", daemon=True)
         self._thread.start()
 
     def reason(self) -> str:
-        """Return the last answer: "", or the reason why not. Only the first one is waited for."""
-        self._answered.wait()
+        """Return the last answer: "", or the reason why not. Only the first one is waited for.
+
+        An answer that does not come, say from a disk that hangs, is a no.
+        """
+        if not self._answered.is_set():
+            self._answered.wait(max(0.0, self._at + LATE - time.monotonic()))
+        due = self._at + (EVERY if self._answered.is_set() else 0.0)
+        if time.monotonic() - due >= LATE:
+            return f"lend_command has not answered for more than {LATE:g} s"
         return self._reason
 
     def close(self) -> None:
@@ -87,6 +97,9 @@ class Command:
                 self._reason = answer(self._command, self._folder)[1]
             except OSError as error:
                 self._reason = f"lend_command cannot be started: {error.strerror}"
+            except Exception as error:  # must not end this thread: the last answer would stand
+                self._reason = f"lend_command cannot be run: {type(error).__name__}: {error}"
+            self._at = time.monotonic()
             self._answered.set()
             self._closed.wait(max(0.0, began + EVERY - time.monotonic()))
 
