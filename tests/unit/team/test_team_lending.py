@@ -22,6 +22,7 @@ from hearth.team.own_ranks import (
     STEP_PATIENCE,
 )
 from hearth.team.view import (
+    Absence,
     Conclude,
     Depart,
     ProposeTeam,
@@ -232,6 +233,40 @@ def test_a_run_that_needs_the_node_waits_for_it_without_end_and_not_for_a_lost_o
     assert isinstance(moves(after(lost, 1), notes)[0], SayWaiting)
     assert moves(after(lost, 3590), notes) == []
     assert isinstance(only(moves(after(lost, 3610), notes)), Conclude)
+
+
+@pytest.mark.parametrize(("me", "lost"), [("desk", "shelf"), ("laptop", "shelf")])
+def test_no_time_counts_while_the_return_of_an_away_node_would_do_without_the_lost_one(me, lost):
+    terms = Settings(NODES, min_nodes=2)
+    seen, notes = house("broken away away", "laptop", lost, me=me, settings=terms), Notes()
+    gone = {lost: Absence("broke off", seen.now)}
+    heard = {node: each for node, each in seen.heard.items() if node != lost}
+    seen = replace(seen, heard=heard, gone=gone)
+    moves(seen, notes)
+    said = only(moves(after(seen, BRIEF), notes))
+    assert isinstance(said, SayWaiting)
+    assert (said.missing, said.wanted) == (("laptop", lost), {"laptop": GAME})
+    for _ in range(29):
+        seen = after(seen, 3600)
+        assert moves(seen, notes) == []
+
+
+@pytest.mark.parametrize(
+    ("terms", "last"),
+    [({"min_nodes": 3}, NODES), ({"elastic": False}, NODES), ({}, ("shelf",))],
+)
+def test_time_counts_for_a_lost_node_that_no_away_one_can_stand_in_for(terms, last):
+    votes = Votes(Config(5, last), (), counts=True)
+    desk = report("desk", "broken", votes=votes)
+    laptop = report("laptop", "away", votes=votes, leaving=GAME, returns=True)
+    seen, notes = view(desk, laptop, settings=Settings(NODES, **terms)), Notes()
+    moves(seen, notes)
+    said = only(moves(after(seen, 3590), notes))
+    assert isinstance(said, SayWaiting)
+    assert (said.missing, said.wanted) == (("shelf",), {})
+    ended = only(moves(after(seen, 3610), notes))
+    assert isinstance(ended, Conclude)
+    assert "shelf" in ended.outcome.cause.message
 
 
 def test_a_node_that_comes_back_to_the_team_that_it_left_has_failed_nothing():

@@ -157,6 +157,18 @@ def test_a_run_of_all_nodes_or_none_waits_without_end_for_the_one_that_the_house
     each_step_once(made)
 
 
+def test_a_run_that_lost_a_node_waits_without_end_for_one_that_can_stand_in_for_it():
+    names = NAMES[:3]
+    made = trained(names, return_timeout=300.0, min_nodes=2)
+    made.want("laptop", 1200)
+    assert made.run(20, lambda: made.training == ("desk", "shelf"))
+    made.kill("shelf", EVER)
+    made.run(1150)
+    assert made.open == names
+    assert made.run(90, lambda: made.training == names[:2])
+    each_step_once(made)
+
+
 def test_time_in_which_only_the_house_held_up_the_run_does_not_count_for_a_loss():
     names = NAMES[:2]
     made = trained(names, return_timeout=300.0)

@@ -8,7 +8,7 @@ proposes that team to all its nodes, which vote (`voting`). The caller passes th
 
 from __future__ import annotations
 
-from hearth.team.forming import Plan, next_team
+from hearth.team.forming import Plan, next_team, returns_suffice
 from hearth.team.messages import TEAMED, WAITING, Propose
 from hearth.team.notes import Notes, Promise
 from hearth.team.own_ranks import SETTLE, orders
@@ -46,7 +46,7 @@ def next_moves(view: View, notes: Notes) -> list[Move]:
         return moves + _follow(view, notes)
     plan = _plan(view, notes)
     missing, why = _missing(view, notes, plan)
-    wanted = _held_up(view, missing)
+    wanted = _held_up(view, notes, missing)
     if wanted:
         notes.held_until = view.now
     if late := waited_too_long(view, notes, missing, why):
@@ -54,6 +54,7 @@ def next_moves(view: View, notes: Notes) -> list[Move]:
     if not missing:
         missing, why = _slow(view, notes)
     wanted = wanted if missing else {}
+    missing = tuple(each for each in view.settings.nodes if each in missing or each in wanted)
     waited = view.now - (notes.idle_since or 0.0)
     brief = notes.team and waited < BRIEF
     news = (missing, wanted) != (notes.said, notes.said_wanted)
@@ -162,16 +163,21 @@ def _proposes(view: View, notes: Notes, plan: Plan) -> bool:
     return ready and plan.team[0] == view.node and able
 
 
-def _held_up(view: View, missing: tuple[str, ...]) -> dict[str, str]:
+def _held_up(view: View, notes: Notes, missing: tuple[str, ...]) -> dict[str, str]:
     """Return the nodes that the house wants, with reasons, if nothing else holds up the run.
 
-    So it is if the run lacks them only, or no node that is here lends.
+    So it is if the run lacks them only, if it would go on without the others that it lacks once
+    they come back, or if no node that is here lends.
     """
     wanted = view.wanted
     if len(wanted) == len(view.reports):
         return wanted
+    if not missing or not wanted:
+        return {}
     lacks = {node: wanted[node] for node in missing if node in wanted}
-    return lacks if missing and len(lacks) == len(missing) else {}
+    if len(lacks) == len(missing):
+        return lacks
+    return wanted if returns_suffice(view, notes.avoided(view.now)) else {}
 
 
 def _missing(view: View, notes: Notes, plan: Plan | Refusal | None) -> tuple[tuple[str, ...], str]:

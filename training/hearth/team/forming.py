@@ -60,6 +60,21 @@ def next_team(
     return _best(view, usable, ready, fresh=True)
 
 
+def returns_suffice(view: View, avoid: Collection[str] = ()) -> bool:
+    """Return whether a team could be formed if the house let go of every machine it has now."""
+    begun = any(_has_state(report) for report in view.reports.values())
+
+    def returned(report: Report) -> Report:
+        if not report.returns:
+            return report
+        waits = report.state if report.state in WAITING else "loaded" if begun else "ready"
+        return replace(report, state=waits, leaving="", returns=False)
+
+    heard = {node: replace(each, report=returned(each.report)) for node, each in view.heard.items()}
+    later = replace(view, own=returned(view.own), heard=heard)
+    return isinstance(next_team(later, avoid=avoid, impatient=True), Plan)
+
+
 def _has_state(report: Report) -> bool:
     """Return whether a node's living ranks have the run's state."""
     return report.trained > 0 and report.state in WAITING | TEAMED

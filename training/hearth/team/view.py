@@ -177,7 +177,8 @@ class RestRanks:
 class SayWaiting:
     """Record the nodes that this node waits for, and say so; () when it waits no longer.
 
-    `wanted` has, by node, why the house wants it, if nothing else holds up the run.
+    `wanted` has, by node, why the house wants it, if nothing else holds up the run. They are among
+    the `missing`, where a lost node may be that the run can do without.
     """
 
     missing: tuple[str, ...]
