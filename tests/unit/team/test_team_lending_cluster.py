@@ -221,3 +221,19 @@ def test_a_machine_that_shuts_down_while_the_house_has_it_goes_and_comes_back_to
     assert made.nodes["shelf"].ranks.state == "away"
     assert made.run(200, lambda: made.training == names)
     each_step_once(made)
+
+
+@pytest.mark.parametrize("names", [NAMES[:1], NAMES[:2], NAMES])
+@pytest.mark.parametrize("apart", [0.0, 0.4])
+def test_nodes_that_all_shut_down_end_after_one_step_with_a_checkpoint(names, apart):
+    made = trained(names)
+    formed = len(made.groups)
+    for name in names:
+        made.leave(name, 30)
+        made.run(apart)
+    assert made.run(5, lambda: not any(node.up for node in made.nodes.values()))
+    assert len(made.groups) <= formed + len(names) * (apart > 0)
+    assert max(node.kept for node in made.nodes.values()) == len(made.steps)
+    assert made.run(120, lambda: made.training == names)
+    made.run(5)
+    each_step_once(made)

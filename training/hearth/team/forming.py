@@ -85,7 +85,8 @@ def _best(
 ) -> Plan | Refusal | None:
     """Return the best team among the candidates, or the refusal of the largest group."""
     leaving = {node for node, report in usable.items() if report.leaving}
-    if not fresh and not any(_has_state(usable[node]) for node in candidates - leaving):
+    stay = usable.keys() - leaving
+    if not fresh and stay and not any(_has_state(usable[node]) for node in candidates - leaving):
         leaving -= candidates  # The others must get the state from them first.
     plans, refusals = [], []
     # The vote of a node that is away is asked for only where it decides: its machine is busy.
@@ -120,6 +121,8 @@ def _attempt(
     absent = tuple(node for node in settings.nodes if node not in team)
     if all(usable[node].returns for node in team or group):
         return Refusal("the house wants every machine that is here", tuple(view.wanted))
+    if not team:
+        return Refusal("every node that is here leaves the run")
     if not settings.elastic and absent:
         return Refusal("the run goes on with all its nodes only (elastic=false)", absent)
     if len(team) < settings.min_nodes:
