@@ -92,9 +92,18 @@ def requested(
 
 
 def _queue(launch: Mapping[str, Any]) -> dict[str, Any]:
-    """Return when a run may start and when it was submitted; {} for one that starts at once."""
+    """Return when a run may start and when it was submitted; {} for one that starts at once.
+
+    Raises `ConfigError` if that is no time, or if the run is to meet at a given port.
+    """
     if not launch.get("queue") and "at" not in launch:
         return {}
+    if launch.get("meeting_port"):
+        raise ConfigError(
+            "-e meeting_port: a run that waits in the queue meets at a free port of its own; two "
+            "runs with the same port would call each other instead of their own nodes, and be "
+            "turned away; leave it out"
+        )
     now = datetime.now(UTC)
     at = start_time(launch["at"], now).isoformat() if "at" in launch else None
     return {"at": at, "submitted": now.isoformat(timespec="milliseconds")}

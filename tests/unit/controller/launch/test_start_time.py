@@ -94,3 +94,11 @@ def test_a_run_with_a_time_or_behind_others_is_one_for_the_queue(tmp_path):
     assert_names(finding, "-e at", "'soon'")
     (finding,) = asked(tmp_path, queue="last")["findings"]
     assert_names(finding, "-e queue", "'last'", "true or false")
+
+
+@pytest.mark.parametrize("queue", [{"queue": "true"}, {"at": "23:00"}])
+def test_two_runs_of_a_queue_never_meet_at_the_same_port(tmp_path, queue):
+    (finding,) = asked(tmp_path, meeting_port=4444, **queue)["findings"]
+    assert_names(finding, "-e meeting_port", "same port", "leave it out")
+    assert asked(tmp_path, meeting_port=0, **queue)["findings"] == []
+    assert asked(tmp_path, meeting_port=4444, queue="false")["findings"] == []
