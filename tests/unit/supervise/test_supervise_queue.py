@@ -9,10 +9,10 @@ import time
 from datetime import UTC, datetime
 
 import pytest
-from support.facts import refuses
+from support.facts import assert_names, refuses
 
 from hearth.base.errors import LaunchError
-from hearth.supervise import unit
+from hearth.supervise import in_turn, unit
 from hearth.supervise.queue import (
     coming_back,
     enter_queue,
@@ -101,14 +101,40 @@ def test_a_run_counts_while_its_supervisor_lives_or_systemd_brings_it_back(works
     carried(units, workspace, "over")
     carried(units, workspace.with_name("other"), "elsewhere")
     with in_queue(workspace, "waits"):
-        alive = [(entry.run, entry.alive) for entry in read_queue(workspace)]
-    assert alive == [
-        ("killed", False),
-        ("waits", True),
-        ("carried", True),
-        ("over", False),
-        ("elsewhere", False),
+        found = [(entry.run, entry.alive, entry.up) for entry in read_queue(workspace)]
+    assert found == [
+        ("killed", False, False),
+        ("waits", True, True),
+        ("carried", True, False),
+        ("over", False, False),
+        ("elsewhere", False, False),
     ]
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_run_that_may_never_come_back_is_told_with_the_way_to_remove_it(
+    workspace, units, monkeypatch, begun
+):
+    own = spec(workspace, position=5)
+    recorded(workspace, "dead", "running" if begun else "queued")
+    carried(units, workspace, "dead")  # whose Python is gone, perhaps
+    if not begun:
+        enter_queue(spec(workspace, "dead", position=1))
+    enter_queue(own)
+    (workspace / "logs").mkdir()
+    record_file(workspace, "night").parent.mkdir(parents=True)
+    waiter = in_turn._Waiter(own, RunRecord.from_spec(own))
+
+    def told() -> str:
+        waiter._write(waiter._why_not_yet())
+        return waiter._record.cause.message
+
+    why = told()
+    assert why in ("waits behind dead, 1st in the queue", "waits behind dead, 2nd in the queue")
+    monkeypatch.setattr(in_turn, "BOOT", -1.0)  # the boot is long over
+    assert_names(told(), why, "ansible-playbook playbooks/runs.yml -e delete=dead -e yes=true")
+    (units / "hearth-dead.service").unlink()
+    assert waiter._why_not_yet() == ""
 
 
 @pytest.mark.parametrize("state", ["waiting", "running"])

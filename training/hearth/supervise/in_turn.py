@@ -40,10 +40,13 @@ from hearth.supervise.record import NodeTaken, RunRecord, lock_holder
 from hearth.supervise.restart import close_record, ready_again
 from hearth.supervise.spec import Spec
 from hearth.supervise.supervisor import supervise
-from hearth.supervise.turn import why_not_yet
+from hearth.supervise.turn import ahead_of, removal, why_not_yet
 from hearth.supervise.unit import interruption
 
 POLL = 0.5
+BOOT = 60.0
+"""Seconds after which a run whose supervisor is not up is told: in a boot it comes back sooner."""
+
 ANNOUNCE = 3.0
 """Seconds between two words to the hub that this node waits for its turn."""
 
@@ -89,6 +92,7 @@ class _Waiter:
         self._spec, self._record = spec, record
         self._signalled = False
         self._written = 0.0
+        self._down: dict[str, float] = {}
         self._why = ""
         self._server: asyncio.Server | None = None
 
@@ -129,14 +133,26 @@ class _Waiter:
         own = next((entry for entry in entries if entry.run == spec.run), None)
         own = own or entry_from(spec.run, spec.queue)
         assert own  # the spec was checked
-        holder = (lock_holder(spec.workspace) or {}).get("run") or coming_back(spec.workspace)
+        now = datetime.now(UTC)
+        holder = (lock_holder(spec.workspace) or {}).get("run", "")
+        back = "" if holder else coming_back(spec.workspace)
+        ahead = ahead_of(own, entries, now)
+        down = {each.run for each in entries if each.run in ahead and not each.up} - {holder}
+        self._note_down(down | ({back} if back else set()))
+        holder = holder or back
         if holder == "?":  # it has just come, or is about to go
             return self._record.cause.message if self._record.cause else "waits for this node"
-        return why_not_yet(own, entries, holder, datetime.now(UTC))
+        return why_not_yet(own, entries, holder, now)
+
+    def _note_down(self, runs: set[str]) -> None:
+        """Note the runs before this one whose supervisors are not up, and since when."""
+        self._down = {run: self._down.get(run, time.monotonic()) for run in sorted(runs)}
 
     def _write(self, why: str) -> None:
         """Keep the record of a run that waits, and log why when that changes."""
         self._why = why
+        late = [run for run, since in self._down.items() if time.monotonic() - since > BOOT]
+        why = "; ".join([why, *(removal(run, self._spec.playbook) for run in late)])
         cause = Cause(self._spec.node, None, "queued", why)
         if cause != self._record.cause:
             self._record.cause = cause

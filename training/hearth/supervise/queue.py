@@ -11,6 +11,7 @@ import json
 import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
+from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -71,13 +72,14 @@ def read_queue(workspace: Path) -> list[Entry]:
     found = []
     for path in paths:
         run = path.stem
-        alive = is_in_queue(workspace, run) or (run in carried and _is_open(workspace, run))
-        if entry := entry_from(run, read_object(path), alive):
-            found.append(entry)
+        up = is_in_queue(workspace, run)
+        alive = up or (run in carried and _is_open(workspace, run))
+        if entry := entry_from(run, read_object(path)):
+            found.append(replace(entry, alive=alive, up=up))
     return sorted(found, key=lambda entry: entry.order)
 
 
-def entry_from(run: str, given: Mapping[str, Any] | None, alive: bool = True) -> Entry | None:
+def entry_from(run: str, given: Mapping[str, Any] | None) -> Entry | None:
     """Return the entry that a file or a launch spec describes; None if it describes none."""
     try:
         assert given is not None
@@ -87,7 +89,7 @@ def entry_from(run: str, given: Mapping[str, Any] | None, alive: bool = True) ->
             return None
         position = float(given["position"])
         submitted, begun = str(given.get("submitted", "")), given.get("begun") is True
-        return Entry(run, position, begins, submitted, alive, begun)
+        return Entry(run, position, begins, submitted, begun=begun)
     except (AssertionError, KeyError, TypeError, ValueError):
         return None
 

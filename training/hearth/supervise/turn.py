@@ -22,6 +22,7 @@ class Entry:
         submitted: the time at which it was put into the queue (ISO 8601).
         alive: whether a supervisor waits here for its turn, or comes back to do so.
         begun: whether the run has begun on another node.
+        up: whether its supervisor is up now.
     """
 
     run: str
@@ -30,6 +31,7 @@ class Entry:
     submitted: str = ""
     alive: bool = True
     begun: bool = False
+    up: bool = True
 
     @property
     def order(self) -> tuple[bool, float, str]:
@@ -70,6 +72,14 @@ def why_not_yet(
     else:
         place = len(ahead) + 1
     return f"waits behind {ahead[-1]}, {ordinal(place)} in the queue" if ahead else ""
+
+
+def removal(run: str, playbook: str) -> str:
+    """Return advice on a run that keeps its place and may never come back."""
+    return (
+        f"no supervisor of {run} has come back here: if none can, remove the run with "
+        f"{playbook} playbooks/runs.yml -e delete={run} -e yes=true"
+    )
 
 
 def clock_time(at: datetime, now: datetime, zone: tzinfo | None = None) -> str:
