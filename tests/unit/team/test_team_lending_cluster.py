@@ -169,6 +169,35 @@ def test_a_run_that_lost_a_node_waits_without_end_for_one_that_can_stand_in_for_
     each_step_once(made)
 
 
+@simulated
+@given(
+    st.permutations(["stays", "away", "lost", "lost"]) | st.permutations(["stays", "away", "lost"]),
+    st.sampled_from([("away", "lost"), ("lost", "away")]),
+    st.sampled_from([{}, {"min_nodes": 2}, {"min_nodes": 3}, {"elastic": False}]),
+    st.integers(0, 999),
+)
+def test_time_counts_for_lost_nodes_just_if_the_run_would_not_go_on_with_those_away(
+    fates, order, terms, seed
+):
+    names = NAMES[: len(fates)]
+
+    def played(until: float) -> Cluster:
+        made = trained(names, seed, return_timeout=300.0, **terms)
+        end = made.now + until
+        for fate in order:
+            for node in [name for name, its in zip(names, fates, strict=True) if its == fate]:
+                made.want(node, end - made.now) if fate == "away" else made.kill(node, EVER)
+            made.run(15)
+        made.run(end - made.now - 1)
+        return made
+
+    ended = any(node.outcome for node in played(900.0).nodes.values())
+    in_time = played(200.0)
+    in_time.run(SETTLED)
+    note(in_time.story())
+    assert ended == (not in_time.training)
+
+
 def test_time_in_which_only_the_house_held_up_the_run_does_not_count_for_a_loss():
     names = NAMES[:2]
     made = trained(names, return_timeout=300.0)
