@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 
 from hearth.ranks.orders import EVALUATION, FOR_OTHERS, Alive, Doing
+from hearth.supervise.life import Interrupted
 from hearth.supervise.spec import spec_of
 from hearth.team.member import Member
 from hearth.team.voting import Attempt, Config
@@ -75,3 +76,18 @@ def test_an_evaluation_lasts_until_its_rank_does_something_else(tmp_path):
         own._hear_rank(0, message)
         seen.append(own._view().evaluates)
     assert seen == [False, True, True, True, False]
+
+
+def test_a_node_is_either_in_a_team_or_on_its_way_back_to_the_queue(tmp_path):
+    """The others may begin just when it is asked to let another run go first."""
+    asked = Interrupted("moved comes first", yields=True)
+    early, late = member(tmp_path / "early"), member(tmp_path / "late")
+
+    asyncio.run(early._handle(asked))
+    start(early, "desk")
+    assert (early._leaving, early._team) == ("moved comes first", None)
+    assert not early._has_begun()
+
+    start(late, "desk")
+    asyncio.run(late._handle(asked))
+    assert (late._leaving, late._has_begun()) == ("", True)
