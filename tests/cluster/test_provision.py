@@ -14,7 +14,7 @@ from support.programs import stand_in
 from hearth import __version__
 
 pytestmark = pytest.mark.cluster
-FOLDERS = {"data", "models", "scripts", "logs", "config", "results", "checkpoints"}
+FOLDERS = {"data", "models", "scripts", "logs", "config", "results", "checkpoints", "queue"}
 MARK = ".hearth-workspace"
 FILES = {"README.md", "cluster_config.yaml", "hearth-lend", "launch_cluster.sh"}
 

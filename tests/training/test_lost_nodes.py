@@ -107,7 +107,7 @@ def test_a_rank_that_hangs_is_named_with_the_step_it_is_in(house, tmp_path):
     play(run, Case((Fault("hang", "node1"),)), random.Random(SEED), SILENCE)
     causes = [launch["cause"] for launch in run.record("node0")["launches"]]
     said = next(cause["message"] for cause in causes if cause["node"] == "node1")
-    assert_names(said, "rank 1", "step", "micro-batch")
+    assert_names(said, "rank 1", "in step", "it hangs")
     is_what_one_process_learns(run, tmp_path)
 
 

@@ -269,6 +269,7 @@ def test_a_node_that_comes_back_after_the_end_learns_of_it(team):
     run = team(3, ready_timeout=3)
     run.start()
     first = run.until_group()
+    until(lambda: run.record("node2")["state"] == "running")
     run.kill("node2")
     run.until_group("node0", "node1", beyond=first)
     run.finish("node0", "node1")
