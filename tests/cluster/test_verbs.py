@@ -19,6 +19,8 @@ from support.house import NODES, House, ended
 from support.lines import assert_line
 from support.waiting import HANG, until
 
+from hearth.supervise.cause import ENDS
+
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 DETACHED = ("-e", "wait=false", "-e", "launch_return_timeout=0")
 
@@ -103,13 +105,14 @@ def test_the_newest_run_goes_on_and_a_second_stop_ends_it_at_once(home):
     assert home.record("desk", "evening")["state"] == "running"
     screen = home.play(*ask)
     assert_line(screen, "evening", "ends at once")
-    until(lambda: home.record("laptop", "evening")["state"] == "stopped")
+    # On a slow computer the rank may have been found to hang before.
+    until(lambda: home.record("laptop", "evening")["state"] in ENDS)
 
     screen = ended(follower)
     assert "  laptop: hearth: " in screen
     assert "  desk: hearth: " not in screen
     assert "asked to stop" in screen
-    assert screen.index("asked to stop") < screen.rindex("stopped")
+    assert screen.index("asked to stop") < max(map(screen.rfind, ENDS))
 
 
 def test_a_run_goes_on_by_its_name_but_not_without_the_node_that_has_its_checkpoints(home):
