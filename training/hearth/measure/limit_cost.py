@@ -7,10 +7,10 @@ in the limit alone. Standard library only: modules of Ansible ship this file to 
 from __future__ import annotations
 
 import json
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 from dataclasses import dataclass
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -45,19 +45,19 @@ def costs(folder: Path) -> list[LimitCost]:
     for path in folder.glob("*.json"):
         with suppress(OSError, ValueError, KeyError, TypeError, AttributeError):
             found = json.loads(path.read_text(encoding="utf-8"))
-            speed, time = _rows_per_second(found), path.stat().st_mtime
-            by_case[_key(found["case"])] = speed, time
+            speed, at = _rows_per_second(found), path.stat().st_mtime
+            by_case[_key(found["case"])] = speed, at
             if WATTS in found["case"]:
                 limited.append(found["case"])
     pairs = []
     for case in limited:
-        speed, time = by_case[_key(case)]
+        speed, at = by_case[_key(case)]
         unlimited = {name: value for name, value in case.items() if name != WATTS}
         if other := by_case.get(_key(unlimited)):
-            pairs.append((max(time, other[1]), case, 1 - speed / other[0]))
+            pairs.append((max(at, other[1]), case, 1 - speed / other[0]))
     return [
-        LimitCost(case, slower, datetime.fromtimestamp(time, UTC).date().isoformat())
-        for time, case, slower in sorted(pairs, key=lambda pair: pair[0])
+        LimitCost(case, slower, time.strftime("%Y-%m-%d", time.gmtime(at)))
+        for at, case, slower in sorted(pairs, key=lambda pair: pair[0])
     ]
 
 
