@@ -73,7 +73,7 @@ def game(tmp_path, kernels):
 
 
 def test_a_game_on_the_card_is_seen_while_it_runs_and_no_longer(tmp_path, cards, game):
-    sensors = Sensors(Terms.of({"when": "idle"}), tmp_path, cards)
+    sensors = Sensors(Terms.of({"when": "idle"}), tmp_path, find=lambda: cards)
     assert sensors.read().gpu == ()
     with game() as pid:
         until(lambda: any((each.sm_percent or 0) > 0 for each in sensors.read().gpu), 10)

@@ -54,7 +54,7 @@ def read(tmp_path, supplies):
 
     def act(terms: Terms = IDLE, cards: Cards | None = None) -> Reading:
         if terms not in made:
-            made[terms] = Sensors(terms, tmp_path, cards, supplies=supplies)
+            made[terms] = Sensors(terms, tmp_path, supplies=supplies, find=lambda: cards)
         return made[terms].read()
 
     yield act
@@ -162,7 +162,10 @@ def test_a_card_whose_driver_appears_later_is_found(tmp_path, supplies, card):
     """After a start of the machine, the supervisor may be there before the driver."""
     seconds, game = 0.0, os.getppid()  # a process of this system that is not below this one
     card.add_process(game, "game", graphics=True, memory_mib=3000)
-    late = Sensors(IDLE, tmp_path, None, supplies=supplies, clock=lambda: seconds)
+    drivers = iter((lambda: None, Cards.open))
+    late = Sensors(
+        IDLE, tmp_path, supplies=supplies, clock=lambda: seconds, find=lambda: next(drivers)()
+    )
     assert late.read().gpu == ()
     seconds = 30.0
     assert [each.pid for each in late.read().gpu] == [game]

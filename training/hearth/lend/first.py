@@ -5,15 +5,15 @@ from __future__ import annotations
 import dataclasses
 import time
 from collections.abc import Mapping
+from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from hearth.base.nvml import Cards
 from hearth.lend.clock import local_time
 from hearth.lend.command import NOT_FOUND, answer
 from hearth.lend.lender import Lender
 from hearth.lend.sensors import Sensors
-from hearth.lend.terms import IDLE, Terms, faults
+from hearth.lend.terms import Terms, faults
 from hearth.lend.use import likely_use
 
 AGAIN = 1.0
@@ -35,15 +35,12 @@ def away_now(given: Mapping[str, Any], workspace: Path) -> tuple[str, list[str]]
             return "", [f"lend_command: it cannot be started: {error.strerror}"]
         if status in NOT_FOUND:
             return "", [f"lend_command: {terms.command!r}: {no}; correct it, or leave it out"]
-    cards = Cards.open() if terms.when == IDLE else None
-    sensors = Sensors(dataclasses.replace(terms, command=""), workspace, cards)
     lender, why = Lender(terms), ""
-    for last in (False, True):
-        reading = dataclasses.replace(sensors.read(), command=no)
-        why = lender.decide(time.monotonic(), local_time(), reading)
-        if last or why or not likely_use(reading):
-            break
-        time.sleep(AGAIN)
-    if cards:
-        cards.close()
+    with closing(Sensors(dataclasses.replace(terms, command=""), workspace)) as sensors:
+        for last in (False, True):
+            reading = dataclasses.replace(sensors.read(), command=no)
+            why = lender.decide(time.monotonic(), local_time(), reading)
+            if last or why or not likely_use(reading):
+                break
+            time.sleep(AGAIN)
     return why, []

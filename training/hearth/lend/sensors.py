@@ -28,24 +28,23 @@ class Sensors:
     """Everything that a node's terms depend on, read together.
 
     A reading takes milliseconds, but for the first one, which waits for the first answer of
-    lend_command. With GPUs (`cards`) their processes are read, else the load of the processor;
-    GPUs whose driver appears later, as after a start of the machine, are found by `find`.
+    lend_command. With GPUs, which `find` opens, their processes are read, else the load of the
+    processor; a driver may appear later, as after a start of the machine.
     """
 
     def __init__(
         self,
         terms: Terms,
         workspace: Path,
-        cards: Cards | None,
         *,
         supplies: Path = _SUPPLIES,
         clock: Callable[[], float] = time.monotonic,
         find: Callable[[], Cards | None] = Cards.open,
     ) -> None:
-        self._terms, self._workspace, self._cards = terms, workspace, cards
+        self._terms, self._workspace = terms, workspace
         self._supplies, self._clock, self._find = supplies, clock, find
-        self._found: Cards | None = None
-        self._next_search = clock() + SEARCH_EVERY
+        self._cards: Cards | None = None
+        self._next_search = clock()
         self._processes = Processes()
         self._load = LoadMeter(clock)
         self._command = Command(terms.command, workspace) if terms.command else None
@@ -57,7 +56,7 @@ class Sensors:
         if self._terms.when != IDLE:
             return Reading(word, command=command)
         if self._cards is None and self._clock() >= self._next_search:
-            self._cards = self._found = self._find()
+            self._cards = self._find()
             self._next_search = self._clock() + SEARCH_EVERY
         table = self._processes.look() if self._cards is None else {}
         return Reading(
@@ -70,11 +69,11 @@ class Sensors:
         )
 
     def close(self) -> None:
-        """Start lend_command no more. The cards that it was given are the caller's."""
+        """Start lend_command no more, and close the cards."""
         if self._command:
             self._command.close()
-        if self._found:
-            self._found.close()
+        if self._cards:
+            self._cards.close()
 
     def _others_on_gpus(self) -> tuple[GpuProcess, ...]:
         """Return the processes on the GPUs that are not Hearth's and visible from here."""

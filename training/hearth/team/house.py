@@ -6,16 +6,15 @@ import asyncio
 import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
-from contextlib import AbstractContextManager, contextmanager, suppress
+from contextlib import AbstractContextManager, closing, contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hearth.base.nvml import Cards
 from hearth.lend.clock import local_time
 from hearth.lend.lender import Lender
 from hearth.lend.sensors import Sensors
-from hearth.lend.terms import IDLE, Terms
+from hearth.lend.terms import Terms
 
 ASK_EVERY = 1.0
 """Seconds between two questions whether somebody wants the machine."""
@@ -105,16 +104,6 @@ class House:
 def asking(terms: Mapping[str, Any], workspace: Path) -> Iterator[Ask]:
     """Yield a function that says why the house wants this machine now, "" if it does not."""
     given = Terms.of(terms)
-    cards = Cards.open() if given.when == IDLE else None
-    sensors, lender = Sensors(given, workspace, cards), Lender(given)
-
-    def ask() -> str:
-        reading = sensors.read()
-        return lender.decide(time.monotonic(), local_time(), reading)
-
-    try:
-        yield ask
-    finally:
-        sensors.close()
-        if cards:
-            cards.close()
+    lender = Lender(given)
+    with closing(Sensors(given, workspace)) as sensors:
+        yield lambda: lender.decide(time.monotonic(), local_time(), sensors.read())
