@@ -6,10 +6,13 @@ every descendant that it has not started aside.
 
 from __future__ import annotations
 
+import os
 import subprocess
 import threading
 from collections.abc import Sequence
 from typing import Any
+
+from hearth.base.places import OF_HEARTH, TOKENS
 
 _lock = threading.Lock()
 _pids: set[int] = set()
@@ -21,6 +24,18 @@ def start_aside(words: Sequence[str], **options: Any) -> subprocess.Popen[bytes]
         process = subprocess.Popen(words, **options)
         _pids.add(process.pid)
     return process
+
+
+def environment_aside(*more: str) -> dict[str, str]:
+    """Return this process's environment without a person's tokens and a launch's variables.
+
+    Nor has it those whose names begin with one of `more`.
+    """
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if name not in TOKENS and not name.startswith((*OF_HEARTH, *more))
+    }
 
 
 def forget(process: subprocess.Popen[bytes]) -> None:

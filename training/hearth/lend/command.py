@@ -8,12 +8,10 @@ import signal
 import subprocess
 import threading
 import time
-from collections.abc import Mapping
 from contextlib import suppress
 from pathlib import Path
 
-from hearth.base.aside import forget, start_aside
-from hearth.base.places import OF_HEARTH, TOKENS
+from hearth.base.aside import environment_aside, forget, start_aside
 from hearth.base.text import plain
 
 TIMEOUT = 10.0
@@ -44,7 +42,7 @@ def answer(command: str, folder: Path, timeout: float = TIMEOUT) -> tuple[int, s
         # `timeout` ends it where this process is killed before it can.
         ["timeout", "--signal=KILL", f"{timeout + _MARGIN:g}", "/bin/sh", "-c", command],
         cwd=folder,
-        env=_environment(os.environ),
+        env=environment_aside(),
         stdin=subprocess.DEVNULL,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,
@@ -134,12 +132,3 @@ def _reason(status: int, output: bytes) -> str:
     if status in NOT_FOUND:
         return f"lend_command cannot be run: {said or f'exit status {status}'}"
     return said or f"lend_command says no (exit status {status})"
-
-
-def _environment(inherited: Mapping[str, str]) -> dict[str, str]:
-    """Return the environment of the command: without a person's tokens and a launch's variables."""
-    return {
-        name: value
-        for name, value in inherited.items()
-        if name not in TOKENS and not name.startswith(OF_HEARTH)
-    }

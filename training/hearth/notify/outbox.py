@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import dataclasses
 import json
-import os
 import subprocess
 import sys
 import time
@@ -12,8 +11,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
-from hearth.base.aside import forget, start_aside
-from hearth.base.places import OF_HEARTH, TOKENS
+from hearth.base.aside import environment_aside, forget, start_aside
 from hearth.notify.event import Event
 
 TIMEOUT = 30.0
@@ -108,9 +106,5 @@ def _environment() -> dict[str, str]:
 
     A supervisor that comes after this one ends the processes that carry the name of its workspace.
     """
-    inherited = {
-        name: text
-        for name, text in os.environ.items()
-        if name not in TOKENS and not name.startswith((*OF_HEARTH, "SLURM_"))
-    }
-    return inherited | {"PYTHONPATH": str(_CODE), "PYTHONSAFEPATH": "1"}
+    own = {"PYTHONPATH": str(_CODE), "PYTHONSAFEPATH": "1"}
+    return environment_aside("SLURM_") | own
