@@ -241,8 +241,7 @@ class Member(RanksKeeper):
         self._wish.why = why
         if not why:
             self._say("the house has let go of this machine")
-            if self._broke and (self._broke.node, self._broke.kind) == (self._spec.node, "away"):
-                self._broke = None
+            self._forget_leave(self._spec.node)
             return
         self._say(f"the house wants this machine: {why}")
         if self._team and self._ranks.state in TEAMED:
@@ -316,8 +315,8 @@ class Member(RanksKeeper):
                         self._note_break(Cause(node, failure.rank, "rank_failed", failure.message))
                     if message.leaving:
                         self._note_break(causes.left(node, message.leaving, message.returns))
-                    elif self._broke and (self._broke.node, self._broke.kind) == (node, "away"):
-                        self._broke = None  # the house has thought better of it
+                    else:
+                        self._forget_leave(node)
             case Propose():
                 self._peers.tell(node, await self._vote(node, message))
             case Vote():
@@ -341,6 +340,11 @@ class Member(RanksKeeper):
     def _note_break(self, cause: Cause) -> None:
         """Keep the first cause for which the present team breaks."""
         self._broke = self._broke or cause
+
+    def _forget_leave(self, node: str) -> None:
+        """Take back that the team breaks as a node leaves: its house has thought better of it."""
+        if self._broke and (self._broke.node, self._broke.kind) == (node, "away"):
+            self._broke = None
 
     def _stop_run(self, stop: Stop) -> None:
         """Stop the run, and pass the request on."""
