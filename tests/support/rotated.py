@@ -43,7 +43,7 @@ def day_of_each(seconds: Mapping[str, float]) -> dict[str, int]:
 
 
 def of_other_days(seconds: Mapping[str, float], seed: int = SEED) -> set[str]:
-    """Return those of these tests that another day plays."""
+    """Return the tests that another day plays."""
     return {name for name, day in day_of_each(seconds).items() if day != seed % DAYS}
 
 

@@ -81,8 +81,9 @@ def read_queue(workspace: Path) -> list[Entry]:
 
 def entry_from(run: str, given: Mapping[str, Any] | None) -> Entry | None:
     """Return the entry that a file or a launch spec describes; None if it describes none."""
+    if given is None:
+        return None
     try:
-        assert given is not None
         at = given.get("at")
         begins = datetime.fromisoformat(at) if at else None
         if begins and begins.tzinfo is None:
@@ -90,7 +91,7 @@ def entry_from(run: str, given: Mapping[str, Any] | None) -> Entry | None:
         position = float(given["position"])
         submitted, begun = str(given.get("submitted", "")), given.get("begun") is True
         return Entry(run, position, begins, submitted, begun=begun)
-    except (AssertionError, KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError):
         return None
 
 
