@@ -224,10 +224,11 @@ class Settings(BaseModel):
         None,
     )
 
-    parallel: Literal["ddp", "fsdp"] = _setting(
+    parallel: Literal["ddp", "fsdp", "pipeline"] = _setting(
         "Machine",
-        "ddp: the whole model on each rank; fsdp: weights sharded over the ranks, for models that "
-        "fit no single card; slow, since every micro-batch fetches the other shards",
+        "ddp: the whole model on each rank; pipeline: consecutive layers on each rank, for models "
+        "that fit no single card; fsdp: weights sharded over the ranks; slow, since every "
+        "micro-batch fetches the other shards",
         "ddp",
     )
     backend: Literal["auto", "unsloth", "transformers"] = _setting(

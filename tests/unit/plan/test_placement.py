@@ -1,0 +1,185 @@
+"""The placement of layers over ranks: the fastest one that fits, compared with brute force."""
+
+from __future__ import annotations
+
+import itertools
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from hearth.base.errors import ModelError
+from hearth.plan import place as module
+from hearth.plan.place import pipeline, place
+from hearth.plan.placement import Home, LayerSpeed, Placement, Stage, in_flight
+from hearth.plan.speed import Speed
+
+_TIMES = st.floats(0.01, 5.0)
+
+
+def _constant(seconds):
+    return Speed((1,), (seconds,))
+
+
+def _home(ranks, links, activation=0.1, layer=1.0, embedding=0.5, head=0.7):
+    """Return ranks given as (layer, embedding, head, room), with a linear need of memory."""
+
+    def need(rank, layers, *, first, last, in_flight, rows):
+        held = layers * (layer + activation * in_flight * rows)
+        return held + embedding * first + head * last
+
+    return Home(
+        [f"node{number}" for number in range(len(ranks))],
+        [LayerSpeed(*map(_constant, each[:3])) for each in ranks],
+        [each[3] for each in ranks],
+        links,
+        need,
+    )
+
+
+@st.composite
+def _homes(draw, most=3):
+    count = draw(st.integers(1, most))
+    ranks = [
+        (*draw(st.tuples(_TIMES, _TIMES, _TIMES)), draw(st.floats(0, 9))) for _ in range(count)
+    ]
+    links = [[0 if a == b else draw(st.floats(0, 1)) for b in range(count)] for a in range(count)]
+    return _home(ranks, links)
+
+
+def _fits(home, placement, micro_batches, rows):
+    stages = placement.stages
+    return all(
+        home.need(
+            stage.rank,
+            len(stage.layers),
+            first=position == 0,
+            last=position == len(stages) - 1,
+            in_flight=in_flight(micro_batches, position, len(stages)),
+            rows=rows,
+        )
+        <= home.rooms[stage.rank]
+        for position, stage in enumerate(stages)
+    )
+
+
+def _every_placement(ranks, layers):
+    for count in range(1, min(ranks, layers) + 1):
+        for order in itertools.permutations(range(ranks), count):
+            for cuts in itertools.combinations(range(1, layers), count - 1):
+                ends = (0, *cuts, layers)
+                yield Placement.of(order, [b - a for a, b in itertools.pairwise(ends)])
+
+
+def _by_hand(home, placement, micro_batches):
+    """Return the seconds of a step with micro-batches of one row, by the formula."""
+    stages = []
+    for position, stage in enumerate(placement.stages):
+        speed = home.speeds[stage.rank]
+        seconds = len(stage.layers) * speed.layer.seconds[0]
+        seconds += speed.embedding.seconds[0] * (position == 0)
+        seconds += speed.head.seconds[0] * (position == len(placement.stages) - 1)
+        stages.append(seconds)
+    links = [home.links[a][b] for a, b in itertools.pairwise(placement.ranks)]
+    return sum(stages) + 2 * sum(links) + (micro_batches - 1) * max(stages + links)
+
+
+@settings(max_examples=60, deadline=None)
+@given(_homes(), st.integers(1, 7), st.integers(1, 6))
+def test_no_placement_that_fits_is_faster(home, layers, rows):
+    possible = [
+        _by_hand(home, each, rows)
+        for each in _every_placement(len(home.names), layers)
+        if _fits(home, each, rows, 1)
+    ]
+    if not possible:
+        with pytest.raises(ModelError):
+            place(home, layers, rows, micro_batch=1)
+        return
+    found = place(home, layers, rows, micro_batch=1)
+    assert _fits(home, found.placement, rows, 1)
+    assert found.step_seconds == pytest.approx(min(possible), rel=1e-6)
+    assert found.step_seconds == pytest.approx(_by_hand(home, found.placement, rows))
+
+
+@settings(max_examples=40, deadline=None)
+@given(_homes(most=4), st.integers(2, 12), st.integers(1, 8))
+def test_the_search_for_many_ranks_is_nearly_as_good_as_all_orders(home, layers, rows):
+    step = module._Step(home, layers, rows, 1)
+    best, found = module._every_order(step), module._search(step)
+    if best is None:
+        assert found is None
+    elif found is not None:
+        assert found.seconds <= best.seconds * 1.5
+
+
+def test_many_ranks_are_placed_and_slow_ones_left_out():
+    ranks = [(1.0, 0.1, 0.1, 9)] * 8 + [(400.0, 0.1, 0.1, 9)] * 2
+    home = _home(ranks, [[0.001] * 10] * 10)
+    found = place(home, 24, 32, micro_batch=1)
+    assert not {8, 9} & set(found.placement.ranks)
+    assert max(found.stage_seconds) == pytest.approx(3.1)
+
+
+def test_a_rank_that_makes_it_slower_is_left_out():
+    home = _home([(1.0, 0.1, 0.1, 99), (50.0, 0.1, 0.1, 99)], [[0.0] * 2] * 2)
+    assert place(home, 10, 8).placement.stages == (Stage(0, range(10)),)
+
+
+def test_a_slow_rank_is_taken_where_the_others_have_no_room():
+    home = _home([(1.0, 0.1, 0.1, 8), (50.0, 0.1, 0.1, 99)], [[0.0] * 2] * 2)
+    found = place(home, 10, 8)
+    assert {stage.rank for stage in found.placement.stages} == {0, 1}
+
+
+def test_a_costly_head_goes_where_it_takes_least_time():
+    home = _home([(1.0, 0.1, 0.5, 99), (1.0, 0.1, 9.0, 99)], [[0.0] * 2] * 2)
+    assert place(home, 8, 8).placement.ranks == (1, 0)
+
+
+def test_the_order_avoids_a_slow_link():
+    links = [[0, 9, 0.1], [9, 0, 0.1], [0.1, 0.1, 0]]
+    home = _home([(1.0, 0.1, 0.1, 6)] * 3, links)
+    assert place(home, 9, 8).placement.ranks[1] == 2
+
+
+def test_faster_micro_batches_are_taken_if_the_pipeline_gains_by_them():
+    speed = Speed((1, 2, 4), (1.0, 1.1, 1.3))
+    home = _home([(1.0, 0.1, 0.1, 1e9)] * 2, [[0.0] * 2] * 2)
+    home = Home(
+        home.names, [LayerSpeed(speed, speed, speed)] * 2, home.rooms, home.links, home.need
+    )
+    found = place(home, 8, 32)
+    assert found.micro_batch == 4
+    assert place(home, 8, 32, micro_batch=3).micro_batch == 2
+    same = pipeline(home, found.placement, 32, 4)
+    assert same == found
+
+
+def test_what_no_placement_holds_is_refused_with_the_memory_that_lacks():
+    gib = 1 << 30
+    home = _home([(1.0, 0.1, 0.1, 4.0 * gib)] * 2, [[0.0] * 2] * 2, 0, gib, 0, 0)
+    with pytest.raises(ModelError, match=r"8 of its 10 layers.*node1 4 of 10.* 2 .*2\.0 GiB"):
+        place(home, 10, 8)
+
+
+def test_neighbours_of_a_stage():
+    placement = Placement.of([2, 0], [5, 3])
+    assert placement.stages == (Stage(2, range(5)), Stage(0, range(5, 8)))
+    assert [placement.position(rank) for rank in range(3)] == [1, None, 0]
+    assert [placement.previous(rank) for rank in range(3)] == [2, None, None]
+    assert [placement.next(rank) for rank in range(3)] == [None, None, 0]
+
+
+@pytest.mark.parametrize(
+    "stages",
+    [
+        (Stage(0, range(2)),),
+        (Stage(0, range(0)), Stage(1, range(3))),
+        (Stage(0, range(2)), Stage(0, range(2, 3))),
+        (Stage(0, range(1, 3)), Stage(1, range(1))),
+    ],
+)
+def test_a_placement_has_each_layer_once_in_order(stages):
+    with pytest.raises(ValueError, match="layer"):
+        Placement(stages, 3)

@@ -1,0 +1,273 @@
+"""Search for the fastest placement of a model's layers, within the memory of each rank."""
+
+from __future__ import annotations
+
+import functools
+import itertools
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from hearth.base.errors import ModelError
+from hearth.plan.placement import Home, Pipeline, Placement, in_flight
+from hearth.plan.speed import Speed
+
+_ALL_ORDERS = 6
+"""Largest number of ranks for which every order of every subset is tried."""
+
+_CLEARLY = 1e-9
+"""Relative gain below which two placements count as equally fast; the earlier one is kept."""
+
+
+def place(home: Home, layers: int, rows: int, micro_batch: int | None = None) -> Pipeline:
+    """Return the fastest pipeline of `layers` layers for steps of `rows` rows.
+
+    The micro-batch is the largest divisor of `rows` that is at most `micro_batch`, or the fastest
+    one without it. A rank that makes the pipeline slower is left out.
+
+    Raises `ModelError` if no placement fits the memory of the ranks.
+    """
+    fastest = min((speed.layer.sizes[-1] for speed in home.speeds), default=1)
+    fitting = [
+        found
+        for size in _sizes(rows, micro_batch, fastest)
+        if (found := _place(home, layers, rows, size))
+    ]
+    if not fitting:
+        raise ModelError(_shortage(home, layers, rows))
+    best = fitting[0]
+    for each in fitting[1:]:
+        if each.step_seconds < best.step_seconds * (1 - _CLEARLY):
+            best = each
+    return best
+
+
+def _sizes(rows: int, micro_batch: int | None, measured: int) -> list[int]:
+    """Return the micro-batches to try, ascending."""
+    most = micro_batch or measured
+    divisors = [size for size in range(1, min(rows, most) + 1) if rows % size == 0]
+    return divisors[-1:] if micro_batch else divisors
+
+
+def pipeline(home: Home, placement: Placement, rows: int, micro_batch: int) -> Pipeline:
+    """Return `placement` with its predicted speed in steps of `rows` rows."""
+    step = _Step(home, placement.layers, rows // micro_batch, micro_batch)
+    order = placement.ranks
+    return step.pipeline(order, [len(stage.layers) for stage in placement.stages])
+
+
+def _place(home: Home, layers: int, rows: int, micro_batch: int) -> Pipeline | None:
+    """Return the fastest pipeline with this micro-batch, None if nothing fits."""
+    step = _Step(home, layers, rows // micro_batch, micro_batch)
+    search = _every_order if len(home.names) <= _ALL_ORDERS else _search
+    found = search(step)
+    return found and step.pipeline(found.order, found.counts)
+
+
+@dataclass(frozen=True)
+class _Found:
+    """The best layer counts for an order of ranks."""
+
+    order: tuple[int, ...]
+    counts: tuple[int, ...]
+    seconds: float
+
+
+class _Step:
+    """One step's sizes, and the best layer counts for any order of the ranks."""
+
+    def __init__(self, home: Home, layers: int, micro_batches: int, micro_batch: int) -> None:
+        self.home = home
+        self.layers = layers
+        self.micro_batches = micro_batches
+        self.micro_batch = micro_batch
+        self.layer, self.embedding, self.head = (
+            [_seconds(getattr(speed, part), micro_batch) for speed in home.speeds]
+            for part in ("layer", "embedding", "head")
+        )
+
+    def extra(self, order: Sequence[int]) -> np.ndarray:
+        """Return the seconds of each stage beside its layers."""
+        extra = np.zeros(len(order))
+        extra[0] += self.embedding[order[0]]
+        extra[-1] += self.head[order[-1]]
+        return extra
+
+    def links(self, order: Sequence[int]) -> tuple[float, ...]:
+        """Return the seconds of each link for a micro-batch."""
+        pairs = itertools.pairwise(order)
+        return tuple(self.home.links[a][b] * self.micro_batch for a, b in pairs)
+
+    def pipeline(self, order: Sequence[int], counts: Sequence[int]) -> Pipeline:
+        """Return the pipeline with these layer counts."""
+        layer = np.array([self.layer[rank] for rank in order])
+        seconds = layer * np.array(counts) + self.extra(order)
+        return Pipeline(
+            Placement.of(order, counts),
+            self.micro_batch,
+            self.micro_batches,
+            tuple(seconds.tolist()),
+            self.links(order),
+        )
+
+    def most(self, order: Sequence[int]) -> list[int]:
+        """Return the most layers that fit each stage; 0 where not even one does."""
+        end = len(order) - 1
+        return [
+            self._fitting(
+                rank,
+                position == 0,
+                position == end,
+                in_flight(self.micro_batches, position, end + 1),
+            )
+            for position, rank in enumerate(order)
+        ]
+
+    @functools.cache  # noqa: B019 - lives as long as one call of `place`
+    def _fitting(self, rank: int, first: bool, last: bool, held: int) -> int:
+        room = self.home.rooms[rank]
+        low, high = 0, self.layers
+        while low < high:
+            middle = (low + high + 1) // 2
+            need = self.home.need(
+                rank, middle, first=first, last=last, in_flight=held, rows=self.micro_batch
+            )
+            low, high = (middle, high) if need <= room else (low, middle - 1)
+        return low
+
+    def counts(self, order: tuple[int, ...]) -> _Found | None:
+        """Return the layer counts that finish a step soonest in this order, None if none fits.
+
+        For each possible pace (the seconds of any stage with any number of layers) the layers go to
+        the ranks that compute a layer fastest, as many as the pace and the memory allow: no other
+        counts with that pace have a smaller sum.
+        """
+        most = np.array(self.most(order))
+        if len(order) > self.layers or not most.all() or most.sum() < self.layers:
+            return None
+        layer = np.array([self.layer[rank] for rank in order])
+        extra, links = self.extra(order), self.links(order)
+        numbers = np.arange(1, self.layers + 1)
+        fastest_link = max(links, default=0.0)
+        paces = np.unique(extra + np.outer(numbers, layer))
+        # A candidate is the time of a stage itself, so rounding must not push that stage out.
+        allowed = np.floor((paces[:, None] * (1 + 1e-12) - extra) / layer).astype(np.int64)
+        allowed = np.minimum(np.minimum(allowed, most), self.layers)
+        usable = (allowed >= 1).all(1) & (allowed.sum(1) >= self.layers)
+        paces, allowed = paces[usable], allowed[usable]
+        given = np.ones_like(allowed)
+        left = np.full(len(paces), self.layers - len(order))
+        for stage in np.argsort(layer, kind="stable"):
+            taken = np.minimum(allowed[:, stage] - 1, left)
+            given[:, stage] += taken
+            left -= taken
+        stages = extra + given * layer
+        pace = np.maximum(stages.max(1), fastest_link)
+        seconds = stages.sum(1) + 2 * sum(links) + (self.micro_batches - 1) * pace
+        best = int(np.argmin(seconds))
+        return _Found(order, tuple(given[best].tolist()), float(seconds[best]))
+
+
+def _seconds(speed: Speed, rows: int) -> float:
+    """Return the seconds for a micro-batch of `rows`, beyond the measured sizes in proportion."""
+    largest = speed.sizes[-1]
+    if rows > largest:
+        return speed.seconds[-1] * rows / largest
+    return float(np.interp(rows, speed.sizes, speed.seconds))
+
+
+def _better(one: _Found | None, other: _Found | None) -> _Found | None:
+    """Return the faster one; `one` unless the other is clearly faster."""
+    if one is None or other is None:
+        return one or other
+    return other if other.seconds < one.seconds * (1 - _CLEARLY) else one
+
+
+def _every_order(step: _Step) -> _Found | None:
+    """Return the best of all orders of all subsets of the ranks."""
+    ranks = range(len(step.home.names))
+    orders = itertools.chain.from_iterable(
+        itertools.permutations(ranks, count) for count in reversed(range(1, len(ranks) + 1))
+    )
+    return functools.reduce(_better, map(step.counts, orders), None)
+
+
+def _search(step: _Step) -> _Found | None:
+    """Return the best order that a local search from several starts finds.
+
+    A step of the search moves a rank, swaps two, leaves one out or takes one in. Starts are the
+    ranks by memory, by speed, and as they are given.
+    """
+    ranks = range(len(step.home.names))
+    by_room = sorted(ranks, key=lambda rank: -step.home.rooms[rank])
+    by_speed = sorted(ranks, key=lambda rank: step.layer[rank])
+    best: _Found | None = None
+    for start in (tuple(ranks), tuple(by_room), tuple(by_speed)):
+        best = _better(best, _climb(step, start))
+    return best
+
+
+def _climb(step: _Step, order: tuple[int, ...]) -> _Found | None:
+    """Improve an order until no neighbour is better."""
+    found = step.counts(order)
+    held = sum(step.most(order))
+    while True:
+        for neighbour in _neighbours(order, len(step.home.names)):
+            other = step.counts(neighbour)
+            if found is None:
+                more = sum(step.most(neighbour))
+                better = other is not None or more > held
+            else:
+                better = _better(found, other) is not found
+            if better:
+                order, found, held = neighbour, other, sum(step.most(neighbour))
+                break
+        else:
+            return found
+
+
+def _neighbours(order: tuple[int, ...], ranks: int) -> Iterator[tuple[int, ...]]:
+    """Yield the orders that differ from `order` by one rank's place, or by two that swap."""
+    places = range(len(order))
+    for a, b in itertools.combinations(places, 2):
+        swapped = list(order)
+        swapped[a], swapped[b] = swapped[b], swapped[a]
+        yield tuple(swapped)
+    for a in places:
+        without = order[:a] + order[a + 1 :]
+        if without:
+            yield without
+        for b in range(len(without) + 1):
+            if b not in (a, a - 1):
+                yield (*without[:b], order[a], *without[b:])
+    for rank in set(range(ranks)) - set(order):
+        for b in range(len(order) + 1):
+            yield (*order[:b], rank, *order[b:])
+
+
+def _shortage(home: Home, layers: int, rows: int) -> str:
+    """Return the finding that no placement fits, and by how much, with one row at a time."""
+    step = _Step(home, layers, rows, 1)
+    ranks = tuple(range(len(home.names)))
+    orders: Iterator[tuple[int, ...]] = itertools.permutations(ranks)
+    if len(ranks) > _ALL_ORDERS:
+        orders = iter([tuple(sorted(ranks, key=lambda rank: -home.rooms[rank]))])
+    most, order = max(
+        ((step.most(order), order) for order in orders), key=lambda each: sum(each[0])
+    )
+    held = sum(most)
+    end = len(order) - 1
+    rank = order[end // 2]  # A stage in the middle has layers only.
+    need = functools.partial(home.need, rank, first=False, last=False, in_flight=1, rows=1)
+    lacking = (layers - held) * (need(layers=2) - need(layers=1))
+    each = ", ".join(
+        f"{home.names[rank]} {count} of {layers}"
+        for rank, count in sorted(zip(order, most, strict=True))
+    )
+    gib = 1 << 30
+    return (
+        f"parallel=pipeline: the model fits no placement over {len(ranks)} "
+        f"rank{'s' * (len(ranks) > 1)}. Together they have room for {held} of its {layers} layers "
+        f"({each}); the other {layers - held} need about {lacking / gib:.1f} GiB more"
+    )

@@ -1,0 +1,167 @@
+"""Placement of a model's layers over the ranks (`parallel: pipeline`).
+
+A step of m micro-batches passes through the stages one behind the other:
+
+    step = sum of all stages + 2 * sum of all links + (m - 1) * slowest stage or link
+
+Stages are the seconds of the forward and backward pass of a micro-batch, links those of its
+activations in one direction; the gradients come back over the other one. The first two terms fill
+and drain the pipeline. This is the makespan of GPipe and 1F1B for unequal stages (Zheng et al.
+2022, "Alpa", equation 2; Narayanan et al. 2021, "Efficient large-scale language model training on
+GPU clusters", for equal ones), with a link as one more stage that works beside the others.
+"""
+
+from __future__ import annotations
+
+import itertools
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Protocol
+
+from hearth.plan.speed import Speed
+
+
+@dataclass(frozen=True)
+class Stage:
+    """The layers of one rank: a range of consecutive decoder layers, never empty."""
+
+    rank: int
+    layers: range
+
+
+@dataclass(frozen=True)
+class Placement:
+    """The stages of a pipeline.
+
+    Attributes:
+        stages: in the order of the activations; ranks that are left out are in none.
+        layers: number of decoder layers of the whole model.
+    """
+
+    stages: tuple[Stage, ...]
+    layers: int
+
+    def __post_init__(self) -> None:
+        numbers = [number for stage in self.stages for number in stage.layers]
+        empty = any(not len(stage.layers) for stage in self.stages)
+        if empty or numbers != list(range(self.layers)) or len(set(self.ranks)) < len(self.stages):
+            raise ValueError(f"each layer on one rank, in order, and none without: not {self}")
+
+    @classmethod
+    def of(cls, ranks: Sequence[int], counts: Sequence[int]) -> Placement:
+        """Return the placement with `counts` layers on each of `ranks`, in this order."""
+        ends = list(itertools.accumulate(counts))
+        stages = (
+            Stage(rank, range(end - count, end))
+            for rank, count, end in zip(ranks, counts, ends, strict=True)
+        )
+        return cls(tuple(stages), ends[-1] if ends else 0)
+
+    @property
+    def ranks(self) -> tuple[int, ...]:
+        """The ranks in the order of the stages."""
+        return tuple(stage.rank for stage in self.stages)
+
+    def position(self, rank: int) -> int | None:
+        """Return the position of a rank's stage, None for one that is left out."""
+        return self.ranks.index(rank) if rank in self.ranks else None
+
+    def previous(self, rank: int) -> int | None:
+        """Return the rank that sends activations to `rank`, if any."""
+        position = self.position(rank)
+        return self.ranks[position - 1] if position else None
+
+    def next(self, rank: int) -> int | None:
+        """Return the rank that `rank` sends activations to, if any."""
+        position = self.position(rank)
+        behind = () if position is None else self.ranks[position + 1 : position + 2]
+        return behind[0] if behind else None
+
+
+@dataclass(frozen=True)
+class LayerSpeed:
+    """Seconds of the forward and backward pass of a rank, by micro-batch: of the model's parts.
+
+    Attributes:
+        layer: of one decoder layer.
+        embedding: of the embedding, which the first stage computes.
+        head: of the last norm, the head and the loss, which the last stage computes.
+    """
+
+    layer: Speed
+    embedding: Speed
+    head: Speed
+
+
+class Need(Protocol):
+    """The memory in bytes of a rank; it never falls with `layers` or `in_flight`."""
+
+    def __call__(
+        self, rank: int, layers: int, *, first: bool, last: bool, in_flight: int, rows: int
+    ) -> float:
+        """Return it for a stage of `layers` with `in_flight` micro-batches of `rows` rows."""
+        ...
+
+
+@dataclass(frozen=True)
+class Home:
+    """The ranks that a model can be placed on, by rank.
+
+    Attributes:
+        names: for messages.
+        speeds: measured seconds of the model's parts.
+        rooms: bytes of memory.
+        links: seconds in which the activations of one row go from a rank (first index) to another
+            one (second index).
+        need: memory of a stage.
+    """
+
+    names: Sequence[str]
+    speeds: Sequence[LayerSpeed]
+    rooms: Sequence[float]
+    links: Sequence[Sequence[float]]
+    need: Need
+
+
+@dataclass(frozen=True)
+class Pipeline:
+    """A placement and its predicted speed.
+
+    Attributes:
+        micro_batch: rows of a micro-batch.
+        micro_batches: their number in a step.
+        stage_seconds: of each stage for one micro-batch, in the order of the stages.
+        link_seconds: of the link behind each stage but the last, in one direction.
+    """
+
+    placement: Placement
+    micro_batch: int
+    micro_batches: int
+    stage_seconds: tuple[float, ...]
+    link_seconds: tuple[float, ...]
+
+    @property
+    def slowest(self) -> float:
+        """Seconds of the slowest stage or link, the pace of the pipeline."""
+        return max(*self.stage_seconds, *self.link_seconds, 0.0)
+
+    @property
+    def step_seconds(self) -> float:
+        """Predicted seconds of a step, see the head of this module."""
+        filling = sum(self.stage_seconds) + 2 * sum(self.link_seconds)
+        return filling + (self.micro_batches - 1) * self.slowest
+
+    @property
+    def bubble(self) -> float:
+        """The part of a step in which the slowest stage waits."""
+        return 1 - self.micro_batches * max(self.stage_seconds) / self.step_seconds
+
+    @property
+    def rows_per_second(self) -> float:
+        """Predicted speed."""
+        return self.micro_batch * self.micro_batches / self.step_seconds
+
+
+def in_flight(micro_batches: int, position: int, stages: int) -> int:
+    """Return the most micro-batches whose activations a stage holds at once under 1F1B."""
+    return min(micro_batches, stages - position)
