@@ -31,6 +31,7 @@ from hearth.config import (
 )
 from hearth.config.cli import parse_command_line
 from hearth.config.layout import staged_name
+from hearth.config.planned import PlannedPipeline
 from hearth.config.settings import for_run_name
 
 PRESET = {"model": "smollm2-135m"}
@@ -184,6 +185,15 @@ def test_from_scratch_no_weights_are_wanted_of_the_hub(tmp_path):
 @pytest.mark.parametrize("name", preset_names())
 def test_every_preset_resolves(name):
     assert resolve({"model": name}).source.name == name
+
+
+def test_a_planned_pipeline_is_kept_in_the_run_file_until_the_run_is_resumed(tmp_path):
+    planned = PlannedPipeline(((1, 20), (0, 10)), micro_batch=2, step_seconds=1.5)
+    run = replace(night(tmp_path), pipeline=planned)
+    write_run(run, tmp_path / "night" / "run.yml")
+    assert read_run(tmp_path / "night" / "run.yml") == run
+    resumed = resolve_run({"resume": "night"}, tmp_path)
+    assert resumed.pipeline is None
 
 
 def test_a_resumed_run_keeps_how_it_was_launched_and_the_revision_of_its_model(tmp_path):

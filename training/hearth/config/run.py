@@ -19,6 +19,7 @@ from pydantic import TypeAdapter, ValidationError
 from hearth import __version__
 from hearth.base.errors import ConfigError, DataError
 from hearth.base.files import sha256_of, write_whole
+from hearth.config.planned import PlannedPipeline
 from hearth.config.problems import describe
 from hearth.config.resolve import read_settings_file, resolve
 from hearth.config.settings import FREE_ON_RESUME, Settings, for_run_name
@@ -36,7 +37,8 @@ class Run:
     of its files. `shards` are the token shards of its data, () for other data; `dataset_sha256` is
     then one checksum of them all. `launch` holds the launch options that were given with it, by
     name: the nodes and options of the roles. A run by hand has none. `data_revision` is the commit
-    of a streamed data set.
+    of a streamed data set. `pipeline` is what the controller has planned for `parallel: pipeline`;
+    without it the ranks plan it themselves when they begin.
     """
 
     name: str
@@ -48,6 +50,7 @@ class Run:
     launch: dict[str, Any] = field(default_factory=dict)
     shards: tuple[Shard, ...] = ()
     data_revision: str | None = None
+    pipeline: PlannedPipeline | None = None
 
     @property
     def data_checksums(self) -> dict[str, str | None]:
@@ -170,7 +173,8 @@ def _resumed(
         **dict.fromkeys(from_file, file_as),
         **dict.fromkeys(given, given_as),
     }
-    return replace(earlier, settings=resolved.settings, origins=origins)
+    # Other nodes may take part now, and none of them needs the layers that it had before.
+    return replace(earlier, settings=resolved.settings, origins=origins, pipeline=None)
 
 
 def _data_of(
@@ -231,6 +235,8 @@ def run_text(run: Run) -> str:
         content["shards"] = [asdict(shard) for shard in run.shards]
     if run.data_revision:
         content["data_revision"] = run.data_revision
+    if run.pipeline:
+        content["pipeline"] = asdict(run.pipeline)
     return _HEADER + yaml.safe_dump(content, sort_keys=False)
 
 
@@ -264,6 +270,7 @@ def run_of(text: str, where: str) -> Run:
             launch=dict(content.get("launch", {})),  # files of earlier versions have none
             shards=tuple(TypeAdapter(list[Shard]).validate_python(content.get("shards", []))),
             data_revision=content.get("data_revision"),
+            pipeline=TypeAdapter(PlannedPipeline | None).validate_python(content.get("pipeline")),
         )
     except (yaml.YAMLError, ValidationError) as error:
         raise ConfigError(*describe(error, where, Settings.model_fields)) from error
