@@ -20,6 +20,9 @@ from hearth.data.rows import Batch
 from hearth.model.neftune import Noise
 from hearth.ranks.memory import release
 
+REPETITION_PENALTY = 1.15
+"""With greedy decoding small models repeat themselves endlessly."""
+
 
 class TrainableModel(ABC):
     """A causal language model that trains its LoRA adapter, or with `lora: off` all weights.
@@ -110,8 +113,7 @@ class TrainableModel(ABC):
             attention_mask=torch.ones_like(ids),
             max_new_tokens=max_new_tokens,
             do_sample=False,
-            # With greedy decoding small models repeat themselves endlessly.
-            repetition_penalty=1.15,
+            repetition_penalty=REPETITION_PENALTY,
             temperature=None,
             top_p=None,
             top_k=None,

@@ -8,6 +8,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+import numpy as np
 import torch
 import torch.nn.functional as F
 from peft import LoraConfig, PeftModel, get_peft_model, prepare_model_for_kbit_training
@@ -39,13 +40,17 @@ class TransformersModel(TrainableModel):
         from the position ids and isolate the documents of a packed row. Logits, often the largest
         tensor of all, are computed only at positions where some row has a label.
         """
-        labels = torch.as_tensor(batch.labels, device=self.device)
+        return self._loss(batch, denominator, input_ids=self._on_device(batch.input_ids))
+
+    def _loss(self, batch: Batch, denominator: int, **inputs: torch.Tensor) -> torch.Tensor:
+        """Return `loss` of `batch`, with its tokens or their hidden states as `inputs`."""
+        labels = self._on_device(batch.labels)
         targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
         wanted = (targets != IGNORED).any(dim=0).nonzero().squeeze(1)
         few = {"logits_to_keep": wanted} if self._computes_few else {}
         logits = self.network(
-            input_ids=torch.as_tensor(batch.input_ids, device=self.device),
-            position_ids=torch.as_tensor(batch.position_ids, device=self.device),
+            **inputs,
+            position_ids=self._on_device(batch.position_ids),
             use_cache=False,
             **few,
         ).logits
@@ -60,6 +65,10 @@ class TransformersModel(TrainableModel):
             reduction="sum",
         )
         return total / denominator
+
+    def _on_device(self, numbers: np.ndarray) -> torch.Tensor:
+        """Return `numbers` of a batch as a tensor on the model's device."""
+        return torch.as_tensor(numbers, device=self.device)
 
     @cached_property
     def _computes_few(self) -> bool:
@@ -90,7 +99,7 @@ def load(
     if settings.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         base.enable_input_require_grads()
-    network = _with_adapter(base, settings) if settings.lora else base
+    network = with_adapter(base, settings) if settings.lora else base
     if settings.compile:
         compile_layers(base)
     if precision == "fp64":
@@ -136,24 +145,39 @@ def _quantised(
 
     4 bits are NF4, as in the QLoRA paper; 8 bits are LLM.int8 (arXiv:2208.07339).
     """
-    from bitsandbytes.nn import Linear4bit
-
-    dtype = DTYPES[precision]
     base = _stored(
         folder,
         own_code,
-        dtype,
+        DTYPES[precision],
         # Quantised weights are placed while they are loaded; moving them later is not supported.
         device_map={"": str(device)},
-        quantization_config=BitsAndBytesConfig(
-            load_in_4bit=settings.load_in_4bit,
-            load_in_8bit=settings.load_in_8bit,
-            bnb_4bit_quant_type="nf4",
-            bnb_4bit_use_double_quant=True,
-            bnb_4bit_compute_dtype=dtype,
-        ),
+        quantization_config=quantisation(settings, precision),
         **changes,
     )
+    return trainable_quantised(base)
+
+
+def quantisation(
+    settings: Settings, precision: str, but: list[str] | None = None
+) -> BitsAndBytesConfig:
+    """Return the quantisation that `settings` ask for.
+
+    Modules named in `but` are not quantised; by default that is the head.
+    """
+    return BitsAndBytesConfig(
+        load_in_4bit=settings.load_in_4bit,
+        load_in_8bit=settings.load_in_8bit,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=DTYPES[precision],
+        llm_int8_skip_modules=but,
+    )
+
+
+def trainable_quantised(base: PreTrainedModel) -> PreTrainedModel:
+    """Return the quantised model `base`, frozen, so that gradients pass through it."""
+    from bitsandbytes.nn import Linear4bit
+
     for layer in base.modules():
         if isinstance(layer, Linear4bit):
             # On CPUs with AVX512-BF16 the first evaluation would repack the weights permanently
@@ -184,7 +208,7 @@ def _drawn(
     return model.to(_learning_dtype(precision))
 
 
-def _with_adapter(base: PreTrainedModel, settings: Settings) -> PeftModel:
+def with_adapter(base: PreTrainedModel, settings: Settings) -> PeftModel:
     """Return `base`, frozen, with a fresh LoRA adapter."""
     targets = settings.lora_targets
     lora = LoraConfig(

@@ -1,0 +1,215 @@
+"""Stages of a model, chained in one process, against the whole model in float64."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+
+import pytest
+import torch
+from safetensors.torch import load_file
+from support.facts import refuses
+from support.stages import CPU, chained_loss, gradients, load_stages, packed_batch, stir
+from support.tiny_model import make_model
+from transformers import (
+    FalconConfig,
+    LlamaConfig,
+    MistralConfig,
+    Qwen2Config,
+    Qwen3Config,
+)
+
+from hearth.base.errors import CheckpointError, ModelError
+from hearth.config import resolve
+from hearth.model.divided import FAMILIES
+from hearth.model.transformers_backend import load
+
+LAYERS = 5
+SEEDS = (11, 12)
+SIZES = {
+    "llama": (LlamaConfig, {}),
+    "tied llama": (LlamaConfig, {"tie_word_embeddings": True}),
+    "mistral": (MistralConfig, {"sliding_window": 6}),
+    "qwen2": (
+        Qwen2Config,
+        {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 2},
+    ),
+    "qwen3": (Qwen3Config, {"head_dim": 16}),
+}
+
+
+@pytest.fixture(scope="module", autouse=True)
+def one_thread():
+    """Several threads of so small a model wait for each other."""
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+@pytest.fixture(scope="module")
+def make(tmp_path_factory):
+    """Return a function that writes a model of a family once, and returns its folder."""
+    made: dict[str, Path] = {}
+
+    def model(name: str) -> Path:
+        if name not in made:
+            family, sizes = SIZES[name]
+            folder = tmp_path_factory.mktemp("models") / name.replace(" ", "-")
+            made[name] = make_model(
+                folder, family=family, dtype=torch.float64, num_hidden_layers=LAYERS, **sizes
+            )
+        return made[name]
+
+    return model
+
+
+@pytest.fixture
+def settings(tiny_data):
+    """Return a function that gives the settings of a run with a model."""
+
+    def of(folder: Path, **more: object):
+        common = {"dataset": str(tiny_data), "lora_rank": 4, "model": str(folder)}
+        return resolve(common | more).settings
+
+    return of
+
+
+def whole_of(given, precision="fp64"):
+    torch.manual_seed(given.seed)
+    return load(given, Path(given.model), CPU, precision)
+
+
+def batch_for(model):
+    """Return two packed rows, one of them padded, longer than a sliding window."""
+    return packed_batch(model.network.config.vocab_size, (9, 3, 12), (7, 11))
+
+
+def compared(given, cut, precision="fp64"):
+    """Return loss and gradients of the whole model, and of its stages."""
+    whole, stages = whole_of(given, precision), load_stages(given, precision, *cut)
+    for model in (whole, *stages):
+        stir(model)
+    rows = batch_for(whole)
+    torch.manual_seed(SEEDS[0])
+    whole.draw_noise(rows, SEEDS)
+    loss = whole.loss(rows, 37)
+    loss.backward()
+    found = chained_loss(stages, rows, 37, SEEDS)
+    return (loss.item(), gradients(whole)), (found, gradients(*stages))
+
+
+def same(expected, found, bound=1e-12):
+    assert found[0] == pytest.approx(expected[0], rel=bound)
+    assert found[1].keys() == expected[1].keys()
+    for name, gradient in expected[1].items():
+        assert (found[1][name] - gradient).norm() <= bound * gradient.norm(), name
+        assert gradient.norm() > 0, name
+
+
+@pytest.mark.parametrize("cut", [(2, 5), (1, 4, 5)])
+@pytest.mark.parametrize("checkpointing", [False, True])
+@pytest.mark.parametrize("family", SIZES)
+def test_stages_have_the_loss_and_the_gradients_of_the_whole_model(
+    make, settings, family, checkpointing, cut
+):
+    given = settings(make(family), gradient_checkpointing=checkpointing)
+    same(*compared(given, cut))
+
+
+def test_every_family_is_compared():
+    assert {config.model_type for config, _ in SIZES.values()} == set(FAMILIES)
+
+
+def test_dropout_depends_on_the_row_and_the_layer_not_on_the_stages(make, settings):
+    noisy = {"lora_dropout": 0.3, "neftune": 5}
+    given = settings(make("llama"), gradient_checkpointing=True, **noisy)
+    found = []
+    for cut in ((5,), (2, 5), (1, 4, 5)):
+        stages = load_stages(given, "fp64", *cut)
+        for stage in stages:
+            stir(stage)
+        rows = batch_for(stages[0])
+        found.append((chained_loss(stages, rows, 37, SEEDS), gradients(*stages)))
+        # Random numbers of others in between change nothing, nor does another seed of theirs.
+        assert chained_loss(stages, rows, 37, SEEDS) == found[-1][0]
+        assert chained_loss(stages, rows, 37, (13, 14)) != found[-1][0]
+    same(found[0], found[1])
+    same(found[0], found[2])
+    plain = compared(settings(make("llama")), (2, 5))
+    assert abs(plain[0][0] - found[0][0]) > 1e-6
+
+
+def test_a_layer_that_is_computed_again_draws_what_it_drew(make, settings):
+    """Checkpointing, with the forward passes of other micro-batches before the backward pass."""
+    found = []
+    for checkpointing in (False, True):
+        given = settings(make("llama"), gradient_checkpointing=checkpointing, lora_dropout=0.3)
+        (stage,) = load_stages(given, "fp64", 5)
+        stir(stage)
+        losses = [stage.stage_loss(batch_for(stage), None, 37, (seed, 0)) for seed in (1, 2)]
+        for loss in losses:
+            loss.backward()
+        found.append((sum(loss.item() for loss in losses), gradients(stage)))
+    same(*found)
+
+
+def test_the_adapter_is_saved_in_parts_and_restored_on_another_placement(make, settings, tmp_path):
+    given = settings(make("llama"))
+    whole, stages = whole_of(given), load_stages(given, "fp64", 2, 5)
+    for model in (whole, *stages):
+        stir(model)
+    whole.save(tmp_path / "expected", "base")
+    tensors = {name: each for stage in stages for name, each in stage.adapter_tensors().items()}
+    stages[1].save_whole(tmp_path / "found", "base", tensors)
+    ways = ("expected", "found")
+    configs = [json.loads((tmp_path / way / "adapter_config.json").read_text()) for way in ways]
+    targets = [set(config.pop("target_modules")) for config in configs]
+    assert (configs[0], targets[0]) == (configs[1], targets[1])
+    files = [load_file(tmp_path / way / "adapter_model.safetensors") for way in ways]
+    assert files[0].keys() == files[1].keys()
+    assert all(torch.equal(files[0][name], files[1][name]) for name in files[0])
+    others = load_stages(given, "fp64", 1, 4, 5)
+    for stage in others:
+        stage.restore(tmp_path / "found")
+    learned = dict(whole.trainable())
+    for stage in others:
+        assert all(torch.equal(each, learned[name]) for name, each in stage.trainable())
+    stages[0].save(tmp_path / "part", "base")
+    others[0].restore(tmp_path / "part")
+    with refuses(CheckpointError, tmp_path / "part"):
+        others[1].restore(tmp_path / "part")
+
+
+def test_stages_agree_on_what_they_learn(make, settings):
+    given = settings(make("llama"))
+    told = [model.learning() for model in (whole_of(given), *load_stages(given, "fp64", 2, 5))]
+    assert told[0] == told[1] == told[2]
+    fewer = load_stages(settings(make("llama"), lora_targets="q_proj,o_proj"), "fp64", 2, 5)
+    assert fewer[0].learning() != told[0]
+
+
+def test_stages_answer_as_the_whole_model_does(make, settings):
+    given = settings(make("llama"))
+    whole, stages = whole_of(given), load_stages(given, "fp64", 1, 4, 5)
+    for model in (whole, *stages):
+        stir(model)
+        model.generation_mode()
+    prompt = [70, 71, 72]
+    tokens = list(prompt)
+    for _ in range(6):
+        rows = packed_batch(1, [len(tokens)])
+        rows.input_ids[:] = tokens
+        hidden = None
+        for stage in stages[:-1]:
+            hidden = stage.hidden(rows, hidden, ())
+        tokens.append(stages[-1].next_token(rows, hidden))
+    answer = whole.tokenizer.decode(tokens[3:], skip_special_tokens=True).strip()
+    assert answer == whole.generate(prompt, 6)
+    assert stages[-1].end_tokens == {whole.tokenizer.eos_token_id}
+
+
+def test_what_cannot_be_divided_is_refused_by_name(settings, tmp_path):
+    folder = make_model(tmp_path / "falcon", family=FalconConfig)
+    with refuses(ModelError, folder, "falcon", "llama"):
+        load_stages(settings(folder), "fp32", 1, 2)
