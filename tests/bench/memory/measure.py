@@ -13,7 +13,8 @@ from support.ranks import arguments_of, environment
 
 from hearth.config import resolve
 from hearth.config.shape import shape_in
-from hearth.fit.estimate import case_of, estimate
+from hearth.fit.case import case_of
+from hearth.fit.estimate import estimate
 from tests.bench.lab import ROOT
 from tests.bench.memory.sizes import make_sized
 

@@ -20,7 +20,8 @@ from hearth.config.shape import FAMILIES, shape_of
 from hearth.config.source import ModelSource
 from hearth.fit.by_hand import room_here
 from hearth.fit.capacity import GIB, Room, room_of
-from hearth.fit.estimate import Case, adapter_parameters, case_of, estimate
+from hearth.fit.case import Case, case_of
+from hearth.fit.estimate import adapter_parameters, estimate
 from hearth.fit.misfits import misfits, needs
 from hearth.model import load
 from hearth.model.unsloth_environment import LOGITS

@@ -1,21 +1,18 @@
 """Estimated memory need of a rank for one micro-batch, by part. Pure arithmetic: no torch.
 
-The tensors that autograd saves per layer were counted on Transformers' own modules (Llama, in fp32
-and under autocast); frozen weights need no saved inputs, adapters do. Unsloth's were read from the
-source of its kernels. On a GPU one run of each backend in bf16 was compared (docs/measurements.md);
-in fp32 attention needs more there than is counted, probably for its scores.
+On a GPU one run of each backend in bf16 was compared (docs/measurements.md); in fp32 attention
+needs more there than is counted, probably for its scores.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hearth.config import Settings
-from hearth.config.shape import Linear, Shape
+from hearth.config.shape import Shape
 from hearth.fit.capacity import GIB
+from hearth.fit.case import Case
+from hearth.fit.saved import dora_targets, is_target, saved_by_layer
 from hearth.model.unsloth_environment import LOGITS
-
-_BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 
 _NF4 = 0.5 + 1 / 64 + 4 / (64 * 256)
 """Bytes per 4-bit weight with its scales: one per block of 64, quantised in blocks of 256."""
@@ -38,72 +35,11 @@ hold another of equal size. Measured on glibc 2.36, see docs/measurements.md."""
 _LARGEST = 32 << 20
 """Bytes of the heap's largest block, and so of its largest hole (mallopt(3), M_MMAP_THRESHOLD)."""
 
-_IMPORTS = 420 << 20
+IMPORTS = 420 << 20
 """Resident bytes after importing torch and the other libraries; in the computer's memory only."""
 
 _CUDA_CONTEXT = GIB * 3 // 4
 _CPU_RUNTIME = 64 << 20
-
-
-@dataclass(frozen=True)
-class Case:
-    """The settings of a run, with `auto` resolved, and the hardware of one rank.
-
-    Attributes:
-        gpu: whether the rank computes on an NVIDIA GPU.
-        unified: whether that GPU shares the computer's memory.
-        ranks: the world size.
-    """
-
-    settings: Settings
-    gpu: bool
-    ranks: int = 1
-    unified: bool = False
-
-    @property
-    def size(self) -> int:
-        """Bytes of a number in the precision of the run."""
-        return _BYTES[self.settings.precision]
-
-    @property
-    def unsloth(self) -> bool:
-        """Whether Unsloth computes."""
-        return self.settings.backend == "unsloth"
-
-    @property
-    def tokens(self) -> int:
-        """Tokens of a micro-batch."""
-        rows = min(self.settings.micro_batch, self.settings.global_batch)
-        return rows * self.settings.sequence_length
-
-    @property
-    def rounds(self) -> bool:
-        """Whether the ranks take local steps between exchanges; a single rank exchanges nothing."""
-        return self.settings.sync_every > 1 and self.ranks > 1
-
-    @property
-    def sharers(self) -> int:
-        """Number of ranks that share the frozen weights; 1 if each holds all of them."""
-        return self.ranks if self.settings.parallel == "fsdp" else 1
-
-
-def case_of(
-    settings: Settings, gpu: bool, gpus: bool, all_gpus: bool, ranks: int, unified: bool = False
-) -> Case:
-    """Return the case of one rank, with or without a `gpu`, in a run of `ranks` ranks.
-
-    `auto` is resolved as the run will: 16 bits if any rank has a GPU (`gpus`), the 8-bit optimizer
-    if all have one (`all_gpus`) and its state is not averaged, Unsloth on each GPU if it suits the
-    settings. An automatic micro-batch counts as one row, its minimum.
-    """
-    automatic = {
-        "micro_batch": 1,
-        "precision": "bf16" if gpus else "fp32",
-        "optimizer": "adamw_8bit" if all_gpus and settings.sync_every == 1 else "adamw",
-        "backend": "unsloth" if gpu and settings.suits_unsloth else "transformers",
-    }
-    chosen = {name: each for name, each in automatic.items() if getattr(settings, name) == "auto"}
-    return Case(settings.model_copy(update=chosen), gpu, ranks, unified)
 
 
 @dataclass(frozen=True)
@@ -164,7 +100,7 @@ def estimate(shape: Shape, case: Case) -> Estimate:
         exchange=4 * learned * (EXCHANGED if case.rounds else 1) if run.compress != "none" else 0,
         rounds=OF_ROUNDS * learned * size if case.rounds else 0,
         runtime=_CUDA_CONTEXT if case.gpu else _CPU_RUNTIME,
-        imports=0 if case.gpu and not case.unified else _IMPORTS,
+        imports=0 if case.gpu and not case.unified else IMPORTS,
     )
 
 
@@ -178,14 +114,9 @@ def adapter_parameters(
     sizes = (
         rank * (linear.features_in + linear.features_out) + dora * linear.features_out
         for name, linear in shape.linears.items()
-        if _is_target(shape, name, targets)
+        if is_target(shape, name, targets)
     )
     return shape.num_hidden_layers * sum(sizes)
-
-
-def _is_target(shape: Shape, name: str, targets: tuple[str, ...] | str) -> bool:
-    own = shape.family.names.get(name, name)
-    return isinstance(targets, str) or own in {target.rpartition(".")[2] for target in targets}
 
 
 def _weights(shape: Shape, case: Case) -> float:
@@ -231,34 +162,32 @@ def _in_the_heap(shape: Shape, size: int) -> int:
 
 def _activations(shape: Shape, case: Case) -> float:
     """Return the bytes saved for the backward pass, with heap fragmentation, without logits."""
-    layer = _unsloth_layer(shape, case) if case.unsloth else _layer(shape, case)
-    layer += _dora_layer(shape, case)
     # Autocast keeps a 16-bit copy of every matrix that learns until the backward pass is over.
     matrices = shape.linear_parameters + shape.vocab_size * shape.hidden_size
     copies = matrices * case.size if case.size < 4 and not case.settings.lora else 0
-    sizes = [case.tokens * features * size for features, size in layer]
-    # On a CPU freed tensors fragment the heap, so checkpointing saves less than it could.
-    holes = 0.0 if case.gpu else _HEAP * sum(min(size, _LARGEST) for size in sizes)
+    working = 0.0
     if case.settings.gradient_checkpointing:
-        # The input of every layer, and all tensors of the one layer that is being recomputed.
-        inputs = shape.num_hidden_layers * case.tokens * shape.hidden_size * case.size
-        return copies + inputs + sum(sizes) + shape.num_hidden_layers * holes
-    return copies + shape.num_hidden_layers * (sum(sizes) + holes)
+        # All tensors of the one layer that is being recomputed.
+        sizes, holes = _of_a_layer(shape, case)
+        working = sum(sizes) + shape.num_hidden_layers * holes
+    return copies + kept(shape, case) + working
 
 
-def _dora_targets(shape: Shape, run: Settings) -> list[Linear]:
-    """Return the linear layers of a decoder layer that DoRA adapts, none without it."""
-    if not (run.lora and run.dora):
-        return []
-    return [
-        each for name, each in shape.linears.items() if _is_target(shape, name, run.lora_targets)
-    ]
+def kept(shape: Shape, case: Case) -> float:
+    """Return the bytes of a micro-batch that all layers keep until its backward pass."""
+    if case.settings.gradient_checkpointing:
+        return shape.num_hidden_layers * case.tokens * shape.hidden_size * case.size  # their inputs
+    sizes, holes = _of_a_layer(shape, case)
+    return shape.num_hidden_layers * (sum(sizes) + holes)
 
 
-def _dora_layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
-    """Return the tensors that DoRA saves beyond LoRA's: the two results that it scales."""
-    size = max(case.size, 4)
-    return [(each.features_out, size) for each in _dora_targets(shape, case.settings)] * 2
+def _of_a_layer(shape: Shape, case: Case) -> tuple[list[int], float]:
+    """Return the bytes of each tensor that a layer saves, and those of the holes in the heap.
+
+    On a CPU freed tensors fragment the heap, so checkpointing saves less than it could.
+    """
+    sizes = [case.tokens * features * size for features, size in saved_by_layer(shape, case)]
+    return sizes, 0.0 if case.gpu else _HEAP * sum(min(size, _LARGEST) for size in sizes)
 
 
 def _dora_scratch(shape: Shape, case: Case) -> int:
@@ -267,57 +196,11 @@ def _dora_scratch(shape: Shape, case: Case) -> int:
     They are a unit matrix, the adapter's product, and three tensors on the way from the weights
     to their norms. On a CPU they fragment the heap in every layer.
     """
-    targets, size = _dora_targets(shape, case.settings), max(case.size, 4)
+    targets, size = dora_targets(shape, case.settings), max(case.size, 4)
     if not targets:
         return 0
     numbers = max(each.features_in * (each.features_in + 4 * each.features_out) for each in targets)
     return numbers * size + (0 if case.gpu else round(_HEAP * _in_the_heap(shape, size)))
-
-
-def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
-    """Return (features per token, bytes per feature) of every tensor that one layer saves.
-
-    Counted on Transformers' modules with PEFT's adapters. Under autocast the norms compute in fp32,
-    and each adapter saves its own copy of its input.
-    """
-    run, size, family = case.settings, case.size, shape.family
-    autocast = run.precision in ("bf16", "fp16")
-    hidden, inner, query = shape.hidden_size, shape.intermediate_size, shape.query_size
-    kept = [(hidden, max(size, 4))] * family.norms
-    if family.head_norms:
-        kept += [(query, max(size, 4)), (shape.key_size, max(size, 4))]
-    # Queries; keys and values, repeated for each head that shares them; the attention's output.
-    kept += [(query, size)] * 4
-    kept += [(run.sequence_length, size)]  # the mask that isolates documents: one row per token
-    # Gate, its activation, up; without a gate the input of GPT-2's GELU and three terms of it.
-    kept += [(inner, size)] * (3 if family.gated else 4)
-    # Inputs of the trainable matrices: of the adapters, or of all linear layers.
-    learning = run.lora_targets if run.lora else "all-linear"
-    targets = [name for name in shape.linears if _is_target(shape, name, learning)]
-    for first in ("q_proj qkv_proj k_proj v_proj", "gate_proj gate_up_proj up_proj"):
-        copies = sum(name in targets for name in first.split())
-        kept += [(hidden, size)] * (copies if autocast else min(copies, 1))
-    if "o_proj" in targets and autocast:
-        kept += [(query, size)]  # else it is the attention's output itself
-    if "down_proj" in targets:
-        kept += [(inner, size)]
-    if run.load_in_8bit:
-        # It saves the input of every layer, which an adapter shares unless autocast copies it.
-        inputs = ((hidden, "q_proj qkv_proj k_proj v_proj"), (inner, "down_proj"))
-        for features, names in (*inputs, (hidden, "gate_proj gate_up_proj up_proj")):
-            if autocast or not set(names.split()) & set(targets):
-                kept += [(features, max(size, 4))]
-    if not run.lora:
-        return kept + [(hidden, max(size, 4))] * family.norms  # the norms' gains are trained, too
-    return kept + [(run.lora_rank, size)] * len(targets)
-
-
-def _unsloth_layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
-    """Return the tensors of `_layer` for Unsloth's kernels: shared inputs, no copies, no mask."""
-    size = case.size
-    kept = [(shape.hidden_size, size)] * (shape.family.norms + 2)
-    kept += [(shape.query_size, size)] * 2 + [(shape.key_size, size)] * 2
-    return kept + [(shape.intermediate_size, size)] * 2
 
 
 def _logits(shape: Shape, case: Case) -> int:

@@ -9,7 +9,8 @@ from typing import Any
 from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.capacity import GIB, Room
-from hearth.fit.estimate import Estimate, case_of, estimate
+from hearth.fit.case import case_of
+from hearth.fit.estimate import Estimate, estimate
 
 _SHORTEST = 128
 """Least tokens per row that the advice suggests: shorter rows are of no use."""

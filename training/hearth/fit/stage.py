@@ -1,0 +1,70 @@
+"""Estimated memory need of a rank that holds some of the layers (`parallel: pipeline`)."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+from hearth.config.shape import Shape
+from hearth.fit.case import Case
+from hearth.fit.estimate import IMPORTS, Estimate, estimate, kept
+
+
+def part_of(shape: Shape, layers: int, first: bool, last: bool) -> Shape:
+    """Return the shape of a stage of `layers` layers.
+
+    The first stage holds the embeddings, the last one the final norm and the head, also where both
+    are one tensor.
+    """
+    # Learned positions belong to the first stage; they count as part of the embeddings.
+    table = shape.vocab_size * shape.hidden_size
+    both = shape.embedding_parameters
+    positions = shape.max_position_embeddings * shape.hidden_size * shape.family.positions
+    of_layers = shape.decoder_parameters - both - positions - shape.hidden_size
+    held = round(of_layers * layers / shape.num_hidden_layers)
+    held += first * (table + positions) + last * (table + shape.hidden_size)
+    if first and last and shape.tie_word_embeddings:
+        held -= table
+    return replace(shape, num_hidden_layers=layers, parameters=held)
+
+
+def stage_estimate(
+    shape: Shape, case: Case, layers: int, *, first: bool, last: bool, in_flight: int
+) -> Estimate:
+    """Estimate the memory of a stage that holds `in_flight` micro-batches between their passes.
+
+    Beside what its layers keep of each of them there is the stage's result, which has been sent
+    and whose gradient is awaited.
+    """
+    part = part_of(shape, layers, first, last)
+    one = estimate(part, case)
+    more = (in_flight - 1) * kept(part, case)
+    results = 0 if last else in_flight * case.tokens * hidden_bytes(shape, case)
+    return replace(
+        one,
+        activations=one.activations + round(more) + results,
+        logits=one.logits if last else 0,
+    )
+
+
+def hidden_bytes(shape: Shape, case: Case) -> int:
+    """Return the bytes of a token's hidden state, which stages send to each other.
+
+    PEFT casts the embeddings of a quantised model to fp32, and its hidden states follow them.
+    """
+    quantised = case.settings.load_in_4bit or case.settings.load_in_8bit
+    return shape.hidden_size * (max(case.size, 4) if quantised else case.size)
+
+
+def loading_peak(shape: Shape, case: Case, layers: int, *, first: bool, last: bool) -> int:
+    """Estimate the most memory of the computer that a rank takes while it loads its stage.
+
+    Tensors are read one by one, and go straight to a GPU; on a CPU the stage stays in that memory.
+    """
+    part = part_of(shape, layers, first, last)
+    largest = max(linear.size for linear in shape.linears.values())
+    if first or last:
+        largest = max(largest, shape.vocab_size * shape.hidden_size)
+    stored = 2 * largest  # in 16 bits, as models are published
+    if case.gpu and not case.unified:
+        return IMPORTS + stored
+    return estimate(part, case).weights + IMPORTS + stored + largest * case.size
