@@ -33,6 +33,19 @@ class PassOn(torch.nn.Module):
 
 
 @dataclass(frozen=True)
+class DrawnTensor:
+    """Random numbers in place of a stored tensor, drawn when Transformers reads them."""
+
+    shape: torch.Size
+    dtype: torch.dtype
+    device: torch.device
+
+    def __getitem__(self, _: Any) -> torch.Tensor:
+        """Return the numbers, as small as those of a model before its training."""
+        return torch.empty(self.shape, dtype=self.dtype, device=self.device).normal_(std=0.02)
+
+
+@dataclass(frozen=True)
 class Family:
     """Names of a model family's modules, within the module that `base_model_prefix` names.
 
@@ -88,11 +101,13 @@ class DividedModel:
         part: Part,
         dtype: torch.dtype,
         device: torch.device,
+        drawn: bool = False,
         **more: Any,
     ) -> None:
         """Read the tensors of `part` from `folder` to `device`, as `dtype`.
 
-        `config` is the model's; `more` are arguments of Transformers' `from_pretrained`.
+        With `drawn` they are random numbers instead. `config` is the model's; `more` are arguments
+        of Transformers' `from_pretrained`.
 
         Raises `ModelError` if the weights are not those of the model.
         """
@@ -102,7 +117,9 @@ class DividedModel:
             self.base, found = self._class_of(config).from_pretrained(
                 None,
                 config=config,
-                state_dict=_slices(folder, part, opened),
+                state_dict=self._drawn(config, dtype, device)
+                if drawn
+                else _slices(folder, part, opened),
                 dtype=dtype,
                 attn_implementation="sdpa",
                 # Each tensor is placed, and quantised, as it is read.
@@ -132,6 +149,14 @@ class DividedModel:
 
         # Transformers goes by the class's names, for example to rename stored tensors.
         return type(whole.__name__, (whole,), {"__init__": build, "__module__": whole.__module__})
+
+    def _drawn(
+        self, config: PreTrainedConfig, dtype: torch.dtype, device: torch.device
+    ) -> dict[str, Any]:
+        """Return random tensors of this part by name, not drawn yet."""
+        with torch.device("meta"):
+            own = self._class_of(config)(config).state_dict()
+        return {name: DrawnTensor(each.shape, dtype, device) for name, each in own.items()}
 
     def _find_others(self, model: PreTrainedModel) -> None:
         """Remember the modules of other stages, and neutralise what the first stage has done."""

@@ -57,7 +57,7 @@ class StageModel(TransformersModel):
         base = network.get_base_model()
         self.part, self.hidden_dtype = part, hidden_dtype
         self.hidden_size: int = base.config.get_text_config().hidden_size
-        ends = base.generation_config.eos_token_id or tokenizer.eos_token_id
+        ends = base.generation_config.eos_token_id or getattr(tokenizer, "eos_token_id", None)
         self.end_tokens = frozenset(ends if isinstance(ends, list) else [ends])
         self._learning = learning
         self._inner: torch.nn.Module = getattr(base, base.base_model_prefix)
@@ -221,6 +221,39 @@ def load_stage(
 
     Raises `ModelError` if the model cannot be divided, or if its weights are missing or not finite.
     """
+    stage = _stage(settings, folder, device, precision, layers, count)
+    check_finite(stage.network, folder)
+    if settings.neftune:
+        stage.add_noise(settings.neftune)
+    return stage
+
+
+def drawn_stage(
+    settings: Settings,
+    folder: Path,
+    device: torch.device,
+    precision: str,
+    layers: range,
+    count: int,
+) -> StageModel:
+    """Return a stage as `load_stage` does, of random weights; `folder` has just a config.json.
+
+    `layers` may be empty: `range(0, 0)` is the embeddings alone, `range(count, count)` the head.
+
+    Raises `ModelError` if the model cannot be divided.
+    """
+    return _stage(settings, folder, device, precision, layers, count, drawn=True)
+
+
+def _stage(
+    settings: Settings,
+    folder: Path,
+    device: torch.device,
+    precision: str,
+    layers: range,
+    count: int,
+    drawn: bool = False,
+) -> StageModel:
     config = config_of(folder)
     if settings.dropout is not None:
         for name in dropouts_in(folder, own_code=False):
@@ -230,7 +263,7 @@ def load_stage(
     # Without the head's name Transformers would take the last module of the stage for the head.
     more = {"quantization_config": quantisation(settings, precision, ["lm_head"])}
     divided = DividedModel(
-        folder, config, part, DTYPES[precision], device, **(more if quantised else {})
+        folder, config, part, DTYPES[precision], device, drawn, **(more if quantised else {})
     )
     base = trainable_quantised(divided.base) if quantised else divided.base
     # Adapters draw random numbers one after the other, those of other stages too.
@@ -243,12 +276,8 @@ def load_stage(
     if settings.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
     network.train()
-    check_finite(network, folder)
     if (folder / "generation_config.json").is_file():
         base.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    tokenizer = None if drawn else AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     hidden_dtype = torch.float32 if quantised else DTYPES[precision]
-    stage = StageModel(network, tokenizer, device, part, hidden_dtype, learning)
-    if settings.neftune:
-        stage.add_noise(settings.neftune)
-    return stage
+    return StageModel(network, tokenizer, device, part, hidden_dtype, learning)
