@@ -37,7 +37,7 @@ PLAIN_TEMPLATE = (
 )
 # Llama 3's template writes today's date into the prompt unless it is given one: two nodes, or
 # two days, would see different tokens.
-_CONSTANTS = {"date_string": "26 Jul 2024"}
+CONSTANTS = {"date_string": "26 Jul 2024"}
 
 
 @dataclass(frozen=True)
@@ -89,6 +89,23 @@ def encode_prompt(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
     """Return the tokens of a conversation, ending with the prompt for the assistant's answer."""
     text = _render(tokenizer, messages, add_generation_prompt=True)
     return tokenizer(text, add_special_tokens=False).input_ids
+
+
+def end_of_turn(tokenizer: Any) -> int | None:
+    """Return the special token that ends an answer in the chat template; None if there is none."""
+    special = _special_pattern(tokenizer)
+    try:
+        chat = _find_answers(tokenizer, special, [("user", "1"), ("assistant", "2")])
+    except Problem:
+        return None
+    start, end = chat.spans[-1]
+    last = [found[0] for found in special.finditer(chat.text, start, end) if found.end() == end]
+    return tokenizer.convert_tokens_to_ids(last[0]) if chat.ended and last else None
+
+
+def speaks_plainly(tokenizer: Any) -> bool:
+    """Return whether `tokenizer` has the plain template, from `ensure_chat_template`."""
+    return str(tokenizer.chat_template).endswith(PLAIN_TEMPLATE)
 
 
 def encode(tokenizer: Any, examples: Sequence[Example]) -> list[Encoded | Problem]:
@@ -167,7 +184,7 @@ def _render(
             [{"role": role, "content": content} for role, content in messages],
             tokenize=False,
             add_generation_prompt=add_generation_prompt,
-            **_CONSTANTS,
+            **CONSTANTS,
         )
     except (jinja2.TemplateError, ValueError) as error:
         raise Problem(f"the model's chat template refuses this conversation ({error})") from None

@@ -23,6 +23,15 @@ from hearth.ranks.memory import release
 REPETITION_PENALTY = 1.15
 """With greedy decoding small models repeat themselves endlessly."""
 
+GREEDY: dict[str, Any] = {
+    "do_sample": False,
+    "repetition_penalty": REPETITION_PENALTY,
+    "temperature": None,
+    "top_p": None,
+    "top_k": None,
+}
+"""Arguments of Transformers' `generate` for the answers that a run shows, greedy ones."""
+
 
 class TrainableModel(ABC):
     """A causal language model that trains its LoRA adapter, or with `lora: off` all weights.
@@ -112,12 +121,8 @@ class TrainableModel(ABC):
             input_ids=ids,
             attention_mask=torch.ones_like(ids),
             max_new_tokens=max_new_tokens,
-            do_sample=False,
-            repetition_penalty=REPETITION_PENALTY,
-            temperature=None,
-            top_p=None,
-            top_k=None,
             use_cache=True,
+            **GREEDY,
             pad_token_id=self.tokenizer.pad_token_id or self.tokenizer.eos_token_id,
         )
         self.training_mode()

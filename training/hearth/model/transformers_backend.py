@@ -86,16 +86,7 @@ def load(
 ) -> TransformersModel:
     """Return the model in `folder`, ready for training (see `load.load_model`)."""
     own_code = may_run(settings.trust_remote_code, folder)
-    changes: dict[str, Any] = {}
-    if settings.dropout is not None:
-        changes = dict.fromkeys(dropouts_in(folder, own_code), settings.dropout)
-    if settings.scratch:
-        base = _drawn(folder, own_code, precision, changes).to(device)
-    elif settings.load_in_4bit or settings.load_in_8bit:
-        base = _quantised(settings, folder, own_code, device, precision, changes)
-    else:
-        dtype = DTYPES[precision] if settings.lora else _learning_dtype(precision)
-        base = _stored(folder, own_code, dtype, **changes).to(device)
+    base = load_base(settings, folder, device, precision)
     if settings.gradient_checkpointing:
         base.gradient_checkpointing_enable(gradient_checkpointing_kwargs={"use_reentrant": False})
         base.enable_input_require_grads()
@@ -107,6 +98,25 @@ def load(
     network.train()
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=own_code)
     return TransformersModel(network, tokenizer, device)
+
+
+def load_base(
+    settings: Settings, folder: Path, device: torch.device, precision: str
+) -> PreTrainedModel:
+    """Return the model in `folder` on `device` without an adapter, quantised as `settings` say.
+
+    With `scratch` its weights are drawn, and with `lora: off` they are ready to learn.
+    """
+    own_code = may_run(settings.trust_remote_code, folder)
+    changes: dict[str, Any] = {}
+    if settings.dropout is not None:
+        changes = dict.fromkeys(dropouts_in(folder, own_code), settings.dropout)
+    if settings.scratch:
+        return _drawn(folder, own_code, precision, changes).to(device)
+    if settings.load_in_4bit or settings.load_in_8bit:
+        return _quantised(settings, folder, own_code, device, precision, changes)
+    dtype = DTYPES[precision] if settings.lora else _learning_dtype(precision)
+    return _stored(folder, own_code, dtype, **changes).to(device)
 
 
 def _learning_dtype(precision: str) -> torch.dtype:

@@ -1,0 +1,75 @@
+"""The result of a run on this computer: its folder, trained weights and recorded base model."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+from hearth.base.errors import ModelError
+from hearth.config import Run
+from hearth.record.checkpoint import newest
+from hearth.record.history import METRICS, records_in
+
+_DIGITS = 16
+"""Number of digits of a fingerprint that a run records."""
+
+
+@dataclass(frozen=True)
+class Result:
+    """The trained weights of a run: an adapter, or a whole model, in `folder`.
+
+    `step` is that of the checkpoint that holds them, None for the final or the best weights.
+    """
+
+    kind: Literal["adapter", "model"]
+    folder: Path
+    step: int | None = None
+
+
+def find_result(
+    folder: Path, run: Run, checkpoints: Path, warn: Callable[[str], None], best: bool = False
+) -> Result:
+    """Return the trained weights of `run` in its `folder`, with `best` those of the lowest loss.
+
+    Before the run has ended they are those of its newest complete checkpoint in `checkpoints`;
+    damaged ones are reported to `warn` and skipped.
+
+    Raises `ModelError` if there are none yet.
+    """
+    kind: Literal["adapter", "model"] = "adapter" if run.settings.lora else "model"
+    mark = "adapter_config.json" if run.settings.lora else "config.json"
+    final = folder / ("best" if best else kind)
+    if (final / mark).is_file():
+        return Result(kind, final)
+    if best:
+        raise ModelError(
+            f"{final}: there is no best {kind}; only a run with eval_every keeps one, after its "
+            "first evaluation"
+        )
+    held = newest(checkpoints, warn, run.created)
+    if held and (held.path / kind / mark).is_file():
+        return Result(kind, held.path / kind, held.step)
+    raise ModelError(
+        f"{final}: there is no {kind}, and no checkpoint in {checkpoints}: the run has not come so "
+        f"far, or was trained elsewhere. Finish it with resume={folder.name}, or bring its files "
+        f"here with playbooks/attach.yml -e run={folder.name}"
+    )
+
+
+def recorded_start(folder: Path) -> dict[str, Any]:
+    """Return the record of the last start of the run in `folder`; {} if it has none."""
+    metrics = folder / METRICS
+    text = metrics.read_text(encoding="utf-8") if metrics.is_file() else ""
+    starts = [record for _, record in records_in(text) if record.get("kind") == "start"]
+    return starts[-1] if starts else {}
+
+
+def other_base(folder: Path, fingerprint: str) -> str | None:
+    """Compare a model's `fingerprint` with the one that the run in `folder` recorded of its base.
+
+    Return the recorded one if they differ, None if they agree or nothing was recorded.
+    """
+    recorded = recorded_start(folder).get("model")
+    return recorded if recorded and not fingerprint.startswith(recorded[:_DIGITS]) else None
