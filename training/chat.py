@@ -1,0 +1,124 @@
+#!/usr/bin/env python3
+"""Talk to what a run has learned, beside the model that it began with.
+
+    python training/chat.py evening                       # both answer, side by side; /help
+    echo "What is NCCL?" | python training/chat.py evening
+    python training/chat.py evening --serve               # OpenAI's API, on this computer alone
+
+RUN is the folder of a run or the name of one in ./runs. A run that has not ended answers from its
+newest checkpoint. The answers are greedy, as those in the report, unless --temperature is given.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hearth.base.errors import HearthError
+from hearth.base.imports import loading
+from hearth.config.find import find_run
+from hearth.config.layout import Layout
+
+
+def arguments() -> argparse.ArgumentParser:
+    """Return the parser of the command line."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", metavar="RUN", help="a run: runs/NAME or NAME")
+    parser.add_argument(
+        "--best",
+        action="store_true",
+        help="talk to the weights with the lowest held-out loss (best/)",
+    )
+    parser.add_argument(
+        "--temperature", type=_not_negative, default=0.0, metavar="T", help="0 is greedy (default)"
+    )
+    parser.add_argument("--seed", type=int, default=1, metavar="N", help="of drawn answers")
+    parser.add_argument(
+        "--max-tokens", type=_positive, default=512, metavar="N", help="longest answer (512)"
+    )
+    parser.add_argument("--system", default="", metavar="TEXT", help="a system message")
+    parser.add_argument(
+        "--complete",
+        action="store_true",
+        help="go on with the text that is typed, without chat template and history",
+    )
+    parser.add_argument("--cpu", action="store_true", help="leave the GPU alone")
+    parser.add_argument(
+        "--4bit", dest="four_bit", action="store_true", help="load the models in 4 bits"
+    )
+    parser.add_argument(
+        "--base", type=Path, metavar="FOLDER", help="where the base model is now, or another one"
+    )
+    parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="run Python code that comes with the base model; read it first",
+    )
+    parser.add_argument(
+        "--serve", action="store_true", help="answer OpenAI's API on loopback instead"
+    )
+    parser.add_argument(
+        "--port", type=_port, default=8000, metavar="N", help="of --serve; 0 is a free one (8000)"
+    )
+    return parser
+
+
+def _positive(text: str) -> int:
+    if (number := int(text)) < 1:
+        raise argparse.ArgumentTypeError("a whole number from 1 is wanted")
+    return number
+
+
+def _not_negative(text: str) -> float:
+    if not 0 <= (number := float(text)) < float("inf"):
+        raise argparse.ArgumentTypeError("a number from 0 is wanted")
+    return number
+
+
+def _port(text: str) -> int:
+    if not 0 <= (number := int(text)) < 65536:
+        raise argparse.ArgumentTypeError("a port is a number from 0 to 65535")
+    return number
+
+
+def main() -> int:
+    """Run the command line; return the exit status: 0, or 2 if nobody can answer."""
+    given = arguments().parse_args()
+    try:
+        layout = Layout.from_environment()
+        folder = find_run(given.run, layout.results)
+        # Imported late, so that --help and a wrong name are answered soon.
+        with loading():
+            from hearth.base.quiet import hush
+
+            hush()
+            from hearth.chat.answer import Sampling
+            from hearth.chat.sides import Loading
+            from hearth.chat.talk import Wishes, talk
+
+        talk(
+            folder,
+            layout,
+            Wishes(
+                Loading(given.cpu, given.four_bit, given.trust_remote_code, given.base),
+                Sampling(given.temperature, given.seed, given.max_tokens),
+                best=given.best,
+                system=given.system,
+                complete=given.complete,
+                port=given.port if given.serve else None,
+            ),
+        )
+    except HearthError as error:
+        for finding in error.findings:
+            print(f"hearth: error: {finding}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

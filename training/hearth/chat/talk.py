@@ -1,0 +1,84 @@
+"""From a run on disk to somebody who answers: at the terminal, or as an endpoint."""
+
+from __future__ import annotations
+
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import torch
+from rich.console import Console
+
+from hearth.chat.answer import Sampling
+from hearth.chat.conversation import Conversation
+from hearth.chat.screen import Screen
+from hearth.chat.session import Session, described
+from hearth.chat.sides import Loading, Side, load_sides
+from hearth.config import Run, read_run
+from hearth.config.layout import Layout
+from hearth.data.template import speaks_plainly
+from hearth.ranks.world import own_device
+from hearth.record.result import Result, find_result
+
+
+@dataclass(frozen=True)
+class Wishes:
+    """A chat as somebody wants it; with a `port` an endpoint instead, 0 for any that is free."""
+
+    loading: Loading
+    sampling: Sampling
+    best: bool = False
+    system: str = ""
+    complete: bool = False
+    port: int | None = None
+
+
+def talk(folder: Path, layout: Layout, wishes: Wishes) -> None:
+    """Have the run in `folder` answer until somebody ends it.
+
+    Raises `HearthError` if it has learned nothing yet, or cannot be loaded.
+    """
+    for stream in (sys.stdin, sys.stdout):
+        stream.reconfigure(errors="replace")
+    screen = Screen(Console(highlight=False))
+    run = read_run(folder / "run.yml")
+    checkpoints = _checkpoints(folder, run, layout)
+    result = find_result(folder, run, checkpoints, screen.say, wishes.best)
+    if result.step is not None:
+        screen.say(
+            f"{run.name} has not ended: this is its checkpoint after step {result.step}", "yellow"
+        )
+    device = torch.device("cpu") if wishes.loading.cpu else own_device()
+    if wishes.port is not None:
+        from hearth.chat.endpoint import listening, serve  # loads a web server
+
+        with listening(wishes.port) as socket:
+            serve(
+                load_sides(run, folder, result, wishes.loading, device, layout, screen.say),
+                run.name,
+                socket,
+                screen,
+            )
+        return
+    sides = load_sides(run, folder, result, wishes.loading, device, layout, screen.say)
+    _chat(run, result, sides, wishes, screen)
+
+
+def _checkpoints(folder: Path, run: Run, layout: Layout) -> Path:
+    """Return the folder of the run's checkpoints on this computer."""
+    beside = folder / "checkpoints"
+    return beside if beside.is_dir() else layout.checkpoint_dir(run.name)
+
+
+def _chat(run: Run, result: Result, sides: list[Side], wishes: Wishes, screen: Screen) -> None:
+    """Let a person talk to `sides` at the terminal."""
+    # Who learned from token shards alone has never seen a conversation.
+    complete = wishes.complete or bool(run.shards)
+    names = " and ".join(side.name for side in sides)
+    screen.say(f"{names} of {run.name}; {described(wishes.sampling)}; /help", style="bold")
+    if complete:
+        screen.say("each line is a text to go on with, without chat template and history")
+    elif speaks_plainly(sides[-1].tokenizer):
+        screen.say("this model has no chat template, and learned from `User: …` `Assistant: …`")
+    conversations = [Conversation(side, wishes.system, complete) for side in sides]
+    Session(conversations, wishes.sampling, screen).run()
