@@ -13,10 +13,18 @@ from support.stages import CPU, chained_loss, gradients, load_stages, packed_bat
 from support.tiny_model import make_model
 from transformers import (
     FalconConfig,
+    Gemma3TextConfig,
+    Glm4MoeConfig,
+    GPT2Config,
+    GraniteConfig,
     LlamaConfig,
     MistralConfig,
+    MixtralConfig,
+    Phi3Config,
     Qwen2Config,
     Qwen3Config,
+    Qwen3MoeConfig,
+    SmolLM3Config,
 )
 
 from hearth.base.errors import CheckpointError, ModelError
@@ -26,6 +34,7 @@ from hearth.model.transformers_backend import load
 
 LAYERS = 5
 SEEDS = (11, 12)
+FULL = "full_attention"
 SIZES = {
     "llama": (LlamaConfig, {}),
     "tied llama": (LlamaConfig, {"tie_word_embeddings": True}),
@@ -35,6 +44,44 @@ SIZES = {
         {"use_sliding_window": True, "sliding_window": 6, "max_window_layers": 2},
     ),
     "qwen3": (Qwen3Config, {"head_dim": 16}),
+    "smollm3": (SmolLM3Config, {"no_rope_layer_interval": 2}),
+    "gemma3": (
+        Gemma3TextConfig,
+        {
+            "head_dim": 8,
+            "sliding_window": 6,
+            "layer_types": [*["sliding_attention"] * 3, FULL, FULL],
+        },
+    ),
+    "phi3": (Phi3Config, {}),
+    "granite": (
+        GraniteConfig,
+        {"embedding_multiplier": 12.0, "logits_scaling": 8.0, "residual_multiplier": 0.22},
+    ),
+    "gpt2": (
+        GPT2Config,
+        {
+            **{"n_embd": 32, "n_head": 4, "n_layer": LAYERS, "n_positions": 64},
+            **dict.fromkeys(("attn_pdrop", "embd_pdrop", "resid_pdrop"), 0.0),
+        },
+    ),
+    "mixtral": (MixtralConfig, {"num_local_experts": 4}),
+    "qwen3 moe": (
+        Qwen3MoeConfig,
+        {
+            "num_experts": 4,
+            "num_experts_per_tok": 2,
+            "moe_intermediate_size": 16,
+            "mlp_only_layers": [1],
+        },
+    ),
+    "glm4 moe": (
+        Glm4MoeConfig,
+        {
+            **{"num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16},
+            **{"n_group": 1, "topk_group": 1, "n_shared_experts": 1, "first_k_dense_replace": 1},
+        },
+    ),
 }
 
 
@@ -107,23 +154,45 @@ def same(expected, found, bound=1e-12):
         assert gradient.norm() > 0, name
 
 
-@pytest.mark.parametrize("cut", [(2, 5), (1, 4, 5)])
-@pytest.mark.parametrize("checkpointing", [False, True])
 @pytest.mark.parametrize("family", SIZES)
-def test_stages_have_the_loss_and_the_gradients_of_the_whole_model(
-    make, settings, family, checkpointing, cut
+def test_stages_have_the_loss_and_the_gradients_of_the_whole_model(make, settings, family):
+    same(*compared(settings(make(family), gradient_checkpointing=True), (1, 4, 5)))
+
+
+def test_without_checkpointing_and_over_two_stages_too(make, settings):
+    same(*compared(settings(make("llama"), gradient_checkpointing=False), (2, 5)))
+
+
+@pytest.mark.parametrize("bits", ["load_in_4bit", "load_in_8bit"])
+@pytest.mark.parametrize("family", ["llama", "gpt2"])
+def test_quantised_stages_have_the_weights_and_the_loss_of_the_whole_model(
+    make, settings, family, bits
 ):
-    given = settings(make(family), gradient_checkpointing=checkpointing)
-    same(*compared(given, cut))
+    given = settings(make(family), **{bits: True})
+    same(*compared(given, (2, 5), "fp32"), bound=1e-5)
+    whole = dict(whole_of(given, "fp32").network.named_parameters())
+    for stage in load_stages(given, "fp32", 2, 5):
+        for name, weight in stage.network.named_parameters():
+            assert weight.dtype == whole[name].dtype
+            assert torch.equal(weight, whole[name])
+            if state := getattr(weight, "quant_state", None):
+                expected = whole[name].quant_state.as_dict(packed=True)
+                found = state.as_dict(packed=True)
+                assert all(torch.equal(found[key], expected[key]) for key in expected)
+            elif (scales := getattr(weight, "SCB", None)) is not None:
+                assert torch.equal(scales, whole[name].SCB)
 
 
 def test_every_family_is_compared():
     assert {config.model_type for config, _ in SIZES.values()} == set(FAMILIES)
 
 
-def test_dropout_depends_on_the_row_and_the_layer_not_on_the_stages(make, settings):
-    noisy = {"lora_dropout": 0.3, "neftune": 5}
-    given = settings(make("llama"), gradient_checkpointing=True, **noisy)
+@pytest.mark.parametrize(
+    ("family", "noise"),
+    [("llama", {"lora_dropout": 0.3, "neftune": 5}), ("gpt2", {"dropout": 0.2})],
+)
+def test_dropout_depends_on_the_row_and_the_layer_not_on_the_stages(make, settings, family, noise):
+    given = settings(make(family), gradient_checkpointing=True, **noise)
     found = []
     for cut in ((5,), (2, 5), (1, 4, 5)):
         stages = load_stages(given, "fp64", *cut)
@@ -136,7 +205,7 @@ def test_dropout_depends_on_the_row_and_the_layer_not_on_the_stages(make, settin
         assert chained_loss(stages, rows, 37, (13, 14)) != found[-1][0]
     same(found[0], found[1])
     same(found[0], found[2])
-    plain = compared(settings(make("llama")), (2, 5))
+    plain = compared(settings(make(family)), (2, 5))
     assert abs(plain[0][0] - found[0][0]) > 1e-6
 
 

@@ -63,11 +63,27 @@ class Family:
     neutral: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
 
 
+class NoPositions(torch.nn.Module):
+    """Position embeddings that the first stage has added already: adds nothing."""
+
+    def forward(self, position_ids: torch.Tensor) -> torch.Tensor:
+        """Return a zero."""
+        return torch.zeros((), device=position_ids.device)
+
+
+_PLAIN = (
+    *("gemma3_text", "glm4_moe", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"),
+    *("qwen3_moe", "smollm3"),
+)
 FAMILIES = {
-    "llama": Family(),
-    "mistral": Family(),
-    "qwen2": Family(),
-    "qwen3": Family(),
+    **dict.fromkeys(_PLAIN, Family()),
+    "gpt2": Family(
+        embeddings="wte",
+        layers="h",
+        norm="ln_f",
+        neutral={"wpe": NoPositions, "drop": torch.nn.Identity},
+    ),
+    "granite": Family(neutral={"embedding_multiplier": lambda: 1.0}),
 }
 """The families that can be divided, by `model_type`: those that a test compares with the whole."""
 

@@ -28,6 +28,7 @@ from hearth.model.parts import Part
 from hearth.model.precision import DTYPES
 from hearth.model.transformers_backend import (
     TransformersModel,
+    implementation,
     quantisation,
     trainable_quantised,
     with_adapter,
@@ -260,11 +261,11 @@ def _stage(
             setattr(config, name, settings.dropout)
     part = Part(layers, count, bool(config.tie_word_embeddings))
     quantised = settings.load_in_4bit or settings.load_in_8bit
-    # Without the head's name Transformers would take the last module of the stage for the head.
-    more = {"quantization_config": quantisation(settings, precision, ["lm_head"])}
-    divided = DividedModel(
-        folder, config, part, DTYPES[precision], device, drawn, **(more if quantised else {})
-    )
+    more: dict[str, Any] = implementation(DTYPES[precision])
+    if quantised:
+        # Without the head's name Transformers would take the stage's last module for the head.
+        more["quantization_config"] = quantisation(settings, precision, ["lm_head"])
+    divided = DividedModel(folder, config, part, DTYPES[precision], device, drawn, **more)
     base = trainable_quantised(divided.base) if quantised else divided.base
     # Adapters draw random numbers one after the other, those of other stages too.
     divided.complete(base)

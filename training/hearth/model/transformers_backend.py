@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import inspect
 import warnings
+from contextlib import AbstractContextManager, nullcontext
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -27,6 +28,7 @@ from hearth.model.backend import TrainableModel
 from hearth.model.code import may_run
 from hearth.model.compatibility import dropouts_in
 from hearth.model.compilation import compile_layers
+from hearth.model.experts import experts_in, shared_targets, targets_as_named
 from hearth.model.precision import DTYPES
 
 
@@ -139,8 +141,17 @@ def _stored(folder: Path, own_code: bool, dtype: torch.dtype, **more: Any) -> Pr
         attn_implementation=None if own_code else "sdpa",
         local_files_only=True,
         trust_remote_code=own_code,
+        **implementation(dtype),
         **more,
     )
+
+
+def implementation(dtype: torch.dtype) -> dict[str, str]:
+    """Return what Transformers is to be told of how it computes experts in `dtype`.
+
+    By default all experts of a layer are one operation, for which torch knows no float64.
+    """
+    return {"experts_implementation": "eager"} if dtype == torch.float64 else {}
 
 
 def _quantised(
@@ -220,7 +231,10 @@ def _drawn(
 
 def with_adapter(base: PreTrainedModel, settings: Settings) -> PeftModel:
     """Return `base`, frozen, with a fresh LoRA adapter."""
-    targets = settings.lora_targets
+    targets: tuple[str, ...] | list[str] | str = settings.lora_targets
+    as_named: AbstractContextManager[None] = nullcontext()
+    if experts_in(base):
+        targets, as_named = shared_targets(base, settings.lora_targets), targets_as_named(base)
     lora = LoraConfig(
         r=settings.lora_rank,
         lora_alpha=settings.lora_alpha,
@@ -230,7 +244,7 @@ def with_adapter(base: PreTrainedModel, settings: Settings) -> PeftModel:
         target_modules=targets if isinstance(targets, str) else list(targets),
         task_type="CAUSAL_LM",
     )
-    with warnings.catch_warnings():
+    with as_named, warnings.catch_warnings():
         # PEFT warns of tied embeddings even where only linear layers are adapted.
         warnings.filterwarnings("ignore", message=".*tie_word_embeddings.*")
         return get_peft_model(base, lora)
