@@ -147,7 +147,7 @@ def _stored(folder: Path, own_code: bool, dtype: torch.dtype, **more: Any) -> Pr
 
 
 def implementation(dtype: torch.dtype) -> dict[str, str]:
-    """Return what Transformers is to be told of how it computes experts in `dtype`.
+    """Return arguments of Transformers for a mixture of experts computed in `dtype`.
 
     By default all experts of a layer are one operation, for which torch knows no float64.
     """
