@@ -174,12 +174,17 @@ def play(run: Assembly, case: Case, chance: random.Random, silence: float) -> Pl
     at, before, began = datetime.now(UTC), run.newest(), time.monotonic()
     for fault in case.faults:
         inflict(run, fault)
-    due = [(fault.kind == "disk", lasts(fault, silence, chance), fault) for fault in case.faults]
-    # A full disk comes last: every node must see that the run has failed.
-    for _, seconds, fault in sorted(due, key=lambda each: each[:2]):
-        time.sleep(max(0.0, began + seconds - time.monotonic()))
-        mend(run, fault)
+    due = [(lasts(fault, silence, chance), fault) for fault in case.faults]
+    for seconds, fault in sorted(due, key=lambda each: each[0]):
+        if fault.kind != "disk":
+            time.sleep(max(0.0, began + seconds - time.monotonic()))
+            mend(run, fault)
     end_of_moment()
+    # A full disk comes last: every node must see that the run has failed, and too few nodes only
+    # wait, so that none of them needs its disk.
+    for fault in case.faults:
+        if fault.kind == "disk":
+            mend(run, fault)
     together = run.until_together(max(before, run.newest()))
     if case.is_harmless:
         now = [run.record(node)["generation"] for node in run.names]
