@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import json
 import os
 import sys
-from collections.abc import Mapping
+import tempfile
+from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -18,9 +20,9 @@ import torch
 
 from hearth.base.command import run_verb
 from hearth.base.imports import loading
-from hearth.config import Run, read_run
+from hearth.config import Run, Settings, read_run
 from hearth.config.layout import Layout
-from hearth.model.load import prime_backend
+from hearth.model.load import import_backend, prime_backend
 from hearth.ranks.memory import free_gib, limit_memory
 
 if TYPE_CHECKING:
@@ -63,6 +65,29 @@ def _node(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     return {"facts": facts | answering(wanted)}
 
 
+def _layers(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return the speed of this node's ranks for parts of the run's model, which need not be here.
+
+    The spec has the content of the model's `config`; `measure`, else only kept speeds count; and
+    `nproc`, `address` and `allowed` as for `_node`.
+    """
+    run, layout = read_run(run_file), Layout.from_environment()
+    with loading():
+        from hearth.measure.own_layers import kept_layers, layers_here
+        from hearth.prepare.look import answering
+
+    config, measure = wanted["config"], wanted["measure"]
+
+    def measured(environment: Mapping[str, str]) -> dict[str, Any] | None:
+        if not measure:
+            found = kept_layers(run, layout, config, environment)
+            return found and dataclasses.asdict(found)
+        return dataclasses.asdict(layers_here(run, layout, config, print, environment))
+
+    count = wanted["nproc"] or max(1, torch.cuda.device_count())
+    return {"facts": {"nproc": count, "layers": _of_each(count, measured)} | answering(wanted)}
+
+
 def _ranks(
     run: Run, layout: Layout, prepared: Prepared, count: int, measure: bool
 ) -> list[dict[str, Any]]:
@@ -72,17 +97,31 @@ def _ranks(
     """
     from hearth.measure.own_speed import kept_here, measured_here
 
-    def measured(rank: int) -> dict[str, Any] | None:
+    def measured(environment: Mapping[str, str]) -> dict[str, Any] | None:
+        if not measure:
+            found = kept_here(run, layout, prepared, environment)
+            return found and dataclasses.asdict(found)
+        return dataclasses.asdict(measured_here(run, layout, prepared, print, environment))
+
+    return _of_each(count, measured)
+
+
+def _of_each(
+    count: int, measured: Callable[[Mapping[str, str]], dict[str, Any] | None]
+) -> list[dict[str, Any]]:
+    """Return what `measured` returns for each of `count` local ranks, called with its environment.
+
+    All are called at the same time. The answer is empty if one of them is None.
+    """
+
+    def of(rank: int) -> dict[str, Any] | None:
         own = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count)}
         if count > 1:
             own["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # as torchrun does
-        if not measure:
-            found = kept_here(run, layout, prepared, os.environ | own)
-            return found and dataclasses.asdict(found)
-        return dataclasses.asdict(measured_here(run, layout, prepared, print, os.environ | own))
+        return measured(os.environ | own)
 
     with ThreadPoolExecutor(count) as pool:
-        ranks = list(pool.map(measured, range(count)))
+        ranks = list(pool.map(of, range(count)))
     return [] if None in ranks else ranks
 
 
@@ -110,10 +149,7 @@ def _rank(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
     prepared = prepare(run, layout, say=print)
     device = own_device()
     case = own_speed.case_of(run, prepared)
-    if settings.threads:
-        torch.set_num_threads(settings.threads)
-    if device.type == "cpu":
-        limit_memory(settings.memory_limit or part_of_free(free_gib(), os.environ))
+    _limit(settings, device)
     chosen = str(case["precision"])
     model = load_model(settings, prepared.model.path, device, chosen)
     scaler = precision.loss_scaler(chosen, device)
@@ -137,5 +173,45 @@ def _rank(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
     return {}
 
 
+def _layers_rank(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Measure the parts of a model on this rank and cache the result; see `_layers`."""
+    run, layout = read_run(run_file), Layout.from_environment()
+    settings = run.settings
+    with loading():
+        import_backend("transformers")
+        from hearth.base.quiet import hush
+        from hearth.measure import own_layers, own_speed
+        from hearth.measure.layer_probe import probe_layers
+        from hearth.model import precision
+        from hearth.ranks.world import own_device
+
+    hush()
+    device = own_device()
+    chosen = str(own_layers.case_of(run, wanted["config"])["precision"])
+    _limit(settings, device)
+    with tempfile.TemporaryDirectory() as folder:
+        (Path(folder) / "config.json").write_text(json.dumps(wanted["config"]), encoding="utf-8")
+        measured = probe_layers(
+            settings,
+            Path(folder),
+            device,
+            chosen,
+            own_speed.most_rows(settings),
+            functools.partial(precision.autocast, chosen, device),
+        )
+    own_layers.keep_layers(run, layout, wanted["config"], measured)
+    return {}
+
+
+def _limit(settings: Settings, device: torch.device) -> None:
+    """Keep this process within the threads and the memory of the rank that it measures."""
+    if settings.threads:
+        torch.set_num_threads(settings.threads)
+    if device.type == "cpu":
+        limit_memory(settings.memory_limit or part_of_free(free_gib(), os.environ))
+
+
+_VERBS = {"rank": _rank, "node": _node, "layers": _layers, "layers-rank": _layers_rank}
+
 if __name__ == "__main__":
-    sys.exit(run_verb({"rank": _rank, "node": _node}))
+    sys.exit(run_verb(_VERBS))

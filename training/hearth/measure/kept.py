@@ -13,7 +13,7 @@ from typing import Any
 
 import torch
 
-from hearth.base.files import write_whole
+from hearth.base.files import read_object, write_whole
 from hearth.base.nvml import Cards, PowerLimits
 from hearth.config import Settings
 from hearth.config.settings import TIMED
@@ -93,12 +93,23 @@ def _path(folder: Path, of: Mapping[str, Any]) -> Path:
     return folder / f"{hashlib.sha256(text).hexdigest()[:20]}.json"
 
 
+def found_in(folder: Path, of: Mapping[str, Any]) -> dict[str, Any] | None:
+    """Return the content that `keep` wrote for this case, None without any."""
+    content = read_object(_path(folder, of))
+    return content and {name: each for name, each in content.items() if name != "case"}
+
+
+def keep(folder: Path, of: Mapping[str, Any], content: Mapping[str, Any]) -> None:
+    """Cache the content of this case."""
+    folder.mkdir(parents=True, exist_ok=True)
+    write_whole(_path(folder, of), json.dumps({**content, "case": dict(of)}, indent=1) + "\n")
+
+
 def read(folder: Path, of: Mapping[str, Any], most: int) -> Measured | None:
     """Return the measurement of this case if it covers micro-batches of up to `most` rows."""
-    with suppress(OSError, ValueError, KeyError, TypeError):
-        found = json.loads(_path(folder, of).read_text(encoding="utf-8"))
+    with suppress(ValueError, KeyError, TypeError, AttributeError):
+        found = found_in(folder, of) or {}
         speed = Speed(tuple(found.pop("sizes")), tuple(found.pop("seconds")))
-        del found["case"]
         measured = Measured(speed, **found)
         if measured.saturated or 2 * speed.sizes[-1] > most:
             return measured
@@ -108,6 +119,4 @@ def read(folder: Path, of: Mapping[str, Any], most: int) -> Measured | None:
 def write(folder: Path, of: Mapping[str, Any], measured: Measured) -> None:
     """Cache the measurement of this case."""
     content = dataclasses.asdict(measured)
-    content = content.pop("speed") | content | {"case": dict(of)}
-    folder.mkdir(parents=True, exist_ok=True)
-    write_whole(_path(folder, of), json.dumps(content, indent=1) + "\n")
+    keep(folder, of, content.pop("speed") | content)

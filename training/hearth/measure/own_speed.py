@@ -6,6 +6,7 @@ import json
 import os
 import subprocess
 import sys
+import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
@@ -105,22 +106,36 @@ def measured_here(
         return found
     case, most = case_of(run, prepared, environment), most_rows(run.settings)
     say("measuring how fast this rank computes, once for this model and data")
-    done = subprocess.run(
-        [sys.executable, "-m", "hearth.measure", "rank", "--run-file", "/dev/stdin"],
-        env={**environment, "PYTHONPATH": python_path(_CODE, environment)},
-        input=run_text(run),
-        capture_output=True,
-        text=True,
-    )
+    measure_aside("rank", run, environment)
+    if found := kept.read(layout.speeds, case, most):
+        return found
+    raise HearthError(f"{layout.speeds} does not keep what is written there; make it writable")
+
+
+def measure_aside(
+    verb: str, run: Run, environment: Mapping[str, str], spec: Mapping[str, Any] | None = None
+) -> None:
+    """Run a verb of `hearth.measure` for `run` in a process of its own.
+
+    Raises `HearthError` with its findings, or with the error that ended it.
+    """
+    with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
+        json.dump(spec or {}, file)
+        file.flush()
+        command = [sys.executable, "-m", "hearth.measure", verb, "--spec", file.name]
+        done = subprocess.run(
+            [*command, "--run-file", "/dev/stdin"],
+            env={**environment, "PYTHONPATH": python_path(_CODE, environment)},
+            input=run_text(run),
+            capture_output=True,
+            text=True,
+        )
     try:
         findings = json.loads(done.stdout.splitlines()[-1])["findings"]
     except (IndexError, ValueError, KeyError, TypeError):
         findings = [f"the speed of this rank could not be measured: {_crash(done)}"]
     if findings:
         raise HearthError(*findings)
-    if found := kept.read(layout.speeds, case, most):
-        return found
-    raise HearthError(f"{layout.speeds} does not keep what is written there; make it writable")
 
 
 def _crash(done: subprocess.CompletedProcess[str]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import statistics
 import time
 from collections.abc import Callable, Iterable
@@ -64,28 +65,45 @@ def probe(
     Raises `HearthError` if not even one row fits into the memory.
     """
     longest = np.argsort(-rows.tokens, kind="stable")
+
+    def once(size: int) -> float:
+        numbers = np.resize(longest, size)  # starts over if the data has fewer rows
+        started = time.perf_counter()
+        with autocast():
+            loss = model.loss(rows.batch(numbers), max(1, int(rows.label_tokens[numbers].sum())))
+        scale(loss).backward()
+        model.network.zero_grad(set_to_none=False)
+        if model.device.type == "cuda":
+            torch.cuda.synchronize(model.device)
+        return time.perf_counter() - started
+
+    speed, saturated = search(once, most, model.release)
+    if speed is None:
+        raise row_too_large(int(rows.tokens[longest[0]]))
+    return Measured(
+        speed,
+        int(rows.tokens[longest[0]]),
+        sum(learned.numel() * learned.element_size() for _, learned in model.trainable()),
+        saturated,
+    )
+
+
+def search(
+    once: Callable[[int], float], most: int, release: Callable[[], None]
+) -> tuple[Speed | None, bool]:
+    """Time `once` with 1, 2, 4 … up to `most` rows, until larger micro-batches gain nothing.
+
+    Return the speed, None if not even one row fits into the memory, and whether the search ended
+    before `most`; `release` is called where the memory did not suffice.
+    """
     sizes: list[int] = []
     seconds: list[float] = []
     saturated = False
     size = 1
     while size <= most and not saturated:
-        numbers = np.resize(longest, size)  # starts over if the data has fewer rows
-
-        def once(numbers: np.ndarray = numbers) -> float:
-            started = time.perf_counter()
-            with autocast():
-                loss = model.loss(
-                    rows.batch(numbers), max(1, int(rows.label_tokens[numbers].sum()))
-                )
-            scale(loss).backward()
-            model.network.zero_grad(set_to_none=False)
-            if model.device.type == "cuda":
-                torch.cuda.synchronize(model.device)
-            return time.perf_counter() - started
-
-        taken = _timed(once, warm=len(sizes) > 1)
+        taken = timed(functools.partial(once, size), warm=len(sizes) > 1)
         if taken is None:
-            model.release()
+            release()
             saturated = True
         else:
             sizes.append(size)
@@ -93,17 +111,10 @@ def probe(
             best_before = max((s / t for s, t in zip(sizes, seconds[:-1], strict=False)), default=0)
             saturated = size / taken < best_before * _GAIN
             size *= 2
-    if not sizes:
-        raise row_too_large(int(rows.tokens[longest[0]]))
-    return Measured(
-        Speed(tuple(sizes), tuple(seconds)),
-        int(rows.tokens[longest[0]]),
-        sum(learned.numel() * learned.element_size() for _, learned in model.trainable()),
-        saturated,
-    )
+    return Speed(tuple(sizes), tuple(seconds)) if sizes else None, saturated
 
 
-def _timed(once: Callable[[], float], warm: bool) -> float | None:
+def timed(once: Callable[[], float], warm: bool) -> float | None:
     """Return the median seconds of a few calls, or None if they do not fit into the memory.
 
     A call before them is not counted unless `warm`. The first call of all includes one-time

@@ -1,0 +1,127 @@
+"""Time the parts of a model on this rank: a decoder layer, the embeddings, the head with the loss.
+
+Their weights are random, so that a model that fits no card, and lies on no disk here, can be timed.
+"""
+
+from __future__ import annotations
+
+import functools
+import itertools
+import time
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+import torch
+
+from hearth.config import Settings
+from hearth.data.rows import IGNORED, Batch
+from hearth.measure.probe import search, timed
+from hearth.model.divided import config_of
+from hearth.model.stage import StageModel, drawn_stage
+from hearth.plan.placement import LayerSpeed
+from hearth.plan.speed import Speed
+from hearth.ranks.memory import row_too_large
+
+_DOCUMENTS = 4
+"""Documents in a packed row: attention is slower with several than with one."""
+
+
+@dataclass(frozen=True)
+class MeasuredLayers:
+    """Measurement of a model's parts on one rank.
+
+    Attributes:
+        speed: seconds by micro-batch.
+        saturated: as in `Measured`.
+    """
+
+    speed: LayerSpeed
+    saturated: bool
+
+
+def probe_layers(
+    settings: Settings,
+    folder: Path,
+    device: torch.device,
+    precision: str,
+    most: int,
+    autocast: Callable[[], AbstractContextManager[object]],
+) -> MeasuredLayers:
+    """Time the parts of the model of config.json in `folder`, with up to `most` rows.
+
+    Raises `HearthError` if the model cannot be divided, or if a layer fits no memory.
+    """
+    config = config_of(folder).get_text_config()
+    count, vocabulary = config.num_hidden_layers, config.vocab_size
+
+    def stage(layers: range) -> StageModel:
+        return drawn_stage(settings, folder, device, precision, layers, count)
+
+    def seconds(part: StageModel, size: int) -> float:
+        batch = _rows(size, settings.sequence_length, vocabulary, settings.packing)
+        return _seconds(part, batch, autocast)
+
+    def timed_end(part: StageModel, sizes: Sequence[int]) -> list[float | None]:
+        each = [timed(functools.partial(seconds, part, size), warm=False) for size in sizes]
+        part.release()
+        return each
+
+    def timed_layer(part: StageModel) -> tuple[Speed | None, bool]:
+        found = search(functools.partial(seconds, part), most, part.release)
+        part.release()
+        return found
+
+    # In a mixture of experts the first layers may have none; the one in the middle is of most.
+    layer, saturated = timed_layer(stage(range(count // 2, count // 2 + 1)))
+    sizes = layer.sizes if layer else ()
+    ends = [timed_end(stage(layers), sizes) for layers in (range(0), range(count, count))]
+    fitting = list(itertools.takewhile(lambda pair: None not in pair, zip(*ends, strict=True)))
+    if layer is None or not fitting:
+        raise row_too_large(settings.sequence_length)
+    sizes = sizes[: len(fitting)]
+    parts = (layer.seconds[: len(fitting)], *zip(*fitting, strict=True))
+    return MeasuredLayers(
+        LayerSpeed(*(Speed(sizes, each) for each in parts)), saturated or len(sizes) < len(ends[0])
+    )
+
+
+def _rows(size: int, length: int, vocabulary: int, packed: bool) -> Batch:
+    """Return `size` full rows of random tokens."""
+    ids = np.random.default_rng(0).integers(0, vocabulary, (size, length))
+    documents = min(_DOCUMENTS, length // 2) if packed else 1
+    lengths = [len(part) for part in np.array_split(np.arange(length), documents)]
+    positions = np.tile(np.concatenate([np.arange(each) for each in lengths]), (size, 1))
+    labels = np.where(positions == 0, IGNORED, ids)
+    return Batch(ids, labels, positions, lengths * size)
+
+
+def _seconds(
+    stage: StageModel, batch: Batch, autocast: Callable[[], AbstractContextManager[object]]
+) -> float:
+    """Return the seconds of the forward and backward pass of a stage alone."""
+    shape = (*batch.input_ids.shape, stage.hidden_size)
+    given = None
+    if not stage.first:
+        given = torch.randn(shape, device=stage.device, dtype=stage.hidden_dtype).requires_grad_()
+    back = torch.randn(shape, device=stage.device, dtype=stage.hidden_dtype)
+    _wait(stage.device)
+    started = time.perf_counter()
+    with autocast():
+        if stage.last:
+            result = stage.stage_loss(batch, given, batch.labels.size, ())
+        else:
+            result = stage.hidden(batch, given, ())
+    if result.requires_grad:
+        result.backward(None if stage.last else back.to(result.dtype))
+    stage.network.zero_grad(set_to_none=False)
+    _wait(stage.device)
+    return time.perf_counter() - started
+
+
+def _wait(device: torch.device) -> None:
+    """Wait until a GPU has done its work."""
+    if device.type == "cuda":
+        torch.cuda.synchronize(device)
