@@ -3,13 +3,17 @@
 from __future__ import annotations
 
 import json
-import os
-import subprocess
-import sys
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
 
-from hearth.config import read_run, resolve_run, write_run
+import torch
+
+from hearth.config import resolve_run, run_text
 from hearth.config.layout import Layout
-from hearth.measure.own_layers import kept_layers
+from hearth.measure import __main__ as command
+from hearth.measure import own_layers
+from hearth.measure.layer_probe import probe_layers
 
 CONFIG = {
     "model_type": "llama",
@@ -24,41 +28,37 @@ CONFIG = {
 }
 
 
-def test_the_parts_of_a_model_are_measured_without_its_weights_and_kept(tmp_path):
-    """A head over 4000 tokens costs more than a layer, and both more than looking tokens up."""
-    environment = {**os.environ, "HEARTH_WORKSPACE": str(tmp_path), "OMP_NUM_THREADS": "1"}
-    run = resolve_run(
-        {
-            "model": "smollm2-135m",
-            "parallel": "pipeline",
-            "load_in_4bit": True,
-            "sequence_length": 64,
-            "micro_batch": 2,
-        },
-        tmp_path / "runs",
-    )
-    write_run(run, tmp_path / "run.yml")
-    spec = {"config": CONFIG, "measure": True, "nproc": 1, "address": "127.0.0.1", "allowed": []}
-    (tmp_path / "spec.json").write_text(json.dumps(spec))
-    done = subprocess.run(
-        [
-            *(sys.executable, "-m", "hearth.measure", "layers"),
-            *("--run-file", str(tmp_path / "run.yml"), "--spec", str(tmp_path / "spec.json")),
-        ],
-        env=environment,
-        capture_output=True,
-        text=True,
-        check=False,
-    )
-    assert done.returncode == 0, done.stderr
-    facts = json.loads(done.stdout)["facts"]
-    (speed,) = (rank["speed"] for rank in facts["layers"])
-    assert facts["nproc"] == 1
-    assert {tuple(part["sizes"]) for part in speed.values()} <= {(1,), (1, 2)}
-    first = {name: part["seconds"][0] for name, part in speed.items()}
-    assert first["embedding"] < min(first["layer"], first["head"])
+def test_the_parts_of_a_model_are_measured_without_its_weights_and_kept(monkeypatch, tmp_path):
+    """In this process, since the one aside would import torch once more."""
+    measurements = []
 
-    layout = Layout.from_environment(environment)
-    of_one = {**environment, "LOCAL_RANK": "0", "LOCAL_WORLD_SIZE": "1"}
-    assert kept_layers(read_run(tmp_path / "run.yml"), layout, CONFIG, of_one) is not None
-    assert kept_layers(run, layout, {**CONFIG, "hidden_size": 32}, of_one) is None
+    def aside(verb, run, _, spec):
+        (tmp_path / "config.json").write_text(json.dumps(spec["config"]))
+        measured = probe_layers(
+            run.settings, Path(tmp_path), torch.device("cpu"), "fp32", 2, nullcontext
+        )
+        measurements.append(measured)
+        own_layers.kept.keep(layout.speeds, {"config": spec["config"]}, asdict(measured))
+
+    monkeypatch.setattr(own_layers, "measure_aside", aside)
+    monkeypatch.setattr(own_layers, "case_of", lambda _, config, *__: {"config": config})
+    monkeypatch.setenv("HEARTH_WORKSPACE", str(tmp_path))
+    layout = Layout.from_environment()
+    run = resolve_run(
+        {"model": "smollm2-135m", "parallel": "pipeline", "sequence_length": 64, "micro_batch": 2},
+        layout.results,
+    )
+    (tmp_path / "run.yml").write_text(run_text(run))
+    spec = {"config": CONFIG, "nproc": 2, "address": "127.0.0.1", "allowed": []}
+
+    def asked(**changes):
+        return command._layers(tmp_path / "run.yml", spec | changes)["facts"]
+
+    assert asked(measure=False) == {"nproc": 2, "layers": []}
+    first = asked(measure=True, nproc=1)["layers"][0]
+    for part in first["speed"].values():
+        assert tuple(part["sizes"]) in ((1,), (1, 2))
+        assert min(part["seconds"]) > 0
+    assert asked(measure=False)["layers"] == [first, first]
+    assert len(measurements) == 1
+    assert asked(measure=False, config={**CONFIG, "hidden_size": 32})["layers"] == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import itertools
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -89,7 +90,7 @@ def _by_hand(home, placement, micro_batches):
 def test_no_placement_that_fits_is_faster(home, layers, rows):
     possible = [
         _by_hand(home, each, rows)
-        for each in _every_placement(len(home.names), layers)
+        for each in _every_placement(len(home.nodes), layers)
         if _fits(home, each, rows, 1)
     ]
     if not possible:
@@ -126,6 +127,19 @@ def test_a_rank_that_makes_it_slower_is_left_out():
     assert place(home, 10, 8).placement.stages == (Stage(0, range(10)),)
 
 
+def test_a_node_that_makes_it_slower_is_taken_if_all_nodes_were_asked_for():
+    home = _home([(1.0, 0.1, 0.1, 99), (50.0, 0.1, 0.1, 99)], [[0.0] * 2] * 2)
+    assert len(place(home, 10, 8, keep_all=True).placement.stages) == 2
+
+
+def test_a_node_takes_part_with_all_of_its_ranks_or_none():
+    ranks = [(1.0, 0.1, 0.1, 99), (1.0, 0.1, 0.1, 99), (50.0, 0.1, 0.1, 99)]
+    home = replace(_home(ranks, [[0.0] * 3] * 3), nodes=["desk", "attic", "attic"])
+    assert place(home, 10, 8).placement.ranks == (0,)
+    home = replace(home, nodes=["desk", "desk", "attic"])
+    assert set(place(home, 10, 8).placement.ranks) == {0, 1}
+
+
 def test_a_slow_rank_is_taken_where_the_others_have_no_room():
     home = _home([(1.0, 0.1, 0.1, 8), (50.0, 0.1, 0.1, 99)], [[0.0] * 2] * 2)
     found = place(home, 10, 8)
@@ -147,7 +161,7 @@ def test_faster_micro_batches_are_taken_if_the_pipeline_gains_by_them():
     speed = Speed((1, 2, 4), (1.0, 1.1, 1.3))
     home = _home([(1.0, 0.1, 0.1, 1e9)] * 2, [[0.0] * 2] * 2)
     home = Home(
-        home.names, [LayerSpeed(speed, speed, speed)] * 2, home.rooms, home.links, home.need
+        home.nodes, [LayerSpeed(speed, speed, speed)] * 2, home.rooms, home.links, home.need
     )
     found = place(home, 8, 32)
     assert found.micro_batch == 4

@@ -8,9 +8,10 @@ from support import several
 from support.facts import refuses
 
 from hearth.base.errors import ConfigError
-from hearth.fit.estimate import EXCHANGED, OF_ROUNDS
+from hearth.fit.estimate import OF_ROUNDS
 from hearth.measure.probe import reserve
 from hearth.model.optimizer import Means, choose_optimizer
+from hearth.plan.prediction import EXCHANGED
 from hearth.trainer import rounds
 from hearth.trainer.exchange import Exchange
 from hearth.trainer.rounds import OUTER_MOMENTUM, OUTER_RATE, PARTS, Local, Rounds, norm_of_all

@@ -13,16 +13,13 @@ from hearth.fit.capacity import GIB
 from hearth.fit.case import Case
 from hearth.fit.saved import dora_targets, is_target, saved_by_layer
 from hearth.model.unsloth_environment import LOGITS
+from hearth.plan.prediction import EXCHANGED
 
 _NF4 = 0.5 + 1 / 64 + 4 / (64 * 256)
 """Bytes per 4-bit weight with its scales: one per block of 64, quantised in blocks of 256."""
 
 _ADAM_8BIT = 2 * (1 + 4 / 256)
 """Bytes per parameter in bitsandbytes' AdamW: two one-byte moments, one scale per block of 256."""
-
-EXCHANGED = 3
-"""Tensors, each the size of the trainable parameters, exchanged after local steps (`sync_every`):
-the parameters' change and both AdamW moments. Any other exchange has one, the gradients."""
 
 OF_ROUNDS = EXCHANGED - 1 + 2
 """Additional tensors of that size that `sync_every` costs a rank: the exchanged ones beyond the

@@ -20,11 +20,13 @@ _CLEARLY = 1e-9
 """Relative gain below which two placements count as equally fast; the earlier one is kept."""
 
 
-def place(home: Home, layers: int, rows: int, micro_batch: int | None = None) -> Pipeline:
+def place(
+    home: Home, layers: int, rows: int, micro_batch: int | None = None, keep_all: bool = False
+) -> Pipeline:
     """Return the fastest pipeline of `layers` layers for steps of `rows` rows.
 
     The micro-batch is the largest divisor of `rows` that is at most `micro_batch`, or the fastest
-    one without it. A rank that makes the pipeline slower is left out.
+    one without it. A node that makes the pipeline slower is left out, unless `keep_all`.
 
     Raises `ModelError` if no placement fits the memory of the ranks.
     """
@@ -32,7 +34,7 @@ def place(home: Home, layers: int, rows: int, micro_batch: int | None = None) ->
     fitting = [
         found
         for size in _sizes(rows, micro_batch, fastest)
-        if (found := _place(home, layers, rows, size))
+        if (found := _place(home, layers, rows, size, keep_all))
     ]
     if not fitting:
         raise ModelError(_shortage(home, layers, rows))
@@ -57,11 +59,11 @@ def pipeline(home: Home, placement: Placement, rows: int, micro_batch: int) -> P
     return step.pipeline(order, [len(stage.layers) for stage in placement.stages])
 
 
-def _place(home: Home, layers: int, rows: int, micro_batch: int) -> Pipeline | None:
+def _place(home: Home, layers: int, rows: int, micro_batch: int, keep_all: bool) -> Pipeline | None:
     """Return the fastest pipeline with this micro-batch, None if nothing fits."""
     step = _Step(home, layers, rows // micro_batch, micro_batch)
-    search = _every_order if len(home.names) <= _ALL_ORDERS else _search
-    found = search(step)
+    search = _every_order if len(home.nodes) <= _ALL_ORDERS else _search
+    found = search(step, keep_all)
     return found and step.pipeline(found.order, found.counts)
 
 
@@ -184,51 +186,64 @@ def _better(one: _Found | None, other: _Found | None) -> _Found | None:
     return other if other.seconds < one.seconds * (1 - _CLEARLY) else one
 
 
-def _every_order(step: _Step) -> _Found | None:
-    """Return the best of all orders of all subsets of the ranks."""
-    ranks = range(len(step.home.names))
-    orders = itertools.chain.from_iterable(
-        itertools.permutations(ranks, count) for count in reversed(range(1, len(ranks) + 1))
+def _every_order(step: _Step, keep_all: bool = False) -> _Found | None:
+    """Return the best of all orders of all ranks, and unless `keep_all` of all sets of nodes."""
+    nodes = step.home.nodes
+    names = list(dict.fromkeys(nodes))
+    counts = [len(names)] if keep_all else range(len(names), 0, -1)
+    orders = (
+        order
+        for count in counts
+        for chosen in itertools.combinations(names, count)
+        for order in itertools.permutations(
+            rank for rank, node in enumerate(nodes) if node in chosen
+        )
     )
     return functools.reduce(_better, map(step.counts, orders), None)
 
 
-def _search(step: _Step) -> _Found | None:
+def _search(step: _Step, keep_all: bool = False) -> _Found | None:
     """Return the best order that a local search from several starts finds.
 
-    A step of the search moves a rank, swaps two, leaves one out or takes one in. Starts are the
-    ranks by memory, by speed, and as they are given.
+    A step of the search moves a rank, swaps two, and unless `keep_all` leaves a node out or takes
+    one in. Starts are the ranks as given, by memory, and by speed.
     """
-    ranks = range(len(step.home.names))
+    ranks = range(len(step.home.nodes))
     by_room = sorted(ranks, key=lambda rank: -step.home.rooms[rank])
     by_speed = sorted(ranks, key=lambda rank: step.layer[rank])
     best: _Found | None = None
     for start in (tuple(ranks), tuple(by_room), tuple(by_speed)):
-        best = _better(best, _climb(step, start))
+        best = _better(best, _climb(step, start, keep_all))
     return best
 
 
-def _climb(step: _Step, order: tuple[int, ...]) -> _Found | None:
-    """Improve an order until no neighbour is better."""
-    found = step.counts(order)
-    held = sum(step.most(order))
+def _climb(step: _Step, order: tuple[int, ...], keep_all: bool) -> _Found | None:
+    """Improve an order until no neighbour is better: fits, has more room, or is faster."""
+    found, room = step.counts(order), _room(step, order)
     while True:
-        for neighbour in _neighbours(order, len(step.home.names)):
+        for neighbour in _neighbours(order, step.home.nodes, keep_all):
             other = step.counts(neighbour)
             if found is None:
-                more = sum(step.most(neighbour))
-                better = other is not None or more > held
+                better = other is not None or _room(step, neighbour) > room
             else:
                 better = _better(found, other) is not found
             if better:
-                order, found, held = neighbour, other, sum(step.most(neighbour))
+                order, found, room = neighbour, other, _room(step, neighbour)
                 break
         else:
             return found
 
 
-def _neighbours(order: tuple[int, ...], ranks: int) -> Iterator[tuple[int, ...]]:
-    """Yield the orders that differ from `order` by one rank's place, or by two that swap."""
+def _room(step: _Step, order: tuple[int, ...]) -> tuple[int, int]:
+    """Return how near an order is to one that fits: minus its ranks without room, and layers."""
+    most = step.most(order)
+    return -most.count(0), sum(most)
+
+
+def _neighbours(
+    order: tuple[int, ...], nodes: Sequence[str], keep_all: bool
+) -> Iterator[tuple[int, ...]]:
+    """Yield the orders that differ by one rank's place, by two that swap, or by a node."""
     places = range(len(order))
     for a, b in itertools.combinations(places, 2):
         swapped = list(order)
@@ -236,20 +251,31 @@ def _neighbours(order: tuple[int, ...], ranks: int) -> Iterator[tuple[int, ...]]
         yield tuple(swapped)
     for a in places:
         without = order[:a] + order[a + 1 :]
-        if without:
-            yield without
         for b in range(len(without) + 1):
             if b not in (a, a - 1):
                 yield (*without[:b], order[a], *without[b:])
-    for rank in set(range(ranks)) - set(order):
-        for b in range(len(order) + 1):
-            yield (*order[:b], rank, *order[b:])
+    if keep_all:
+        return
+    present = {nodes[rank] for rank in order}
+    for node in present if len(present) > 1 else ():
+        yield tuple(rank for rank in order if nodes[rank] != node)
+    for node in dict.fromkeys(nodes):
+        if node not in present:
+            ranks = tuple(rank for rank, its in enumerate(nodes) if its == node)
+            for b in range(len(order) + 1):
+                yield order[:b] + ranks + order[b:]
+
+
+def _label(home: Home, rank: int) -> str:
+    """Return the name of a rank for a message: its node, and which of its ranks."""
+    same = [each for each, node in enumerate(home.nodes) if node == home.nodes[rank]]
+    return home.nodes[rank] + (f" rank {same.index(rank)}" if len(same) > 1 else "")
 
 
 def _shortage(home: Home, layers: int, rows: int) -> str:
     """Return the finding that no placement fits, and by how much, with one row at a time."""
     step = _Step(home, layers, rows, 1)
-    ranks = tuple(range(len(home.names)))
+    ranks = tuple(range(len(home.nodes)))
     orders: Iterator[tuple[int, ...]] = itertools.permutations(ranks)
     if len(ranks) > _ALL_ORDERS:
         orders = iter([tuple(sorted(ranks, key=lambda rank: -home.rooms[rank]))])
@@ -262,7 +288,7 @@ def _shortage(home: Home, layers: int, rows: int) -> str:
     need = functools.partial(home.need, rank, first=False, last=False, in_flight=1, rows=1)
     lacking = (layers - held) * (need(layers=2) - need(layers=1))
     each = ", ".join(
-        f"{home.names[rank]} {count} of {layers}"
+        f"{_label(home, rank)} {count} of {layers}"
         for rank, count in sorted(zip(order, most, strict=True))
     )
     gib = 1 << 30

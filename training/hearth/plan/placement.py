@@ -108,7 +108,7 @@ class Home:
     """The ranks that a model can be placed on, by rank.
 
     Attributes:
-        names: for messages.
+        nodes: names of their nodes. A node takes part with all of its ranks or with none.
         speeds: measured seconds of the model's parts.
         rooms: bytes of memory.
         links: seconds in which the activations of one row go from a rank (first index) to another
@@ -116,7 +116,7 @@ class Home:
         need: memory of a stage.
     """
 
-    names: Sequence[str]
+    nodes: Sequence[str]
     speeds: Sequence[LayerSpeed]
     rooms: Sequence[float]
     links: Sequence[Sequence[float]]

@@ -7,9 +7,12 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from hearth.fit.estimate import EXCHANGED
 from hearth.plan.speed import Speed
 from hearth.plan.split import Division, by_speed, seconds_of
+
+EXCHANGED = 3
+"""Tensors, each the size of the trainable parameters, exchanged after local steps (`sync_every`):
+the parameters' change and both AdamW moments. Any other exchange has one, the gradients."""
 
 _ALL_TRIED = 10
 """Largest number of nodes for which every combination is tried."""

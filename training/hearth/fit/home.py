@@ -1,0 +1,86 @@
+"""The ranks that a model can be placed on, from their measurements and the settings of a run."""
+
+from __future__ import annotations
+
+import functools
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+
+from hearth.config import Settings
+from hearth.config.shape import Shape
+from hearth.fit.capacity import Room
+from hearth.fit.case import Case, case_of
+from hearth.fit.stage import hidden_bytes, stage_estimate
+from hearth.plan.placement import Home, LayerSpeed
+from hearth.plan.speed import UNKNOWN
+
+ALIKE = LayerSpeed(UNKNOWN, UNKNOWN, UNKNOWN)
+"""Speed of an unmeasured rank: only the memory then decides whether a model can be placed."""
+
+
+@dataclass(frozen=True)
+class Candidate:
+    """One rank: its node, memory and measured speed."""
+
+    node: str
+    room: Room
+    speed: LayerSpeed = ALIKE
+
+
+@dataclass(frozen=True)
+class Links:
+    """Measured links: Mbit/s and milliseconds to and fro, from one node to another, by name."""
+
+    mbit: Mapping[str, Mapping[str, float]]
+    milliseconds: Mapping[str, Mapping[str, float]]
+
+    def seconds(self, sender: str, receiver: str, size: float) -> float:
+        """Return the seconds for `size` bytes; 0 within a node, or where nothing was measured."""
+        if sender == receiver:
+            return 0.0
+        mbit = self.mbit.get(sender, {}).get(receiver, math.inf)
+        delay = self.milliseconds.get(sender, {}).get(receiver, 0.0)
+        return size * 8 / (mbit * 1e6) + delay / 2e3
+
+
+NO_LINKS = Links({}, {})
+
+
+def home_of(
+    settings: Settings, shape: Shape, ranks: Sequence[Candidate], links: Links = NO_LINKS
+) -> Home:
+    """Return the home that `ranks` make for a model of this `shape`.
+
+    With `fit: warn` their memory does not count.
+    """
+    gpus = [bool(rank.room.gpu) for rank in ranks]
+
+    @functools.cache
+    def case(rank: int, rows: int) -> Case:
+        changes = {"parallel": "pipeline", "micro_batch": rows}
+        return case_of(
+            settings.model_copy(update=changes),
+            gpu=gpus[rank],
+            gpus=any(gpus),
+            all_gpus=all(gpus),
+            ranks=len(ranks),
+            unified=ranks[rank].room.unified,
+        )
+
+    def need(
+        rank: int, layers: int, *, first: bool, last: bool, in_flight: int, rows: int
+    ) -> float:
+        return stage_estimate(
+            shape, case(rank, rows), layers, first=first, last=last, in_flight=in_flight
+        ).total
+
+    # Of stages of unlike precision there is none: all ranks take one.
+    row = settings.sequence_length * hidden_bytes(shape, case(0, 1))
+    return Home(
+        [rank.node for rank in ranks],
+        [rank.speed for rank in ranks],
+        [math.inf if settings.fit == "warn" else rank.room.size for rank in ranks],
+        [[links.seconds(a.node, b.node, row) for b in ranks] for a in ranks],
+        need,
+    )
