@@ -126,7 +126,7 @@ class StageModel(TransformersModel):
             super().add_noise(alpha)
 
     def learning(self) -> dict[str, str]:
-        """Return what the whole model learns, equal on all stages (see `TrainableModel`)."""
+        """Return the whole model's layers that learn, equal on all stages (see `TrainableModel`)."""
         return self._learning
 
     def adapter_tensors(self) -> dict[str, torch.Tensor]:
