@@ -34,6 +34,7 @@ from hearth.model.transformers_backend import load
 
 LAYERS = 5
 SEEDS = (11, 12)
+EIGHT = "load_in_8bit"
 FULL = "full_attention"
 SIZES = {
     "llama": (LlamaConfig, {}),
@@ -163,8 +164,13 @@ def test_without_checkpointing_and_over_two_stages_too(make, settings):
     same(*compared(settings(make("llama"), gradient_checkpointing=False), (2, 5)))
 
 
-@pytest.mark.parametrize("bits", ["load_in_4bit", "load_in_8bit"])
-@pytest.mark.parametrize("family", ["llama", "gpt2"])
+@pytest.mark.parametrize(
+    ("family", "bits"),
+    [
+        *((family, bits) for family in ("llama", "gpt2") for bits in ("load_in_4bit", EIGHT)),
+        *((family, "load_in_4bit") for family in ("mixtral", "qwen3 moe", "glm4 moe")),
+    ],
+)
 def test_quantised_stages_have_the_weights_and_the_loss_of_the_whole_model(
     make, settings, family, bits
 ):
@@ -282,3 +288,10 @@ def test_what_cannot_be_divided_is_refused_by_name(settings, tmp_path):
     folder = make_model(tmp_path / "falcon", family=FalconConfig)
     with refuses(ModelError, folder, "falcon", "llama"):
         load_stages(settings(folder), "fp32", 1, 2)
+
+
+def test_experts_in_8_bits_are_refused(make, settings):
+    given = settings(make("mixtral"), load_in_8bit=True)
+    for load_either in (whole_of, lambda *each: load_stages(*each, LAYERS)):
+        with refuses(ModelError, "load_in_8bit", "load_in_4bit"):
+            load_either(given, "fp32")

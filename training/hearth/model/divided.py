@@ -21,6 +21,12 @@ from hearth.base.errors import ModelError
 from hearth.base.text import brief, listed
 from hearth.model.code import code_in
 from hearth.model.parts import Part
+from hearth.model.quantised_experts import (
+    StoredExperts,
+    make_room,
+    read_experts,
+    stored_shapes,
+)
 from hearth.model.weight_files import weight_map
 
 
@@ -36,7 +42,7 @@ class PassOn(torch.nn.Module):
 class DrawnTensor:
     """Random numbers in place of a stored tensor, drawn when Transformers reads them."""
 
-    shape: torch.Size
+    shape: tuple[int, ...]
     dtype: torch.dtype
     device: torch.device
 
@@ -55,12 +61,14 @@ class Family:
         norm: the module between the layers and the head.
         neutral: attributes that change the embeddings, with values for later stages, whose input
             the first stage has changed already.
+        experts: names of a layer's experts in the family's files; None without any.
     """
 
     embeddings: str = "embed_tokens"
     layers: str = "layers"
     norm: str = "norm"
     neutral: Mapping[str, Callable[[], Any]] = field(default_factory=dict)
+    experts: StoredExperts | None = None
 
 
 class NoPositions(torch.nn.Module):
@@ -71,10 +79,8 @@ class NoPositions(torch.nn.Module):
         return torch.zeros((), device=position_ids.device)
 
 
-_PLAIN = (
-    *("gemma3_text", "glm4_moe", "llama", "mistral", "mixtral", "phi3", "qwen2", "qwen3"),
-    *("qwen3_moe", "smollm3"),
-)
+_PLAIN = ("gemma3_text", "llama", "mistral", "phi3", "qwen2", "qwen3", "smollm3")
+_EXPERTS = Family(experts=StoredExperts("mlp.experts", "gate_proj", "up_proj", "down_proj"))
 FAMILIES = {
     **dict.fromkeys(_PLAIN, Family()),
     "gpt2": Family(
@@ -83,6 +89,8 @@ FAMILIES = {
         norm="ln_f",
         neutral={"wpe": NoPositions, "drop": torch.nn.Identity},
     ),
+    **dict.fromkeys(("glm4_moe", "qwen3_moe"), _EXPERTS),
+    "mixtral": Family(experts=StoredExperts("block_sparse_moe.experts", "w1", "w3", "w2")),
     "granite": Family(neutral={"embedding_multiplier": lambda: 1.0}),
 }
 """The families that can be divided, by `model_type`: those that a test compares with the whole."""
@@ -102,6 +110,21 @@ def config_of(folder: Path) -> PreTrainedConfig:
     return config
 
 
+def check_quantisation(config: PreTrainedConfig, folder: Path, in_8bit: bool) -> None:
+    """Raise `ModelError` if the experts of the model in `folder` cannot be quantised so."""
+    if in_8bit and has_experts(config):
+        raise ModelError(
+            f"load_in_8bit: the experts of {folder}, most of its weights, cannot be quantised to 8 "
+            "bits; take load_in_4bit=true"
+        )
+
+
+def has_experts(config: PreTrainedConfig) -> bool:
+    """Return whether the model of `config` has experts that can be quantised to 4 bits."""
+    family = FAMILIES.get(config.model_type)
+    return bool(family and family.experts)
+
+
 class DividedModel:
     """Loads a model without the modules of other stages.
 
@@ -118,24 +141,27 @@ class DividedModel:
         dtype: torch.dtype,
         device: torch.device,
         drawn: bool = False,
+        experts_in_4bit: bool = False,
         **more: Any,
     ) -> None:
         """Read the tensors of `part` from `folder` to `device`, as `dtype`.
 
-        With `drawn` they are random numbers instead. `config` is the model's; `more` are arguments
-        of Transformers' `from_pretrained`.
+        With `drawn` they are random numbers instead. `experts_in_4bit` quantises experts, which
+        Transformers' own quantisation leaves as they are. `config` is the model's; `more` are
+        arguments of Transformers' `from_pretrained`.
 
         Raises `ModelError` if the weights are not those of the model.
         """
         self.part, self._family = part, FAMILIES[config.model_type]
         self._others: dict[str, torch.nn.Module] = {}
+        self._experts_as = dtype if experts_in_4bit else None
         with ExitStack() as opened:
+            stored = self._drawn(config, dtype, device) if drawn else _slices(folder, part, opened)
+            experts = self._experts_among(stored)
             self.base, found = self._class_of(config).from_pretrained(
                 None,
                 config=config,
-                state_dict=self._drawn(config, dtype, device)
-                if drawn
-                else _slices(folder, part, opened),
+                state_dict=stored,
                 dtype=dtype,
                 attn_implementation="sdpa",
                 # Each tensor is placed, and quantised, as it is read.
@@ -143,7 +169,8 @@ class DividedModel:
                 output_loading_info=True,
                 **more,
             )
-        wrong = {*found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
+            missing = read_experts(self.base, self._family.experts, experts, device)
+        wrong = {*missing, *found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
         if wrong:
             raise ModelError(
                 f"{folder}: tensors of layers {part.layers.start} to {part.layers.stop - 1} are "
@@ -162,6 +189,8 @@ class DividedModel:
             whole.__init__(model, config)
             self._find_others(model)
             self.reduce(model)
+            if self._experts_as:
+                make_room(model, self._experts_as)
 
         # Transformers goes by the class's names, for example to rename stored tensors.
         return type(whole.__name__, (whole,), {"__init__": build, "__module__": whole.__module__})
@@ -171,8 +200,16 @@ class DividedModel:
     ) -> dict[str, Any]:
         """Return random tensors of this part by name, not drawn yet."""
         with torch.device("meta"):
-            own = self._class_of(config)(config).state_dict()
-        return {name: DrawnTensor(each.shape, dtype, device) for name, each in own.items()}
+            model = self._class_of(config)(config)
+        shapes = {name: each.shape for name, each in model.state_dict().items()}
+        shapes |= stored_shapes(model, self._family.experts)
+        return {name: DrawnTensor(shape, dtype, device) for name, shape in shapes.items()}
+
+    def _experts_among(self, stored: dict[str, Any]) -> dict[str, Any]:
+        """Remove the tensors that are not Transformers' to read from `stored`, and return them."""
+        if not (self._experts_as and self._family.experts):
+            return {}
+        return {name: stored.pop(name) for name in self._family.experts.among(list(stored))}
 
     def _find_others(self, model: PreTrainedModel) -> None:
         """Remember the modules of other stages, and neutralise what the first stage has done."""

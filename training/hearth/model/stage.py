@@ -22,17 +22,11 @@ from hearth.config import Settings
 from hearth.data.rows import Batch
 from hearth.model.backend import REPETITION_PENALTY
 from hearth.model.compatibility import dropouts_in
-from hearth.model.divided import FAMILIES, DividedModel, config_of
+from hearth.model.divided import FAMILIES, config_of
 from hearth.model.finite import check_finite
 from hearth.model.parts import Part
 from hearth.model.precision import DTYPES
-from hearth.model.transformers_backend import (
-    TransformersModel,
-    implementation,
-    quantisation,
-    trainable_quantised,
-    with_adapter,
-)
+from hearth.model.transformers_backend import TransformersModel, load_part, with_adapter
 
 
 class StageModel(TransformersModel):
@@ -126,7 +120,7 @@ class StageModel(TransformersModel):
             super().add_noise(alpha)
 
     def learning(self) -> dict[str, str]:
-        """Return the whole model's layers that learn, equal on all stages (see `TrainableModel`)."""
+        """Return the layers of the whole model that learn: all stages return the same."""
         return self._learning
 
     def adapter_tensors(self) -> dict[str, torch.Tensor]:
@@ -260,13 +254,8 @@ def _stage(
         for name in dropouts_in(folder, own_code=False):
             setattr(config, name, settings.dropout)
     part = Part(layers, count, bool(config.tie_word_embeddings))
-    quantised = settings.load_in_4bit or settings.load_in_8bit
-    more: dict[str, Any] = implementation(DTYPES[precision])
-    if quantised:
-        # Without the head's name Transformers would take the stage's last module for the head.
-        more["quantization_config"] = quantisation(settings, precision, ["lm_head"])
-    divided = DividedModel(folder, config, part, DTYPES[precision], device, drawn, **more)
-    base = trainable_quantised(divided.base) if quantised else divided.base
+    divided = load_part(settings, folder, config, part, device, precision, drawn)
+    base = divided.base
     # Adapters draw random numbers one after the other, those of other stages too.
     divided.complete(base)
     network = with_adapter(base, settings)
@@ -280,5 +269,6 @@ def _stage(
     if (folder / "generation_config.json").is_file():
         base.generation_config = GenerationConfig.from_pretrained(folder, local_files_only=True)
     tokenizer = None if drawn else AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
+    quantised = settings.load_in_4bit or settings.load_in_8bit
     hidden_dtype = torch.float32 if quantised else DTYPES[precision]
     return StageModel(network, tokenizer, device, part, hidden_dtype, learning)

@@ -19,6 +19,7 @@ from transformers import (
     AutoTokenizer,
     BitsAndBytesConfig,
     GenerationConfig,
+    PreTrainedConfig,
     PreTrainedModel,
 )
 
@@ -28,7 +29,9 @@ from hearth.model.backend import TrainableModel
 from hearth.model.code import may_run
 from hearth.model.compatibility import dropouts_in
 from hearth.model.compilation import compile_layers
+from hearth.model.divided import DividedModel, check_quantisation, has_experts
 from hearth.model.experts import experts_in, shared_targets, targets_as_named
+from hearth.model.parts import Part
 from hearth.model.precision import DTYPES
 
 
@@ -141,12 +144,12 @@ def _stored(folder: Path, own_code: bool, dtype: torch.dtype, **more: Any) -> Pr
         attn_implementation=None if own_code else "sdpa",
         local_files_only=True,
         trust_remote_code=own_code,
-        **implementation(dtype),
+        **_implementation(dtype),
         **more,
     )
 
 
-def implementation(dtype: torch.dtype) -> dict[str, str]:
+def _implementation(dtype: torch.dtype) -> dict[str, str]:
     """Return arguments of Transformers for a mixture of experts computed in `dtype`.
 
     By default all experts of a layer are one operation, for which torch knows no float64.
@@ -166,19 +169,54 @@ def _quantised(
 
     4 bits are NF4, as in the QLoRA paper; 8 bits are LLM.int8 (arXiv:2208.07339).
     """
+    config = AutoConfig.from_pretrained(
+        folder, local_files_only=True, trust_remote_code=own_code, **changes
+    )
+    check_quantisation(config, folder, settings.load_in_8bit)
+    if has_experts(config):
+        count = config.num_hidden_layers
+        part = Part(range(count), count, bool(config.tie_word_embeddings))
+        return load_part(settings, folder, config, part, device, precision).base
     base = _stored(
         folder,
         own_code,
         DTYPES[precision],
         # Quantised weights are placed while they are loaded; moving them later is not supported.
         device_map={"": str(device)},
-        quantization_config=quantisation(settings, precision),
+        quantization_config=_quantisation(settings, precision),
         **changes,
     )
-    return trainable_quantised(base)
+    return _make_trainable(base)
 
 
-def quantisation(
+def load_part(
+    settings: Settings,
+    folder: Path,
+    config: PreTrainedConfig,
+    part: Part,
+    device: torch.device,
+    precision: str,
+    drawn: bool = False,
+) -> DividedModel:
+    """Return a `part` of the model in `folder`, quantised and frozen as `settings` say.
+
+    With `drawn` its weights are random numbers.
+    """
+    check_quantisation(config, folder, settings.load_in_8bit)
+    dtype, quantised = DTYPES[precision], settings.load_in_4bit or settings.load_in_8bit
+    more: dict[str, Any] = _implementation(dtype)
+    if quantised:
+        # Without the head's name Transformers would take the last module of the part for the head.
+        more["quantization_config"] = _quantisation(settings, precision, ["lm_head"])
+    divided = DividedModel(
+        folder, config, part, dtype, device, drawn, experts_in_4bit=settings.load_in_4bit, **more
+    )
+    if quantised:
+        _make_trainable(divided.base)
+    return divided
+
+
+def _quantisation(
     settings: Settings, precision: str, but: list[str] | None = None
 ) -> BitsAndBytesConfig:
     """Return the quantisation that `settings` ask for.
@@ -195,8 +233,8 @@ def quantisation(
     )
 
 
-def trainable_quantised(base: PreTrainedModel) -> PreTrainedModel:
-    """Return the quantised model `base`, frozen, so that gradients pass through it."""
+def _make_trainable(base: PreTrainedModel) -> PreTrainedModel:
+    """Freeze the quantised model `base`, ready for gradients to pass through it; return it."""
     from bitsandbytes.nn import Linear4bit
 
     for layer in base.modules():
@@ -233,7 +271,7 @@ def with_adapter(base: PreTrainedModel, settings: Settings) -> PeftModel:
     """Return `base`, frozen, with a fresh LoRA adapter."""
     targets: tuple[str, ...] | list[str] | str = settings.lora_targets
     as_named: AbstractContextManager[None] = nullcontext()
-    if experts_in(base):
+    if has_experts(base.config) or experts_in(base):
         targets, as_named = shared_targets(base, settings.lora_targets), targets_as_named(base)
     lora = LoraConfig(
         r=settings.lora_rank,
