@@ -8,12 +8,12 @@ from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
+from hearth.base.clock import local_time, time_of
 from hearth.base.errors import ConfigError
 from hearth.config import Run, newest_run, resolve_run, run_text
 from hearth.config.layout import Layout, staged_name
 from hearth.config.presets import known_shape
 from hearth.model.code import code_warning
-from hearth_controller.launch.start_time import start_time
 from hearth_controller.launch.typed import (
     SLURM_WORDS,
     foreign,
@@ -104,9 +104,14 @@ def _queue(launch: Mapping[str, Any]) -> dict[str, Any]:
             "runs with the same port would call each other instead of their own nodes, and be "
             "turned away; leave it out"
         )
-    now = datetime.now(UTC)
-    at = start_time(launch["at"], now).isoformat() if "at" in launch else None
-    return {"at": at, "submitted": now.isoformat(timespec="milliseconds")}
+    submitted = datetime.now(UTC).isoformat(timespec="milliseconds")
+    if "at" not in launch:
+        return {"at": None, "submitted": submitted}
+    try:
+        at = time_of(str(launch["at"]), local_time())
+    except ValueError as error:
+        raise ConfigError(f"-e at: {error}") from error
+    return {"at": at.astimezone(UTC).isoformat(), "submitted": submitted}
 
 
 def newest_to_go_on(runs: Path, altered: bool) -> str:

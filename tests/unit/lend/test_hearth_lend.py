@@ -14,9 +14,9 @@ from support.house import ROOT
 from support.waiting import until
 from support.workspace import under_way
 
+from hearth.base.clock import local_time
 from hearth.lend import __main__ as command
 from hearth.lend.choice import AUTO, OFF, ON, choice_file, read
-from hearth.lend.clock import local_time
 from hearth.supervise.record import RunRecord
 from hearth.supervise.spec import record_file
 
@@ -103,7 +103,7 @@ def test_the_same_word_again_keeps_its_time(lend, tmp_path):
     ("words", "facts"),
     [
         (("off", "--for", "soon"), ["--for", "'soon'", "2h"]),
-        (("off", "--until", "7 o'clock"), ["--until", "07:00"]),
+        (("off", "--until", "7 o'clock"), ["--until", "7 o'clock", "23:00"]),
         (("auto", "--for", "2h"), ["auto has no end"]),
         (("status", "--for", "2h"), ["off or on"]),
     ],

@@ -9,9 +9,9 @@ import pytest
 from support.facts import assert_names
 from support.nvml import FOLDER, StandInCards
 
+from hearth.base.clock import local_time
 from hearth.lend import choice, first
 from hearth.lend.choice import Choice
-from hearth.lend.clock import local_time
 from hearth.lend.first import away_now
 
 

@@ -3,22 +3,20 @@
 from __future__ import annotations
 
 from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from zoneinfo import ZoneInfo
 
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hearth.supervise.turn import Entry, ahead_of, clock_time, ordinal, why_not_yet
+from hearth.supervise.turn import Entry, ahead_of, ordinal, why_not_yet
 
-NOW = datetime(2026, 11, 26, 21, 30, tzinfo=UTC)
-BERLIN = ZoneInfo("Europe/Berlin")
+NOW = datetime(2026, 11, 26, 22, 30, tzinfo=ZoneInfo("Europe/Berlin"))
 
 
 def why(run: str, *entries: Entry, holder: str = "", now: datetime = NOW) -> str:
     own = next(entry for entry in entries if entry.run == run)
-    return why_not_yet(own, entries, holder, now, BERLIN)
+    return why_not_yet(own, entries, holder, now)
 
 
 def test_on_a_free_node_with_an_empty_queue_it_is_the_runs_turn():
@@ -71,21 +69,6 @@ def test_a_run_that_has_taken_the_node_is_not_counted_twice():
     line = (Entry("evening", 1.0), Entry("a", 2.0))
     assert why("a", *line, holder="evening") == "waits behind evening, 1st in the queue"
     assert why("evening", *line, holder="evening") == ""
-
-
-@pytest.mark.parametrize(
-    ("at", "now", "text"),
-    [
-        # Tomorrow morning is near enough for the time of day alone.
-        ("2026-11-27T05:30+00:00", "2026-11-26T22:00+00:00", "06:30"),
-        ("2026-11-27T23:30+00:00", "2026-11-26T22:00+00:00", "2026-11-28 00:30"),
-        # Over the nights in which the clocks change, the time is that of the day of the start.
-        ("2026-10-25T05:00+00:00", "2026-10-24T20:00+00:00", "06:00"),
-        ("2027-03-28T05:00+00:00", "2027-03-27T20:00+00:00", "07:00"),
-    ],
-)
-def test_times_are_those_of_a_clock_on_the_wall(at, now, text):
-    assert clock_time(datetime.fromisoformat(at), datetime.fromisoformat(now), BERLIN) == text
 
 
 def test_places_have_their_endings():

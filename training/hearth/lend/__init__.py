@@ -2,7 +2,6 @@
 
 terms.py      a node's terms: the inventory's lend_when, lend_hours, lend_after, lend_command
 hours.py      hours of the day, in the node's local time; pure
-clock.py      the node's local time, and times that a person types
 choice.py     the person's word: hearth-lend off, on or auto
 use.py        whether a reading of the sensors means that somebody wants the machine; pure
 lender.py     lend or stay away, with a quiet time before the return; pure

@@ -11,10 +11,10 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
+from hearth.base.clock import local_time, span_of, time_of, when
 from hearth.base.errors import HearthError, LaunchError
 from hearth.lend import choice
 from hearth.lend.choice import AUTO, OFF, ON, Choice
-from hearth.lend.clock import local_time, span_of, time_of, when
 from hearth.lend.tenancy import Tenancy, tenancy
 
 PATIENCE = 120.0

@@ -9,7 +9,7 @@ from contextlib import closing
 from pathlib import Path
 from typing import Any
 
-from hearth.lend.clock import local_time
+from hearth.base.clock import local_time
 from hearth.lend.command import NOT_FOUND, answer
 from hearth.lend.lender import Lender
 from hearth.lend.sensors import Sensors

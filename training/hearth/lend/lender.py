@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 
+from hearth.base.clock import when
 from hearth.lend.choice import OFF, ON, Choice
-from hearth.lend.clock import when
 from hearth.lend.terms import Terms
 from hearth.lend.use import Reading, certain_use, likely_use
 

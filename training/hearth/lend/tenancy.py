@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 
 from hearth.base.errors import LaunchError
@@ -44,14 +44,10 @@ def tenancy(workspace: Path) -> Tenancy:
     if record["state"] in ENDS:
         return Tenancy()
     spec = read_object(workspace / "config" / f"{run}.json") or {}
+    since = record.get("since")
     return Tenancy(
         run,
         away=str(record.get("away") or ""),
-        since=_time(record.get("since")),
+        since=datetime.fromisoformat(since) if since else None,
         lends=bool(spec.get("lend")),
     )
-
-
-def _time(text: str | None) -> datetime | None:
-    """Return the time in a record, which is UTC."""
-    return datetime.strptime(text, "%Y-%m-%dT%H:%M:%SZ").replace(tzinfo=UTC) if text else None

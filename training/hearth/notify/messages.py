@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
 
+from hearth.base.clock import when
 from hearth.base.text import duration, plain
 from hearth.notify.event import Event
 from hearth.notify.progress import Progress
@@ -54,7 +55,7 @@ def compose(event: Event, progress: Progress, explanation: Sequence[str] = ()) -
             lines = [_error(event), *explanation, _more(event)]
             return _message("warning", f"{run} goes on without {about}", lines)
         case "waiting":
-            since = _joined(f"since {_clock(event.began)}", _so_far(event, progress))
+            since = _joined(f"since {_clock(event.began, event)}", _so_far(event, progress))
             lines = [since, _error(event), _outlook(event), _more(event)]
             return _message("warning", f"{run} waits for {about}", lines)
         case "back":
@@ -126,7 +127,7 @@ def _outlook(event: Event) -> str:
     """Return the line on the end of a wait, to which nobody needs to do anything."""
     back = "it is" if len(event.about) == 1 else "they are"
     # Sooner where the machine answers and has no supervisor of the run any more.
-    ends = f", and gives up at {_clock(event.ends)} at the latest" if event.ends else ""
+    ends = f", and gives up at {_clock(event.ends, event)} at the latest" if event.ends else ""
     return f"It goes on by itself once {back} back{ends}."
 
 
@@ -136,6 +137,7 @@ def _more(event: Event) -> str:
     return f"more: {event.playbook} playbooks/logs.yml -e run={event.run}{node}"
 
 
-def _clock(seconds: float) -> str:
-    """Return a time of the day where this node is."""
-    return datetime.fromtimestamp(seconds).strftime("%H:%M")
+def _clock(seconds: float, event: Event) -> str:
+    """Return a time where this node is, as a person reads it at the time of the event."""
+    at, now = (datetime.fromtimestamp(each).astimezone() for each in (seconds, event.at))
+    return when(at, now)

@@ -11,8 +11,8 @@ import dataclasses
 import signal
 import time
 from contextlib import suppress
-from datetime import UTC, datetime
 
+from hearth.base.clock import local_time
 from hearth.base.errors import LaunchError
 from hearth.base.packet_filter import listening
 from hearth.supervise.cause import ENDS, Cause
@@ -133,7 +133,7 @@ class _Waiter:
         own = next((entry for entry in entries if entry.run == spec.run), None)
         own = own or entry_from(spec.run, spec.queue)
         assert own  # the spec was checked
-        now = datetime.now(UTC)
+        now = local_time()
         holder = (lock_holder(spec.workspace) or {}).get("run", "")
         back = "" if holder else coming_back(spec.workspace)
         ahead = ahead_of(own, entries, now)

@@ -9,7 +9,9 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 from dataclasses import dataclass
-from datetime import datetime, tzinfo
+from datetime import datetime
+
+from hearth.base.clock import when
 
 
 @dataclass(frozen=True)
@@ -55,16 +57,14 @@ def _before(entry: Entry, own: Entry) -> bool:
     return entry.run != own.run and entry.order < own.order
 
 
-def why_not_yet(
-    own: Entry, others: Iterable[Entry], holder: str, now: datetime, zone: tzinfo | None = None
-) -> str:
+def why_not_yet(own: Entry, others: Iterable[Entry], holder: str, now: datetime) -> str:
     """Return why it is not the turn of `own` yet, in words; '' if it is.
 
-    `holder` is the run that has the node, '' if it is free. `now` is the time, with a zone; times
-    are written in `zone`, by default this machine's.
+    `holder` is the run that has the node, '' if it is free. `now` is the time, in the zone in which
+    times are written.
     """
     if own.at and not own.is_due(now):
-        return f"starts at {clock_time(own.at, now, zone)}"
+        return f"starts at {when(own.at, now)}"
     ahead = [run for run in ahead_of(own, others, now) if run != holder]
     if holder and holder != own.run:
         ahead.insert(0, holder)
@@ -80,13 +80,6 @@ def removal(run: str, playbook: str) -> str:
         f"no supervisor of {run} has come back here: if none can, remove the run with "
         f"{playbook} playbooks/runs.yml -e delete={run} -e yes=true"
     )
-
-
-def clock_time(at: datetime, now: datetime, zone: tzinfo | None = None) -> str:
-    """Return a time of day, with its date unless that is within the next day."""
-    local = at.astimezone(zone)
-    near = 0 <= (at - now).total_seconds() < 24 * 3600
-    return local.strftime("%H:%M" if near else "%Y-%m-%d %H:%M")
 
 
 def ordinal(number: int) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hearth.lend.clock import local_time
+from hearth.base.clock import local_time
 from hearth.lend.lender import Lender
 from hearth.lend.sensors import Sensors
 from hearth.lend.terms import Terms
