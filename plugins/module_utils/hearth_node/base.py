@@ -12,7 +12,7 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import Any
 
-from ansible.module_utils.hearth.base.places import QUEUE, SUPERVISOR_LOCK, TOKENS
+from ansible.module_utils.hearth.base.places import SUPERVISOR_LOCK, TOKENS
 
 _LACKS_PACKAGE = re.compile(r"^ModuleNotFoundError: No module named '(?!hearth\b)(.+)'\Z", re.M)
 
@@ -110,23 +110,6 @@ def run_under_way(workspace: str) -> str:
         return str(json.loads(held)["run"])
     except (ValueError, KeyError, TypeError):
         return "of unknown name"  # it has just started, and has not written its name yet
-
-
-def queued_runs(workspace: str) -> list[str]:
-    """Return the names of the runs whose supervisors wait for their turn here, sorted."""
-    folder, found = os.path.join(workspace, QUEUE), []
-    for name in sorted(os.listdir(folder)) if os.path.isdir(folder) else ():
-        run, ending = os.path.splitext(name)
-        if ending != ".lock" or not os.path.exists(os.path.join(folder, f"{run}.json")):
-            continue
-        try:
-            with open(os.path.join(folder, name), encoding="utf-8") as lock:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-        except BlockingIOError:
-            found.append(run)
-        except OSError:
-            continue  # it has just left
-    return found
 
 
 def environment(

@@ -51,12 +51,12 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.files import alone
+from ansible.module_utils.hearth.base.waiting import is_in_queue
 from ansible.module_utils.hearth_node.base import (
     Report,
     absolute,
     environment,
     hearth,
-    queued_runs,
     run_under_way,
     text_of,
     write_private,
@@ -123,7 +123,7 @@ def start(module: AnsibleModule, spec: dict) -> Report:
         # One start at a time, until its run is under way: files never mix.
         with alone(Path(config)):
             run = run_under_way(workspace)
-            if spec["run"] in queued_runs(workspace):
+            if is_in_queue(workspace, spec["run"]):
                 run = spec["run"]
             elif run != spec["run"] and spec.get("queue"):
                 run = ""  # it begins after that one

@@ -31,9 +31,9 @@ options:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.waiting import queued_runs
 from ansible.module_utils.hearth_node.base import (
     absolute,
-    queued_runs,
     remove_path,
     run_under_way,
 )

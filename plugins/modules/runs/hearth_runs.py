@@ -37,9 +37,9 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.files import alone
 from ansible.module_utils.hearth.base.places import QUEUE, RUN_NAME
+from ansible.module_utils.hearth.base.waiting import is_in_queue
 from ansible.module_utils.hearth_node.base import (
     absolute,
-    queued_runs,
     run_under_way,
     text_of,
     write_private,
@@ -52,7 +52,7 @@ _STOP_TIMEOUT = 30.0
 
 def move(module: AnsibleModule, workspace: str, run: str, position: float) -> bool:
     """Give a run another position in the queue; return whether that changed anything."""
-    if run not in queued_runs(workspace):
+    if not is_in_queue(workspace, run):
         module.fail_json(msg=f"run '{run}' does not wait in the queue here: has it begun?")
     path = os.path.join(workspace, QUEUE, f"{run}.json")
     try:
@@ -76,7 +76,7 @@ def stop_waiting(module: AnsibleModule, workspace: str, run: str) -> None:
         module.fail_json(msg=f"run '{run}' cannot be stopped: {error.strerror}")
     unit = os.path.join(units_folder(), f"hearth-{run}.service")
     until = time.monotonic() + _STOP_TIMEOUT
-    while run in queued_runs(workspace) or os.path.exists(unit):
+    while is_in_queue(workspace, run) or os.path.exists(unit):
         if time.monotonic() > until:
             module.fail_json(
                 msg=f"run '{run}' did not leave the queue within {_STOP_TIMEOUT:.0f} s; nothing "
@@ -108,7 +108,7 @@ def main() -> None:
         module.exit_json(changed=False, runs=look(workspace))
     if not RUN_NAME.fullmatch(run):
         module.fail_json(msg=f"{run!r} cannot be the name of a run; nothing was removed")
-    if run in queued_runs(workspace) and run_under_way(workspace) != run and not module.check_mode:
+    if is_in_queue(workspace, run) and run_under_way(workspace) != run and not module.check_mode:
         stop_waiting(module, workspace, run)
     if run_under_way(workspace) == run:
         module.fail_json(msg=f"run '{run}' is under way here: stop it first; nothing was removed")

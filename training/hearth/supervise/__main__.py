@@ -17,13 +17,14 @@ from typing import Any, NoReturn
 
 from hearth.base.errors import HearthError, LaunchError
 from hearth.base.systemd import has_manager
+from hearth.base.waiting import is_in_queue
 from hearth.supervise.cause import ENDS
 from hearth.supervise.in_turn import run_in_turn
 from hearth.supervise.job import cancel, queue_record, submit
 from hearth.supervise.life import STOP, STOP_NOW
 from hearth.supervise.preflight import ready
 from hearth.supervise.queue import leave_queue
-from hearth.supervise.record import held_by, is_in_queue, lock_holder, read_record
+from hearth.supervise.record import held_by, lock_holder, read_record
 from hearth.supervise.restart import close_record, last_record, ready_again
 from hearth.supervise.spec import Spec, forget_secrets, load_spec, stop_file, with_secrets
 from hearth.supervise.supervisor import supervise

@@ -11,10 +11,11 @@ from typing import Any
 from hearth.base.errors import LaunchError
 from hearth.base.files import read_object
 from hearth.base.slurm import ENDED, queued
+from hearth.base.waiting import is_in_queue
 from hearth.supervise.cause import ENDS
 from hearth.supervise.interface import free_port, interface_of
 from hearth.supervise.queue import read_queue
-from hearth.supervise.record import held_by, is_in_queue, lock_holder
+from hearth.supervise.record import held_by, lock_holder
 from hearth.supervise.spec import Spec, record_file
 from hearth.supervise.turn import Entry
 

@@ -19,7 +19,8 @@ from typing import Any
 from hearth.base.errors import LaunchError
 from hearth.base.files import alone, read_object, write_whole
 from hearth.base.places import QUEUE
-from hearth.supervise.record import READERS, is_in_queue, locked
+from hearth.base.waiting import is_in_queue
+from hearth.supervise.record import READERS, locked
 from hearth.supervise.spec import Spec, record_file
 from hearth.supervise.turn import Entry
 from hearth.supervise.unit import carried_runs

@@ -16,7 +16,7 @@ from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.files import write_whole
-from hearth.base.places import QUEUE
+from hearth.base.waiting import is_in_queue
 from hearth.supervise.cause import Cause, State
 from hearth.supervise.spec import Spec, lock_file, record_file
 
@@ -115,15 +115,6 @@ def read_record(workspace: Path, run: str) -> dict[str, Any]:
     holder = lock_holder(workspace)
     here = holder is not None and holder["run"] == run
     return {**record, "alive": here or is_in_queue(workspace, run)}
-
-
-def is_in_queue(workspace: Path, run: str) -> bool:
-    """Return whether the supervisor of a run lives here that waits for its turn."""
-    try:
-        with (workspace / QUEUE / f"{run}.lock").open() as lock:
-            return not locked(lock.fileno(), fcntl.LOCK_SH, patience=0)
-    except OSError:
-        return False
 
 
 @contextmanager

@@ -18,9 +18,9 @@ from typing import Any
 from ansible.module_utils.hearth.base.files import bytes_below
 from ansible.module_utils.hearth.base.places import QUEUE
 from ansible.module_utils.hearth.base.slurm import queued
+from ansible.module_utils.hearth.base.waiting import queued_runs
 from ansible.module_utils.hearth.supervise.cause import ENDS
 from ansible.module_utils.hearth_node.base import (
-    queued_runs,
     remove_path,
     run_under_way,
     text_of,

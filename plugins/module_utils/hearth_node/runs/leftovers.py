@@ -9,8 +9,8 @@ from typing import Any
 
 from ansible.module_utils.hearth.base.places import SUPERVISED, TORCHRUN
 from ansible.module_utils.hearth.base.systemd import user_systemctl
+from ansible.module_utils.hearth.base.waiting import queued_runs
 from ansible.module_utils.hearth_node.base import (
-    queued_runs,
     remove_path,
     run_under_way,
     text_of,

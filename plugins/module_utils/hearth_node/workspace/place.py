@@ -6,7 +6,8 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible.module_utils.hearth_node.base import queued_runs, run_under_way
+from ansible.module_utils.hearth.base.waiting import queued_runs
+from ansible.module_utils.hearth_node.base import run_under_way
 from ansible.module_utils.hearth_node.workspace.folder import differing, take_place, unpack
 from ansible.module_utils.hearth_node.workspace.mark import (
     FOLDERS,
