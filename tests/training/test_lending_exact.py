@@ -13,6 +13,7 @@ from datetime import UTC, datetime
 import psutil
 import pytest
 from support.assembly import TINY_WORK, Assembly, Pace
+from support.gamers import GAME, Gamers
 from support.losses import soon
 from support.rotated import ALL, of_today
 from support.waiting import until
@@ -23,6 +24,9 @@ A_DAY = 3
 
 FREE_WITHIN = 3.0
 """Seconds from the end of a step within which the rank's process is gone."""
+
+FLOAT64, FLOAT32 = 1e-9, 1e-3
+"""Bounds on the distance from what one process learns."""
 
 LONGEST_WAIT = 5.0
 """Seconds that the others may wait for a transfer, on two busy cores."""
@@ -52,14 +56,28 @@ LEAVES = (
 )
 
 
+PLAYED = (
+    *(Leave((name,)) for name in NAMES),
+    Leave(("node0", "node1")),
+    Leave(("node1", "node2")),
+    Leave(NAMES),
+    Leave(("node1",), "checkpoint"),
+    Leave(("node0",), "checkpoint"),
+    Leave(("node0",), "evaluation"),
+    Leave(("node2",), "evaluation"),
+)
+"""Ten leaves of a run on whose nodes somebody plays."""
+
+
 @pytest.fixture
 def house(tmp_path, tiny_model, tiny_data) -> Iterator[Callable[..., Assembly]]:
     """Return a function that makes three nodes with the real training code, model and data."""
     made: list[Assembly] = []
+    tiny = TINY_WORK | {"model": str(tiny_model), "dataset": str(tiny_data)}
 
-    def make(**work: object) -> Assembly:
-        given = TINY_WORK | {"model": str(tiny_model), "dataset": str(tiny_data)} | work
-        made.append(Assembly(tmp_path / "house", given, len(NAMES), PACE, lend={"when": ""}))
+    def make(kind: type[Assembly] = Assembly, **work: object) -> Assembly:
+        terms = {} if kind is Gamers else {"lend": {"when": ""}}
+        made.append(kind(tmp_path / "house", tiny | work, len(NAMES), PACE, **terms))
         return made[-1]
 
     yield make
@@ -131,12 +149,12 @@ def play(run: Assembly, leave: Leave) -> None:
     assert max(waited, default=0.0) < LONGEST_WAIT
 
 
-def is_what_one_process_learns(run: Assembly, tmp_path) -> None:
-    """Stop the run; require every step once on record, and what one process learns, in float64."""
+def is_what_one_process_learns(run: Assembly, tmp_path, within: float = FLOAT64) -> None:
+    """Stop the run; require every step once on record, and what one process learns."""
     run.end()
     differences = run.differences(tmp_path)
     print(differences)
-    assert max(differences["furthest"], differences["apart"], differences["loss"]) < 1e-9
+    assert max(differences["furthest"], differences["apart"], differences["loss"]) < within
 
 
 @pytest.mark.rotated
@@ -147,6 +165,19 @@ def test_who_leaves_for_the_house_and_returns_leaves_no_trace_in_what_was_learne
     for leave in LEAVES if ALL else of_today(LEAVES, A_DAY):
         play(run, leave)
     is_what_one_process_learns(run, tmp_path)
+
+
+@pytest.mark.rotated
+def test_a_run_on_machines_on_which_somebody_plays_leaves_the_game_alone(house, tmp_path):
+    run = house(Gamers, eval_every=7, precision="fp32")
+    run.start()
+    run.until_together()
+    for leave in PLAYED if ALL else of_today(PLAYED, A_DAY):
+        play(run, leave)
+    causes = [launch["cause"] for node in NAMES for launch in run.record(node)["launches"]]
+    away = [cause["message"] for cause in causes if cause["kind"] == "away"]
+    assert away and all(GAME in message for message in away)
+    is_what_one_process_learns(run, tmp_path, FLOAT32)
 
 
 @pytest.mark.rotated
