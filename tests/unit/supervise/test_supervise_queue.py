@@ -6,6 +6,7 @@ import fcntl
 import json
 import threading
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
@@ -188,3 +189,28 @@ def test_a_run_has_one_supervisor_in_the_queue(workspace):
 )
 def test_a_damaged_file_is_no_entry(given):
     assert entry_from("night", given) is None
+
+
+def nowhere(workspace, patience: float) -> Spec:
+    """Return a spec whose address no interface of this machine carries."""
+    times = {"return_timeout": patience, "ready_timeout": patience}
+    return replace(spec(workspace), addresses=("198.51.100.77",), **times)
+
+
+def test_a_stop_is_heeded_while_a_run_waits_for_an_address_that_a_boot_brings_late(workspace):
+    night = nowhere(workspace, patience=3600)
+    asking = threading.Timer(0.3, lambda: night.stop_file.write_text("stop\n"))
+    asking.start()
+    assert in_turn.run_in_turn(night, None, fresh=True).state == "stopped"
+    asking.join()
+    assert read_queue(workspace) == []
+
+
+def test_an_address_that_does_not_come_ends_the_run_on_this_node_and_its_place(workspace):
+    night = nowhere(workspace, patience=0.2)
+    with refuses(LaunchError, "198.51.100.77"):
+        in_turn.run_in_turn(night, None, fresh=True)
+    record = json.loads(night.record.read_text())
+    assert record["state"] == "failed"
+    assert_names(record["cause"]["message"], "198.51.100.77")
+    assert read_queue(workspace) == []

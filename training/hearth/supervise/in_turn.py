@@ -27,6 +27,7 @@ from hearth.supervise.handshake import (
 from hearth.supervise.interface import source_towards
 from hearth.supervise.life import make_folders, say
 from hearth.supervise.messages import ProtocolError
+from hearth.supervise.preflight import ready
 from hearth.supervise.queue import (
     coming_back,
     enter_queue,
@@ -37,7 +38,7 @@ from hearth.supervise.queue import (
     read_queue,
 )
 from hearth.supervise.record import NodeTaken, RunRecord, lock_holder
-from hearth.supervise.restart import close_record, ready_again
+from hearth.supervise.restart import close_record
 from hearth.supervise.spec import Spec
 from hearth.supervise.supervisor import supervise
 from hearth.supervise.turn import ahead_of, removal, why_not_yet
@@ -58,7 +59,7 @@ def run_in_turn(spec: Spec, unit: str | None, fresh: bool) -> RunRecord:
     process, if any; `fresh` tells that the run has just been launched.
 
     Raises:
-        LaunchError: its folders cannot be written, or this machine lost the run's address.
+        LaunchError: its folders cannot be written, or this machine has lost the run's address.
     """
     make_folders(spec)
     if fresh:
@@ -67,11 +68,11 @@ def run_in_turn(spec: Spec, unit: str | None, fresh: bool) -> RunRecord:
     with in_queue(spec.workspace, spec.run):
         enter_queue(spec)
         while True:
-            waiter = _Waiter(spec, record)
-            if not asyncio.run(waiter.wait()):
-                break
             try:
-                record = supervise(ready_again(spec), unit)
+                ready_spec = asyncio.run(_Waiter(spec, record).wait())
+                if ready_spec is None:
+                    break
+                record = supervise(ready_spec, unit)
             except NodeTaken:
                 continue  # by a run that was started without the queue
             except LaunchError as error:
@@ -93,39 +94,58 @@ class _Waiter:
         self._signalled = False
         self._written = 0.0
         self._down: dict[str, float] = {}
+        self._lacks_since: float | None = None
         self._why = ""
         self._server: asyncio.Server | None = None
 
-    async def wait(self) -> bool:
-        """Return True when the turn has come; False if the run has ended, or is interrupted."""
+    async def wait(self) -> Spec | None:
+        """Return the spec, ready to be supervised, when the turn has come.
+
+        None: the run has ended, or this supervisor is interrupted. Raises `LaunchError` if the
+        turn has come and this machine has not the run's address for as long as others would wait.
+        """
         loop = asyncio.get_running_loop()
         for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(sign, self._on_signal)
         announcing = asyncio.create_task(self._announce())
         try:
-            while why := self._why_not_yet():
-                self._write(why)
-                await self._open()
+            while True:
                 if self._spec.stop_file.exists():
-                    return self._stop()
+                    self._stop()
+                    return None
                 if self._signalled:
-                    interrupted = await asyncio.to_thread(interruption, self._record.unit)
-                    if not interrupted:
-                        return self._stop()
-                    say(self._spec, f"{interrupted}; the run keeps its place in the queue")
-                    return False
+                    if why := await asyncio.to_thread(interruption, self._record.unit):
+                        say(self._spec, f"{why}; the run keeps its place in the queue")
+                    else:
+                        self._stop()
+                    return None
+                if turn := self._turn():
+                    say(self._spec, f"it is this run's turn on {self._spec.node}")
+                    return turn
+                await self._open()
                 await asyncio.sleep(POLL)
         finally:
             announcing.cancel()
             if self._server:
                 self._server.close()
-        if self._spec.stop_file.exists():
-            return self._stop()
-        say(self._spec, f"it is this run's turn on {self._spec.node}")
-        return True
 
     def _on_signal(self) -> None:
         self._signalled = True
+
+    def _turn(self) -> Spec | None:
+        """Return the spec, ready to be supervised, if the turn has come; else record why not."""
+        if why := self._why_not_yet():
+            self._lacks_since = None
+            self._write(why)
+            return None
+        try:
+            return ready(self._spec)
+        except LaunchError as error:  # in a boot the address may come late
+            self._lacks_since = self._lacks_since or time.monotonic()
+            if time.monotonic() - self._lacks_since > self._spec.patience:
+                raise
+            self._write(" ".join(error.findings))
+            return None
 
     def _why_not_yet(self) -> str:
         spec = self._spec
@@ -162,8 +182,8 @@ class _Waiter:
         self._written = time.time()
         self._record.write(self._spec.record)
 
-    def _stop(self) -> bool:
-        """Record that the run was stopped here; return False."""
+    def _stop(self) -> None:
+        """Record that the run was stopped here."""
         spec = self._spec
         message = f"stopped while it waited for its turn, as asked on {spec.node}"
         self._record.cause = Cause(spec.node, None, "stopped", message)
@@ -172,7 +192,6 @@ class _Waiter:
         with suppress(OSError):
             spec.stop_file.unlink()
         say(spec, message)
-        return False
 
     # Signs of life for the nodes of the run whose turn has come
 
