@@ -1,4 +1,4 @@
-"""A server on loopback that takes messages as those of ntfy and others do, or fails to."""
+"""A server on loopback that takes messages as those of ntfy and others do, and runs that send."""
 
 from __future__ import annotations
 
@@ -8,9 +8,18 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from pathlib import Path
 from typing import Any
 
+from support.supervisors import TRAINING, Nodes
+
 TOKEN = "tk_planted-token-of-a-phone"
+
+IMPATIENT = """
+import hearth.notify.watch
+hearth.notify.watch.PATIENCE = 1.0
+"""
+"""Shortens the wait before a message, in each Python that finds it as its sitecustomize."""
 
 
 @dataclass
@@ -67,3 +76,17 @@ def phone(status: int = 200, answers: bool = True) -> Iterator[Phone]:
             over.set()
             server.shutdown()
             serving.join(10)
+
+
+def telling(run: Nodes, *urls: str) -> Nodes:
+    """Give the supervisors of a run the addresses that get messages, as a launch does."""
+    for node in run.names:
+        secrets = {"HEARTH_NOTIFY": " ".join(urls), "KEY": "of-the-ranks"}
+        run.spec(node).with_suffix(".secrets").write_text(json.dumps(secrets))
+    return run
+
+
+def impatient(run: Nodes, folder: Path) -> None:
+    """Have the supervisors of a run tell of a wait after a second."""
+    (folder / "sitecustomize.py").write_text(IMPATIENT)
+    run.variables["PYTHONPATH"] = f"{folder}:{TRAINING}"

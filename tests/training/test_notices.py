@@ -5,45 +5,24 @@ A stand-in that starts faster takes torchrun's place.
 
 from __future__ import annotations
 
-import json
 import socket
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
 from contextlib import ExitStack, contextmanager
-from pathlib import Path
 
 import psutil
 import pytest
 from support.facts import assert_names
 from support.metric_lines import start_line, step_line, written
-from support.phone import TOKEN, Phone, phone
+from support.phone import TOKEN, Phone, impatient, phone, telling
 from support.programs import stand_in
-from support.supervisors import TRAINING, Nodes
+from support.supervisors import Nodes
 from support.waiting import until
 
 RAISES = "raise RuntimeError('CUDA out of memory. Tried to allocate 2 GiB')"
 ENDS = "import time; time.sleep(1)"
-
-IMPATIENT = """
-import hearth.notify.watch
-hearth.notify.watch.PATIENCE = 1.0
-"""
-"""Shortens the wait before a message, in each Python that finds it as its sitecustomize."""
-
-
-def telling(run: Nodes, *urls: str) -> Nodes:
-    """Give the supervisors of a run the addresses that get messages, as a launch does."""
-    for node in run.names:
-        secrets = {"HEARTH_NOTIFY": " ".join(urls), "KEY": "of-the-ranks"}
-        run.spec(node).with_suffix(".secrets").write_text(json.dumps(secrets))
-    return run
-
-
-def impatient(run: Nodes, folder: Path) -> None:
-    (folder / "sitecustomize.py").write_text(IMPATIENT)
-    run.variables["PYTHONPATH"] = f"{folder}:{TRAINING}"
 
 
 @contextmanager

@@ -12,13 +12,16 @@ from datetime import UTC, datetime, timedelta
 import psutil
 import pytest
 from support.facts import assert_names
+from support.phone import impatient, phone, telling
 from support.supervisors import LOOP, Nodes
 from support.teams import Team
 from support.waiting import until
 
 from hearth.supervise.unit import LEFT
+from hearth.team.peers import KNOCK
 
-TIMES = {"ready_timeout": 3, "silence_timeout": 3, "return_timeout": 5}
+# Longer than between two questions to a node whether it is there.
+TIMES = {"ready_timeout": 3, "silence_timeout": 3, "return_timeout": 1.5 * KNOCK}
 
 
 @pytest.fixture(params=["in place", "relaunched"])
@@ -140,15 +143,25 @@ def test_after_all_supervisors_were_killed_and_started_again_the_queue_is_as_it_
 
 @pytest.mark.slow
 @pytest.mark.parametrize("busy", ["node0", "node1"])
-def test_a_run_whose_turn_has_come_on_one_node_waits_for_the_other_as_long_as_it_takes(house, busy):
-    evening, night = only(house("evening"), busy), house("night", 1)
+def test_a_run_whose_turn_has_come_on_one_node_waits_for_the_other_as_long_as_it_takes(
+    house, busy, tmp_path
+):
+    with phone() as here:
+        evening, night = only(house("evening"), busy), house("night", 1)
+        impatient(telling(night, here.json), tmp_path)
+        waits_for_its_turn(evening, night, busy)
+    assert here.titles == ["night finished"]  # that it waited was no news
+
+
+def waits_for_its_turn(evening: Nodes, night: Nodes, busy: str) -> None:
+    """Have one run wait for another one that has one of its nodes, and then play it."""
     free = next(node for node in night.names if node != busy)
     evening.start()
     until_state("running", evening)
     night.start()
     until_state("waiting", night, free)
     until_state("queued", night, busy)
-    time.sleep(2.5 * TIMES["return_timeout"])
+    time.sleep(2 * TIMES["return_timeout"])
     assert (state(night, free), state(night, busy)) == ("waiting", "queued")
     finish(evening)
     until_state("running", night)

@@ -23,7 +23,7 @@ ATTEMPT = Attempt(TEAM, (), (), None)
 def clock(monkeypatch):
     """A clock of the ballot that the test sets."""
     time = SimpleNamespace(now=100.0)
-    monkeypatch.setattr(ballot, "clock", lambda: time.now)
+    monkeypatch.setattr(ballot, "boot_clock", lambda: time.now)
     return time
 
 

@@ -150,8 +150,8 @@ def test_a_silence_shorter_than_the_timeout_is_nothing():
 def test_who_was_suspended_itself_is_cut_off_and_joins_again(monkeypatch):
     async def scene():
         async with mesh(2, silence_timeout=5.0) as nodes:
-            jump, real = 0.0, peers.clock
-            monkeypatch.setattr(peers, "clock", lambda: real() + jump)
+            jump, real = 0.0, peers.boot_clock
+            monkeypatch.setattr(peers, "boot_clock", lambda: real() + jump)
             jump = 60.0
             for name, other in (("desk", "laptop"), ("laptop", "desk")):
                 event = await asyncio.wait_for(nodes[name].events.get(), HANG)

@@ -1,4 +1,7 @@
-"""Local times, with their zone's changes of daylight saving: read, typed and shown."""
+"""A clock for spans of time; and local times, with their zone's changes of daylight saving.
+
+Those are read, typed by a person and shown to one.
+"""
 
 from __future__ import annotations
 
@@ -8,12 +11,18 @@ from collections.abc import Mapping
 from contextlib import suppress
 from datetime import UTC, date, datetime, time, timedelta, tzinfo
 from pathlib import Path
+from time import CLOCK_BOOTTIME, clock_gettime
 from zoneinfo import ZoneInfo
 
 _CLOCK = re.compile(r"([01]?\d|2[0-3]):([0-5]\d)")
 _DATE = re.compile(rf"(\d{{4}}-\d\d-\d\d)[ T]{_CLOCK.pattern}")
 _SPAN = re.compile(r"(\d+(?:\.\d+)?)\s*(hours?|h|minutes?|min|m)")
 _DAY = timedelta(days=1)
+
+
+def boot_clock() -> float:
+    """Return a time in seconds that nobody sets and that goes on while the machine is suspended."""
+    return clock_gettime(CLOCK_BOOTTIME)
 
 
 def local_time(

@@ -27,6 +27,7 @@ from hearth.supervise.kernel import kernel_said, kills_so_far
 from hearth.supervise.messages import Ended
 from hearth.supervise.notices import Notices
 from hearth.supervise.queue import leave_queue, read_queue
+from hearth.supervise.queued_nodes import QueuedNodes
 from hearth.supervise.record import RunRecord, node_lock, now
 from hearth.supervise.restart import as_lost
 from hearth.supervise.spec import Spec, lock_file
@@ -92,6 +93,7 @@ class NodeSupervisor:
             self._record.launch_ended(self._went_down(last))
         self._events: asyncio.Queue[Any] = asyncio.Queue()
         self._notices = Notices(spec, self._record, self._say)
+        self._queued = QueuedNodes(self._say)
         self._apart = False
         self._workers = Workers(spec)
         self._stopping = False
@@ -128,10 +130,6 @@ class NodeSupervisor:
     def _absent(self) -> set[str]:
         """Return the nodes of the run that are not there now, as far as this one knows."""
         raise NotImplementedError
-
-    def _in_queue(self) -> set[str]:
-        """Return the nodes that are not there since the run waits for its turn on them."""
-        return set()
 
     # Common to all
 
@@ -351,7 +349,7 @@ class NodeSupervisor:
         while True:
             await asyncio.sleep(self._spec.heartbeat)
             self._record.write(self._spec.record)
-            self._notices.observe(self._absent(), self._patience, self._in_queue())
+            self._notices.observe(self._absent(), self._patience, self._queued.now())
 
     def _on_signal(self) -> None:
         """Stop after the step; at once after the grace period, or at a second signal.

@@ -4,12 +4,13 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import AsyncIterator, Callable
+from collections.abc import AsyncIterator
 
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.handshake import InTurn, NotYet, present
 from hearth.supervise.interface import source_towards
 from hearth.supervise.messages import Beat, Go, Message, ProtocolError, encode, receive
+from hearth.supervise.queued_nodes import QueuedNodes
 from hearth.supervise.spec import Spec
 
 RETRY = 0.5
@@ -23,17 +24,14 @@ class Link:
     `patience` is the timeout in seconds for finding the hub and for the other members. If the hub's
     machine answers but no hub listens there, the timeout is only that of a first launch: the run is
     over on that machine. While it waits for its turn there, the timeout does not begin.
-    `begun` tells that the run has begun on this node; `say` takes lines for the log.
+    `begun` tells that the run has begun on this node; `queued` hears of that turn.
     """
 
-    def __init__(
-        self, spec: Spec, patience: float, begun: bool, say: Callable[[str], None]
-    ) -> None:
+    def __init__(self, spec: Spec, patience: float, begun: bool, queued: QueuedNodes) -> None:
         self._spec = spec
         self._patience = patience
         self._begun = begun
-        self._say = say
-        self._waits = ""
+        self._queued = queued
         self._writer: asyncio.StreamWriter | None = None
         self._started = False
 
@@ -106,9 +104,7 @@ class Link:
             except InTurn as error:
                 refused = None
                 limit.reschedule(asyncio.get_running_loop().time() + self._patience + PATIENCE)
-                if str(error) != self._waits:
-                    self._waits = str(error)
-                    self._say(f"{self._spec.nodes[0]} {error} there")
+                self._queued.hear(self._spec.nodes[0], str(error))
             except (NotYet, OSError, TimeoutError):
                 refused = None
             await asyncio.sleep(RETRY)

@@ -11,6 +11,7 @@ import dataclasses
 import time
 from collections.abc import Callable
 
+from hearth.base.clock import boot_clock
 from hearth.base.packet_filter import listening
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.handshake import (
@@ -35,6 +36,7 @@ from hearth.supervise.messages import (
     encode,
     receive,
 )
+from hearth.supervise.queued_nodes import QueuedNodes
 from hearth.supervise.quorum import Council
 from hearth.supervise.spec import Spec
 
@@ -49,15 +51,20 @@ class Hub:
 
     It listens on the cluster address only and answers those of the nodes only. `generation` is that
     of the next launch, and `lost` the cause that ended the previous one, if this machine went down.
-    `say` takes lines for the log.
+    `queued` hears of nodes on which the run waits for its turn; `say` takes lines for the log.
     """
 
     def __init__(
-        self, spec: Spec, generation: int, lost: Cause | None, say: Callable[[str], None]
+        self,
+        spec: Spec,
+        generation: int,
+        lost: Cause | None,
+        queued: QueuedNodes,
+        say: Callable[[str], None],
     ) -> None:
         self._spec = spec
         self._generation = generation
-        self._say = say
+        self._queued, self._say = queued, say
         self._council = self._call(lost)
         self._writers: dict[str, asyncio.StreamWriter] = {}
         self._sources: dict[str, str] = {}
@@ -66,7 +73,6 @@ class Hub:
         self._ticking: asyncio.Task[None] | None = None
         self._left = asyncio.Event()
         self._begun = lost is not None
-        self._turns: dict[str, str] = {}
         self._over = False
         self._futile = 0
         self._kept: str | None = None
@@ -153,9 +159,7 @@ class Hub:
             await refuse(writer, f"{hello.node} is no node of the run")
         if hello.waits:
             self._council.in_queue(time.monotonic())
-            if self._turns.get(hello.node) != hello.waits:
-                self._turns[hello.node] = hello.waits
-                self._say(f"{hello.node} {hello.waits} there")
+            self._queued.hear(hello.node, hello.waits)
             await put_off(writer, HAS_BEGUN if self._begun else "its turn comes first")
         if reason := self._council.join(hello.node, time.monotonic()):
             over = self._over
@@ -227,12 +231,12 @@ class Hub:
 
     async def _tick(self) -> None:
         """Send heartbeats and check timeouts; nothing else detects silence."""
-        beaten = awake = _clock()
+        beaten = awake = boot_clock()
         while True:
             await asyncio.sleep(TICK)
-            if _clock() - awake > self._spec.silence_timeout:
-                self._council.slept(_clock() - awake)
-            awake = _clock()
+            if boot_clock() - awake > self._spec.silence_timeout:
+                self._council.slept(boot_clock() - awake)
+            awake = boot_clock()
             self._decide()
             if awake - beaten >= self._spec.heartbeat:
                 beaten = awake
@@ -245,8 +249,3 @@ class Hub:
         for node, writer in self._writers.items():
             if nodes is None or node in nodes:
                 writer.write(encode(message))
-
-
-def _clock() -> float:
-    """Return a time in seconds that includes suspension of the machine."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)

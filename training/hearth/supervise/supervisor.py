@@ -58,7 +58,7 @@ class _Supervisor(NodeSupervisor):
 
     def _new_link(self) -> Link:
         begun = bool(self._record.launches)
-        return Link(self._spec, self._patience, begun, self._say)
+        return Link(self._spec, self._patience, begun, self._queued)
 
     @property
     def _when(self) -> str:
@@ -71,7 +71,7 @@ class _Supervisor(NodeSupervisor):
         spec = self._spec
         if spec.rank == 0:
             first = self._record.generation + bool(self._last)
-            self._hub = Hub(spec, first, self._record.cause, self._say)
+            self._hub = Hub(spec, first, self._record.cause, self._queued, self._say)
             await self._listen_at(self._hub.open)
         self._say(
             f"run {spec.run}: {spec.node} is rank {spec.rank} of {len(spec.nodes)}, meeting at "

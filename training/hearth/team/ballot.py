@@ -7,9 +7,9 @@ import dataclasses
 import hashlib
 from collections.abc import Callable
 
+from hearth.base.clock import boot_clock
 from hearth.supervise.spec import Spec
 from hearth.team.messages import Vote
-from hearth.team.peers import clock
 from hearth.team.view import Proposal
 from hearth.team.votes import VotesError, VotesFile
 from hearth.team.voting import PROPOSAL_LIFETIME, Attempt, Config, Refusal, Votes, commit, promise
@@ -52,7 +52,7 @@ class Ballot:
 
     async def save(self, votes: Votes) -> bool:
         """Put votes on the disk; return whether they are there."""
-        self._tried = clock()
+        self._tried = boot_clock()
         try:
             await asyncio.to_thread(self._file.save, votes)
         except VotesError as error:
@@ -65,7 +65,7 @@ class Ballot:
 
     async def retry(self) -> None:
         """Try again to write to a disk that took no votes."""
-        if self.voteless and clock() - self._tried > RETRY:
+        if self.voteless and boot_clock() - self._tried > RETRY:
             await self.save(self.votes)
 
     async def commit(self, config: Config) -> bool:
@@ -83,7 +83,7 @@ class Ballot:
         promised = promise(self.votes, attempt, self._node, self._nodes)
         if isinstance(promised, Refusal) or not await self.save(promised):
             return False
-        self.proposal = Proposal(attempt, fresh, clock(), frozenset((self._node,)))
+        self.proposal = Proposal(attempt, fresh, boot_clock(), frozenset((self._node,)))
         return True
 
     def count(self, node: str, vote: Vote) -> None:
@@ -91,7 +91,7 @@ class Ballot:
         proposal = self.proposal
         if proposal is None or proposal.attempt.config.generation != vote.generation:
             return
-        if clock() - proposal.since > PROPOSAL_LIFETIME:
+        if boot_clock() - proposal.since > PROPOSAL_LIFETIME:
             self.proposal = None
         elif vote.yes:
             self.proposal = dataclasses.replace(proposal, yes=proposal.yes | {node})
@@ -107,4 +107,4 @@ class Ballot:
     def close(self) -> bool:
         """End the own proposal; return whether a team may be made of it still."""
         proposal, self.proposal = self.proposal, None
-        return proposal is not None and clock() - proposal.since <= PROPOSAL_LIFETIME
+        return proposal is not None and boot_clock() - proposal.since <= PROPOSAL_LIFETIME

@@ -7,6 +7,7 @@ import time
 from dataclasses import dataclass
 from typing import Any
 
+from hearth.base.clock import boot_clock
 from hearth.base.errors import LaunchError
 from hearth.diagnose import failed_status, is_echo
 from hearth.ranks.orders import (
@@ -37,7 +38,6 @@ from hearth.team.channel import Channel, Left, Said
 from hearth.team.hang import HangWatch
 from hearth.team.local_ranks import LocalRanks
 from hearth.team.messages import Failure
-from hearth.team.peers import clock
 
 
 @dataclass(frozen=True)
@@ -75,7 +75,7 @@ class RanksKeeper(NodeSupervisor):
         self._evaluating: set[int] = set()
         self._start = 0
         self._starting = asyncio.Lock()
-        self._ticked = clock()
+        self._ticked = boot_clock()
         self._kernel: asyncio.Task[None] | None = None
 
     @property
@@ -185,7 +185,7 @@ class RanksKeeper(NodeSupervisor):
                 self._say(f"interrupting generation {generation}: {why}")
         if isinstance(order, Form | Interrupt):
             for local_rank in range(self._spec.nproc):
-                self._hangs.told(local_rank, order, clock())
+                self._hangs.told(local_rank, order, boot_clock())
         self._channel.tell(order)
 
     # News
@@ -199,7 +199,7 @@ class RanksKeeper(NodeSupervisor):
                 self._hear_rank(local_rank, message)
             case Left(_, local_rank):
                 self._gone_ranks.add(local_rank)
-                self._hangs.left(local_rank, clock())
+                self._hangs.left(local_rank, boot_clock())
                 if not self._leave and local_rank not in self._over:
                     self._ranks.left(local_rank)
             case RanksExited(_, status):
@@ -213,13 +213,13 @@ class RanksKeeper(NodeSupervisor):
                 if self._leave:
                     self._channel.tell(self._leave)
             case Doing():
-                self._hangs.began(local_rank, message, clock())
+                self._hangs.began(local_rank, message, boot_clock())
                 if message.what in EVALUATION:
                     self._evaluating.add(local_rank)
                 elif message.what != FOR_OTHERS:
                     self._evaluating.discard(local_rank)
             case Alive():
-                self._hangs.alive(local_rank, clock())
+                self._hangs.alive(local_rank, boot_clock())
             case RankEnded():
                 self._hangs.rested(local_rank)
                 self._over[local_rank] = message  # torchrun has yet to end
@@ -263,7 +263,7 @@ class RanksKeeper(NodeSupervisor):
 
     async def _end_hanging_ranks(self) -> None:
         """Kill this node's ranks if one of them hangs. Call it several times a second."""
-        now = clock()
+        now = boot_clock()
         passed, self._ticked = now - self._ticked, now
         if passed > self._spec.silence_timeout:
             self._hangs.slept(passed)

@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from hearth.base.clock import boot_clock
 from hearth.base.errors import LaunchError
 from hearth.ranks.orders import Alive, Doing, Form, Formed, News
 from hearth.supervise.cause import Cause, LaunchOutcome
@@ -43,7 +44,7 @@ from hearth.team.messages import (
     Vote,
 )
 from hearth.team.notes import Notes, loss
-from hearth.team.peers import Gone, InQueue, Joined, Peers, clock
+from hearth.team.peers import Gone, InQueue, Joined, Peers
 from hearth.team.peers import Heard as PeerSaid
 from hearth.team.view import (
     Absence,
@@ -68,9 +69,6 @@ LOOPBACK = "127.0.0.1"
 
 MEETING = 2.0
 """Seconds in which a supervisor that comes back meets those that are there."""
-
-QUEUED_FRESH = 30.0
-"""Seconds for which the word of a node counts that it waits for its turn; it is asked every 5."""
 
 MOST_ROUNDS = 8
 """Rounds of moves after one event; the next event goes on with the rest."""
@@ -104,11 +102,9 @@ class Member(RanksKeeper):
             spec.return_timeout,
             spec.first_timeout,
         )
-        self._began = clock()
+        self._began = boot_clock()
         self._heard: dict[str, Heard] = {}
         self._gone: dict[str, Absence] = {}
-        self._queued: dict[str, float] = {}
-        self._turns: dict[str, str] = {}
         self._team: Config | None = None
         self._trained = False
         self._broke: Cause | None = None
@@ -168,8 +164,8 @@ class Member(RanksKeeper):
     async def _bring_state(self) -> None:
         """Bring a newer checkpoint than the own of a node that is away, if nobody else trains."""
         if self._last and self._start == 1:
-            until = clock() + MEETING
-            while len(self._heard) + 1 < len(self._spec.nodes) and clock() < until:
+            until = boot_clock() + MEETING
+            while len(self._heard) + 1 < len(self._spec.nodes) and boot_clock() < until:
                 await asyncio.sleep(POLL)
         known = {node: heard.report for node, heard in self._heard.items()}
         away = [node for node, report in known.items() if report.state == "away"]
@@ -186,9 +182,6 @@ class Member(RanksKeeper):
 
     def _absent(self) -> set[str]:
         return {*self._spec.nodes} - {*self._heard, self._spec.node}
-
-    def _in_queue(self) -> set[str]:
-        return {node for node, at in self._queued.items() if clock() - at < QUEUED_FRESH}
 
     async def _tick(self) -> None:
         while True:
@@ -217,10 +210,7 @@ class Member(RanksKeeper):
             case Gone(node, why):
                 self._lost(node, why)
             case InQueue(node, why):
-                if self._turns.get(node) != why:
-                    self._turns[node] = why
-                    self._say(f"{node} {why} there")
-                self._queued[node] = clock()
+                self._queued.hear(node, why)
             case PeerSaid(node, message):
                 return await self._hear_peer(node, message)
             case StopAsked(at_once, why) if at_once or not self._stopping:
@@ -290,7 +280,7 @@ class Member(RanksKeeper):
     def _lost(self, node: str, why: str) -> None:
         """Take note that a node is not connected."""
         heard = self._heard.pop(node, None)
-        self._gone[node] = Absence(why, clock())
+        self._gone[node] = Absence(why, boot_clock())
         self._ballot.lost(node)
         if heard is None or heard.report.ended:
             return
@@ -307,7 +297,7 @@ class Member(RanksKeeper):
     async def _hear_peer(self, node: str, message: Message) -> LaunchOutcome | None:
         match message:
             case Report() if message.node == node:
-                self._heard[node] = Heard(message, clock())
+                self._heard[node] = Heard(message, boot_clock())
                 if failure := message.failure:
                     self._explain(Cause(node, failure.rank, "rank_failed", failure.message))
                 if self._team and node in self._team.nodes:
@@ -452,7 +442,7 @@ class Member(RanksKeeper):
 
     def _view(self) -> View:
         return View(
-            now=clock(),
+            now=boot_clock(),
             began=self._began,
             settings=self._settings,
             own=self._report_to_peers(),
@@ -461,7 +451,7 @@ class Member(RanksKeeper):
             team=self._team,
             proposal=self._ballot.proposal,
             evaluates=bool(self._evaluating),
-            queued=dict(self._queued),
+            queued=dict(self._queued.heard),
             jitter=random.random(),
         )
 

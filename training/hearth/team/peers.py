@@ -9,12 +9,12 @@ when this process itself was suspended for that long.
 from __future__ import annotations
 
 import asyncio
-import time
 from collections.abc import Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass
 from typing import Any
 
+from hearth.base.clock import boot_clock
 from hearth.base.packet_filter import listening
 from hearth.supervise.handshake import (
     HANDSHAKE_TIMEOUT,
@@ -113,7 +113,7 @@ class Peers:
         self._refusing: set[str] = set()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
-        self._awake = clock()
+        self._awake = boot_clock()
 
     @property
     def connected(self) -> tuple[str, ...]:
@@ -149,7 +149,7 @@ class Peers:
         self._server = await asyncio.start_server(
             lambda *streams: self._begin(self._answer(*streams)), sock=listener
         )
-        self._awake = clock()
+        self._awake = boot_clock()
         self._begin(self._tick())
         for rank, node in enumerate(spec.nodes):
             if rank != spec.rank:
@@ -205,7 +205,7 @@ class Peers:
             writer.close()
             return
         welcome(writer, spec.token, hello)
-        await self._listen(hello.node, reader, _Connection(writer, hello.source, clock()))
+        await self._listen(hello.node, reader, _Connection(writer, hello.source, boot_clock()))
 
     def _report(self, writer: asyncio.StreamWriter, error: Exception) -> None:
         """Log that a peer was turned away, once for each address: it may try again without end."""
@@ -269,7 +269,7 @@ class Peers:
         except BaseException:
             writer.close()
             raise
-        return reader, _Connection(writer, address, clock())
+        return reader, _Connection(writer, address, boot_clock())
 
     async def _listen(
         self, node: str, reader: asyncio.StreamReader, connection: _Connection
@@ -289,7 +289,7 @@ class Peers:
                 self._unless_suspended()
                 if self._connections.get(node) is not connection:
                     break
-                connection.heard = clock()
+                connection.heard = boot_clock()
                 if not isinstance(message, Beat):
                     self._events.put_nowait(Heard(node, message))
         except ProtocolError as error:
@@ -310,7 +310,7 @@ class Peers:
 
         What arrives then was sent before the others gave this node up.
         """
-        now = clock()
+        now = boot_clock()
         suspended, self._awake = now - self._awake, now
         if suspended > self._spec.silence_timeout:
             self._say(f"this node itself was suspended or stopped for {suspended:.0f} s")
@@ -319,11 +319,11 @@ class Peers:
 
     async def _tick(self) -> None:
         """Send heartbeats and end silent connections."""
-        beaten = clock()
+        beaten = boot_clock()
         while True:
             await asyncio.sleep(TICK)
             self._unless_suspended()
-            now = clock()
+            now = boot_clock()
             for node in self.connected:
                 silent = now - self._connections[node].heard
                 if silent > self._spec.silence_timeout:
@@ -331,8 +331,3 @@ class Peers:
             if now - beaten >= self._spec.heartbeat:
                 beaten = now
                 self.tell_all(Beat())
-
-
-def clock() -> float:
-    """Return a time in seconds that includes suspension of the machine."""
-    return time.clock_gettime(time.CLOCK_BOOTTIME)
