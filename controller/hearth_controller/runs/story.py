@@ -106,7 +106,7 @@ class Story:
     """The history of a run; for a resumed run, the latest records count.
 
     Attributes:
-        seconds: Training time of the last launch, if its end is on record.
+        seconds: Time from the last launch to the end, if that is on record.
         state: `finished` or `stopped`, or None without an end on record.
         reason: Why the run finished before its last step; None if it did not.
         length: Seconds from the first record to the last.
@@ -266,7 +266,9 @@ class Story:
                 self.skips.append(Mark(at, line["step"], f"not finite: {rows}"))
             case "end":
                 self.step, self.state = line["step"], line.get("state")
-                self.seconds, self.reason = line.get("seconds"), line.get("reason")
+                self.reason = line.get("reason")
+                # Not by the clock of the rank that writes it, which may have joined late.
+                self.seconds = at - self.launches[-1].began if self.launches else None
                 self._energy_at_end(line)
         self.length = max(self.length, at)
 

@@ -42,10 +42,11 @@ def test_a_run_that_finished_says_what_it_did_where_and_to_what_effect():
 
 def test_who_was_away_at_the_end_and_why_it_ended_early_are_told():
     lines = [
-        start_line("desk", "laptop", "oldbox"),
+        start_line("desk", "laptop", "oldbox", time="2026-11-26T21:00:00.5+00:00"),
         step_line(10.0, 10.0, 10.0, step=30),
         team_line(30, "desk", "oldbox"),
-        {"kind": "end", "step": 40, "seconds": 75.0, "reason": "no better for 3 evaluations"},
+        {"kind": "end", "step": 40, "reason": "no better for 3 evaluations"}
+        | {"time": "2026-11-26T21:01:15.5+00:00"},
     ]
     message = compose(event("finished"), Progress.from_lines(lines))
     assert message.lines == (

@@ -92,14 +92,14 @@ def test_durations():
 # -- the closing words -----------------------------------------------------------------------------
 
 TOLD = [
-    {"kind": "start", "steps": 60},
+    {"kind": "start", "steps": 60, "time": "2026-11-26T21:00:00+00:00"},
     {"kind": "evaluate", "when": "before", "perplexity": 40.0},
     {"kind": "sample", "when": "before", "question": "Why =eth0?", "answer": "I\n\x1b[31m dunno"},
     {"kind": "step", "step": 60, "steps": 60},
     {"kind": "checkpoint", "step": 50},
     {"kind": "evaluate", "when": "after", "perplexity": 10.0},
     {"kind": "sample", "when": "after", "question": "Why =eth0?", "answer": "It is a prefix."},
-    {"kind": "end", "step": 60, "seconds": 125.0},
+    {"kind": "end", "step": 60, "time": "2026-11-26T21:02:05+00:00"},
 ]
 FINISHED = {"desk": {"state": "finished"}, "lap": {"state": "finished"}}
 OUT = {"state": "failed", "cause": {"node": "lap", "message": "out of memory"}}

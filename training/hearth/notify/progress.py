@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -19,7 +20,8 @@ class Progress:
     Attributes:
         step, steps: steps done, and in all; 0 if nothing is on record.
         nodes: those that trained last, in rank order.
-        seconds: training time of the last launch, if its end is on record.
+        began: time at which the ranks began, the last time that all did together (ISO 8601).
+        seconds: time from then to the end, if that is on record.
         perplexity: of held-out data before and after the training, each None if not evaluated.
         reason: why the run finished before its last step, '' if it did not.
     """
@@ -27,6 +29,7 @@ class Progress:
     step: int = 0
     steps: int = 0
     nodes: tuple[str, ...] = ()
+    began: str = ""
     seconds: float | None = None
     perplexity: tuple[float | None, float | None] = (None, None)
     reason: str = ""
@@ -46,7 +49,8 @@ class Progress:
             case "start":
                 nodes = tuple(dict.fromkeys(str(rank["node"]) for rank in line["ranks"]))
                 step, steps = int(line.get("step", 0)), int(line["steps"])
-                return replace(self, step=step, steps=steps, nodes=nodes, seconds=None, reason="")
+                began = str(line.get("time") or "")
+                return Progress(step, steps, nodes, began, perplexity=self.perplexity)
             case "team":
                 return replace(self, nodes=tuple(map(str, line["nodes"])))
             case "step":
@@ -59,9 +63,21 @@ class Progress:
                 both = (value, after) if line["when"] == "before" else (before, value)
                 return replace(self, perplexity=both)
             case "end":
-                seconds, reason = float(line["seconds"]), str(line.get("reason") or "")
-                return replace(self, step=int(line["step"]), seconds=seconds, reason=reason)
+                step, reason = int(line["step"]), str(line.get("reason") or "")
+                seconds = _seconds(self.began, str(line.get("time") or ""))
+                return replace(self, step=step, reason=reason, seconds=seconds)
         return self
+
+
+def _seconds(began: str, ended: str) -> float | None:
+    """Return the seconds between two times (ISO 8601), None if one is not known.
+
+    The rank that records the end of a run may have joined it late, and has no time of its own.
+    """
+    try:
+        return (datetime.fromisoformat(ended) - datetime.fromisoformat(began)).total_seconds()
+    except (TypeError, ValueError):
+        return None
 
 
 def read_progress(results: Path) -> Progress:

@@ -140,7 +140,6 @@ class Trainer:
         self.state = TrainingState(self.model, parts.changing)
         self.progress = Progress()
         self.kept: tuple[Any, ...] | None = None
-        self.began = time.monotonic()
         if not joins:
             self._begin(launch, found)
 
@@ -296,7 +295,6 @@ class Trainer:
             "end",
             state=outcome,
             step=self.progress.step,
-            seconds=round(time.monotonic() - self.began, 1),
             exchanged_bytes=self.exchange.given,
             energy_joules=self.progress.joules,
             energy_joules_by_rank=joules_by_rank,
