@@ -1,4 +1,4 @@
-"""Options of the modules that run one of Hearth's own commands on a node."""
+"""Options of the modules that run one of Hearth's own commands on a node, besides its place."""
 
 from __future__ import annotations
 
@@ -8,18 +8,6 @@ class ModuleDocFragment:
 
     DOCUMENTATION = r"""
 options:
-  workspace:
-    description: Workspace of the node. May start with C(~).
-    type: str
-    required: true
-  python:
-    description: Python of the environment that trains. May start with C(~).
-    type: str
-    required: true
-  node:
-    description: Name of the node.
-    type: str
-    required: true
   models:
     description: Model cache; empty is C(models/) in the workspace.
     type: str

@@ -17,7 +17,7 @@ options:
     type: list
     elements: str
     required: true
-extends_documentation_fragment: hearth_command
+extends_documentation_fragment: [hearth_place, hearth_command]
 """
 
 from ansible.module_utils.basic import AnsibleModule

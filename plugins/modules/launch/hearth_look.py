@@ -37,7 +37,7 @@ options:
   archive:
     description: Archive on the node with all files of O(code). From the action plugin.
     type: path
-extends_documentation_fragment: hearth_command
+extends_documentation_fragment: [hearth_place, hearth_command]
 """
 
 from ansible.module_utils.basic import AnsibleModule

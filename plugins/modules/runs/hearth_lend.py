@@ -12,18 +12,6 @@ description:
   - What is wrong comes back as RV(findings) and does not fail the task, so that the findings of all
     nodes can be shown together (see M(hearth_verdict)).
 options:
-  workspace:
-    description: The node's workspace. May start with C(~).
-    type: str
-    required: true
-  python:
-    description: Python of the node's environment. May start with C(~).
-    type: str
-    required: true
-  node:
-    description: Name of the node.
-    type: str
-    required: true
   word:
     description:
       - V(off) keeps the node from runs, V(on) lends it whatever its terms say, and V(auto) leaves
@@ -35,11 +23,12 @@ options:
     description: When V(off) or V(on) ends, in the node's local time; never if empty.
     type: str
     default: ""
+extends_documentation_fragment: hearth_place
 """
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, environment, hearth
-from ansible.module_utils.hearth_node.runs.command import lacks_code
+from ansible.module_utils.hearth_node.runs.command import PLACE_OPTIONS, lacks_code
 
 
 def main() -> None:
@@ -49,9 +38,7 @@ def main() -> None:
     """
     module = AnsibleModule(
         argument_spec={
-            "workspace": {"type": "str", "required": True},
-            "python": {"type": "str", "required": True},
-            "node": {"type": "str", "required": True},
+            **PLACE_OPTIONS,
             "word": {
                 "type": "str",
                 "choices": ["status", "off", "on", "auto"],

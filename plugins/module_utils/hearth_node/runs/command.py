@@ -17,10 +17,15 @@ from ansible.module_utils.hearth_node.base import (
     write_private,
 )
 
-COMMAND_OPTIONS: dict[str, Any] = {
+PLACE_OPTIONS: dict[str, Any] = {
     "workspace": {"type": "str", "required": True},
     "python": {"type": "str", "required": True},
     "node": {"type": "str", "required": True},
+}
+"""Argument spec of a module that runs Hearth's code; its documentation is a fragment."""
+
+COMMAND_OPTIONS: dict[str, Any] = {
+    **PLACE_OPTIONS,
     "models": {"type": "str", "default": ""},
     "threads": {"type": "int", "default": 0},
     "variables": {"type": "dict", "default": {}},
