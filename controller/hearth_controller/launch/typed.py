@@ -135,6 +135,13 @@ def without_all(settings: Settings, elastic: bool | None, least: int) -> list[st
     """
     if settings.parallel == "ddp":
         return []
+    if settings.in_stages:
+        return [
+            f"-e {name}: parallel=pipeline cannot do without a node, whose layers no other has; "
+            "leave it out, or take parallel=ddp"
+            for name, typed in (("elastic", elastic is True), ("min_nodes", least > 0))
+            if typed
+        ]
     if elastic is not True:
         return ["-e min_nodes: with parallel=fsdp it counts only together with -e elastic=true"] * (
             elastic is None and least > 0

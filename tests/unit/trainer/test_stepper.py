@@ -43,7 +43,7 @@ def stepper(heard: list[float], sync_every: int) -> Stepper:
     rows = SimpleNamespace(tokens=np.ones(8, int), label_tokens=np.ones(8, int))
     exchanged = exchange(heard)
 
-    def slow_update(rows: Sequence[int]) -> float:
+    def slow_update(rows: Sequence[int], squares: None = None) -> float:
         """Take UPDATED seconds, and WAITED more for another rank's part of the update."""
         assert sum(rows) == 2
         time.sleep(UPDATED)
@@ -58,7 +58,7 @@ def stepper(heard: list[float], sync_every: int) -> Stepper:
         RowOrder(rows=8, global_batch=2, seed=0),
         world,
         Fixed((1,), [1]),
-        SimpleNamespace(gradients=lambda *a, **k: Computed(1.0, COMPUTED, 1)),
+        SimpleNamespace(gradients=lambda *a, **k: Computed(1.0, COMPUTED, 1, 2)),
         exchanged,
         SimpleNamespace(
             rate=1e-3,

@@ -15,6 +15,7 @@ from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_valida
 
 from hearth.base.places import RUN_NAME
 from hearth.config.mixture import Mixture, parse_mixture
+from hearth.config.stages import pipeline_conflicts
 
 
 def for_run_name(text: str, fallback: str) -> str:
@@ -142,7 +143,7 @@ class Settings(BaseModel):
     split: Split = _setting(
         "Steps",
         "auto: by measured speed, adjusted during the run (equal with fsdp); equal; or one share "
-        "per rank, such as 4:2:1 (0: idle)",
+        "per rank, such as 4:2:1 (0: idle): of the rows, with pipeline of the layers",
         "auto",
     )
     replay: OptionalText = _setting(
@@ -356,6 +357,7 @@ class Settings(BaseModel):
                 fsdp and not self.lora,
                 "parallel: fsdp trains an adapter only; with lora=off take parallel=ddp",
             ),
+            *pipeline_conflicts(self),
             (
                 self.compile and unsloth,
                 "compile: Unsloth has its own kernels, and compiles what is left itself; take "
@@ -457,11 +459,17 @@ class Settings(BaseModel):
     def suits_unsloth(self) -> bool:
         """Whether `backend: auto` takes Unsloth on a GPU.
 
-        Only Transformers' layers can be sharded, compiled or given another dropout, Unsloth's
-        kernels are made for LoRA, and Unsloth does not support a model that brings its own code.
+        Only Transformers' layers can be sharded, divided, compiled or given another dropout,
+        Unsloth's kernels are made for LoRA, and Unsloth does not support a model that brings its
+        own code.
         """
         other = self.trust_remote_code or self.compile or self.dropout is not None
         return self.lora and self.parallel == "ddp" and not other
+
+    @property
+    def in_stages(self) -> bool:
+        """Whether each rank computes some of the layers."""
+        return self.parallel == "pipeline"
 
     @property
     def wants_speeds(self) -> bool:

@@ -8,6 +8,7 @@ import logging
 import os
 from pathlib import Path
 from types import ModuleType
+from typing import Any
 
 import torch
 
@@ -97,3 +98,21 @@ def load_model(
     if settings.neftune:
         model.add_noise(settings.neftune)
     return model
+
+
+def load_layers(
+    settings: Settings,
+    folder: Path,
+    device: torch.device,
+    precision: str,
+    layers: range,
+    count: int,
+) -> Any:
+    """Return the `StageModel` with these `layers` of the model in `folder`, which has `count`.
+
+    Raises `ModelError` as `load_model`, and if the model cannot be divided.
+    """
+    import_backend("transformers")  # first, see `_import_bitsandbytes`
+    with loading():
+        stage = importlib.import_module("hearth.model.stage")
+    return stage.load_stage(settings, folder, device, precision, layers, count)

@@ -163,5 +163,9 @@ class Pipeline:
 
 
 def in_flight(micro_batches: int, position: int, stages: int) -> int:
-    """Return the most micro-batches whose activations a stage holds at once under 1F1B."""
-    return min(micro_batches, stages - position)
+    """Return the most micro-batches whose activations a stage holds at once.
+
+    1F1B would hold one for each stage from `position` on. Another one for each link lets a stage
+    compute while activations and gradients travel, and while unequal stages wait for each other.
+    """
+    return min(micro_batches, 2 * (stages - position) - 1)

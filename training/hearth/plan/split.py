@@ -23,15 +23,17 @@ class Plan:
         micro_batch: most rows that each rank computes at once.
         together: whether every micro-batch needs all ranks (a sharded model), so that each rank
             gets the same number of micro-batches, of different sizes and possibly empty.
+        whole: whether each rank with rows gets all of them, for its layers (a pipeline).
     """
 
     rows: tuple[int, ...]
     micro_batch: tuple[int, ...]
     together: bool = False
+    whole: bool = False
 
     def slice_of(self, rank: int) -> slice:
         """Return the slice of the step's batch that belongs to `rank`."""
-        start = sum(self.rows[:rank])
+        start = 0 if self.whole else sum(self.rows[:rank])
         return slice(start, start + self.rows[rank])
 
     @property

@@ -58,6 +58,14 @@ class WholeGroup:
         """Replace `buffer`, a tensor on the CPU, by its sum over all ranks."""
         dist.all_reduce(buffer)
 
+    def send(self, buffer: torch.Tensor, target: int) -> Any:
+        """Begin to send `buffer`, a contiguous tensor on the CPU; return the work to wait for."""
+        return dist.isend(buffer, target)
+
+    def receive(self, buffer: torch.Tensor, source: int) -> None:
+        """Replace `buffer`, a contiguous tensor on the CPU, by the next one that `source` sends."""
+        dist.recv(buffer, source)
+
     def barrier(self) -> None:
         """Wait until every rank has called this."""
         dist.barrier()

@@ -76,6 +76,15 @@ def too_large_together(rows: int) -> HearthError:
     )
 
 
+def stage_too_large(stage: str, tokens: int) -> HearthError:
+    """Return the error for a single row of `tokens` tokens that does not fit a pipeline's stage."""
+    return HearthError(
+        f"one row of {tokens} tokens does not fit into the memory of {stage}; take "
+        "gradient_checkpointing=true, load_in_4bit=true or a smaller sequence_length, or give it "
+        "fewer layers with split=…"
+    )
+
+
 def release(device: torch.device) -> None:
     """Release the GPU memory that torch has cached."""
     if device.type == "cuda":

@@ -154,6 +154,19 @@ class World:
             else:
                 dist.all_reduce(buffer, group=self.gradients)
 
+    # From one rank to another, in a group that is joined once. A thread may wait in `receive_`
+    # while another one sends.
+
+    def send(self, buffer: torch.Tensor, target: int) -> Any:
+        """Begin to send `buffer`, a contiguous tensor on the CPU; return the work to wait for."""
+        assert isinstance(self._group, WholeGroup)
+        return self._group.send(buffer, target)
+
+    def receive_(self, buffer: torch.Tensor, source: int) -> None:
+        """Replace `buffer`, a contiguous tensor on the CPU, by the next one that `source` sends."""
+        assert isinstance(self._group, WholeGroup)
+        self._group.receive(buffer, source)
+
     def barrier(self) -> None:
         """Wait until every member has called this."""
         with self._collective() as group:

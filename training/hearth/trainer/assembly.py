@@ -3,11 +3,9 @@
 from __future__ import annotations
 
 import functools
-from collections.abc import Callable
-from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import Any, Literal
 
 import torch
 
@@ -16,17 +14,22 @@ from hearth.data.rows import Rows
 from hearth.data.template import ensure_chat_template
 from hearth.model import precision
 from hearth.model.backend import TrainableModel
-from hearth.model.load import load_model
+from hearth.model.load import load_layers, load_model
 from hearth.model.optimizer import make_optimizer
 from hearth.model.packing_isolation import check_isolation
 from hearth.model.sharded import load_sharded
+from hearth.plan.placement import Placement
 from hearth.ranks.memory import limit_memory
 from hearth.ranks.world import World
 from hearth.trainer import rounds
 from hearth.trainer.choices import Choices
-from hearth.trainer.compute import Compute
+from hearth.trainer.compute import Compute, Computing
 from hearth.trainer.exchange import Exchange
 from hearth.trainer.optimizer_step import Learner
+from hearth.trainer.pipeline import StagePasses
+from hearth.trainer.stage_compute import StageCompute
+from hearth.trainer.stage_state import StageState
+from hearth.trainer.training_state import TrainingState
 from hearth.trainer.work import Work
 
 
@@ -34,18 +37,17 @@ from hearth.trainer.work import Work
 class Parts:
     """The parts of a rank's training that do not know of each other's use.
 
-    `changing` has the parts whose state belongs in a checkpoint, by name; `rounds` is None unless
-    ranks take local steps.
+    `state` is that of the model and of the parts that belong in a checkpoint; `rounds` is None
+    unless ranks take local steps.
     """
 
     model: TrainableModel
     parameters: list[torch.nn.Parameter]
     exchange: Exchange
-    compute: Compute
+    compute: Computing
     learner: Learner
     rounds: rounds.Rounds | None
-    changing: dict[str, Any]
-    autocast: Callable[[], AbstractContextManager[object]]
+    state: TrainingState
 
 
 def limit_resources(settings: Settings, world: World) -> None:
@@ -57,9 +59,18 @@ def limit_resources(settings: Settings, world: World) -> None:
 
 
 def assemble(
-    run: Run, folder: Path, rows: Rows, steps: int, choices: Choices, world: World, work: Work
+    run: Run,
+    folder: Path,
+    rows: Rows,
+    steps: int,
+    choices: Choices,
+    world: World,
+    work: Work,
+    placement: Placement | None,
 ) -> Parts:
     """Load the model in `folder` and return it with the other parts, for a run of `steps`.
+
+    With a `placement` this rank loads the layers of its stage.
 
     Raises `HearthError` if the model cannot be trained with these settings.
     """
@@ -68,14 +79,15 @@ def assemble(
     learns_alone = settings.sync_every > 1 and world.size > 1
     if learns_alone:
         rounds.check(choices.precision)
-    model = _load(settings, folder, choices, world)
+    model = _load(settings, folder, choices, world, placement)
     parameters = [parameter for _, parameter in model.trainable()]
     parts = rounds.PARTS if learns_alone else 1
-    exchange = Exchange(parameters, world, settings.compress, parts)
+    exchange = Exchange(parameters, world, settings.compress, parts, keeps=placement is not None)
     scaler = precision.loss_scaler(choices.precision, world.device)
     model.use_scaler(scaler)
     autocast = functools.partial(precision.autocast, choices.precision, world.device)
-    if run.packs_documents or model.joins_rows:
+    # No stage can compute a loss alone; tests compare packed rows for every kind that has stages.
+    if (run.packs_documents or model.joins_rows) and not placement:
         check_isolation(model, run.source.id, autocast, lambda here: any(world.gather(here)))
     optimizer = make_optimizer(choices.optimizer, settings, model, world.rank, exchange.share)
     learner = Learner(optimizer, settings, parameters, scaler, steps)
@@ -85,14 +97,34 @@ def assemble(
         undoable = world.control is not None
         in_rounds = rounds.Rounds(parameters, learner.optimizer, exchange, undoable)
         changing = changing | {"outer": in_rounds.outer}
-    compute = Compute(model, rows, autocast, exchange.clear, scaler.scale, work)
-    return Parts(model, parameters, exchange, compute, learner, in_rounds, changing, autocast)
+    compute: Computing
+    if placement:
+        passes = StagePasses(model, placement, world, autocast, scaler.scale)
+        compute = StageCompute(model, rows, passes, placement, world, exchange.clear)
+        state: TrainingState = StageState(model, changing, placement, world)
+    else:
+        # With fsdp each token of an answer would gather the whole model over the network.
+        answers: Literal["alone", "no"] = "no" if settings.parallel == "fsdp" else "alone"
+        compute = Compute(model, rows, autocast, exchange.clear, scaler.scale, work, answers)
+        state = TrainingState(model, changing)
+    return Parts(model, parameters, exchange, compute, learner, in_rounds, state)
 
 
-def _load(settings: Settings, folder: Path, choices: Choices, world: World) -> TrainableModel:
+def _load(
+    settings: Settings,
+    folder: Path,
+    choices: Choices,
+    world: World,
+    placement: Placement | None,
+) -> TrainableModel:
     """Load the model, whole or this rank's part of it; every rank draws the same new weights."""
     torch.manual_seed(settings.seed)
-    if settings.parallel == "fsdp":
+    if placement:
+        stage = placement.stages[placement.ranks.index(world.rank)]
+        model = load_layers(
+            settings, folder, world.device, choices.precision, stage.layers, placement.layers
+        )
+    elif settings.parallel == "fsdp":
         model = load_sharded(settings, folder, world, choices.precision)
     else:
         model = load_model(settings, folder, world.device, choices.precision)

@@ -14,7 +14,6 @@ import torch
 from hearth.base.files import replaced_folder
 from hearth.config import Run
 from hearth.config.layout import Layout
-from hearth.model.backend import TrainableModel
 from hearth.ranks.world import World
 from hearth.record import checkpoint
 from hearth.record.checkpoint import Checkpoint
@@ -105,15 +104,18 @@ class Checkpointer:
     ) -> None:
         """Write a checkpoint after `step` on every node; `facts` are recorded with it.
 
-        Where every node keeps the whole record, the ranks need not communicate for it.
+        Where every node keeps the whole record and the whole state, the ranks need not communicate
+        for it.
         """
         started = time.perf_counter()
         telemetry.sync()
         if not self._world.control:
             self._copies.update()
 
+        write_state = state.writer()
+
         def write(folder: Path) -> None:
-            state.save(folder, self._run.source.id)
+            write_state(folder, self._run.source.id)
             shutil.copyfile(self._folder / METRICS, folder / METRICS)
             if facts["best"] is not None:
                 shutil.copytree(self._folder / BEST, folder / BEST)
@@ -135,10 +137,10 @@ class Checkpointer:
             seconds=round(time.perf_counter() - started, 3),
         )
 
-    def save(self, model: TrainableModel, name: str) -> Path:
+    def save(self, state: TrainingState, name: str) -> Path:
         """Write the weights trained so far to the folder `name` of the run, and return its path."""
-        folder = self._folder / name
+        folder, write = self._folder / name, state.weights_writer()
         if self._world.local_rank == 0:
             with replaced_folder(folder) as new:
-                model.save(new, self._run.source.id)
+                write(new, self._run.source.id)
         return folder

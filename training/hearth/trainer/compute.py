@@ -1,4 +1,4 @@
-"""Computes this rank's rows, in smaller micro-batches after running out of memory."""
+"""Computes this rank's rows with the whole model, in smaller micro-batches if memory runs out."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
-from typing import TypeVar
+from typing import Literal, Protocol, TypeVar
 
 import numpy as np
 import torch
@@ -15,6 +15,7 @@ from hearth.data.rows import Rows
 from hearth.model.backend import TrainableModel
 from hearth.plan.speed import micro_batches, pieces_of
 from hearth.ranks.memory import is_out_of_memory, row_too_large, too_large_together
+from hearth.ranks.orders import EVALUATION
 from hearth.trainer.work import Work
 
 T = TypeVar("T")
@@ -62,14 +63,66 @@ class Computed:
         loss: their part of the global mean.
         seconds: from the first row to the last gradient, failed attempts included.
         micro_batch: rows at once that fit into the memory: as planned, or fewer after an OOM.
+        tokens: those of the rows; for some layers only, their part of it.
+        waited: seconds beside those, in which this rank waited for other stages of a pipeline.
+        squares: squared norm of the gradient if this rank has only a part of it; else None.
     """
 
     loss: float
     seconds: float
     micro_batch: int
+    tokens: int
+    waited: float = 0.0
+    squares: float | None = None
 
 
-class Compute:
+class Computing(Protocol):
+    """The computing of a rank in a run, with the whole model or with some of its layers.
+
+    Attributes:
+        answers: how the ranks answer a question: `alone` if one of them can, `together` if it takes
+            all, `no` if it would take too long.
+    """
+
+    answers: Literal["alone", "together", "no"]
+
+    def gradients(
+        self,
+        own: np.ndarray,
+        most: int,
+        denominator: int,
+        seed_of: Callable[[int], int],
+        say: Callable[[str], None],
+        turns: int = 0,
+    ) -> Computed:
+        """Add the gradients of the rows numbered `own`, at most `most` at once, to cleared ones.
+
+        `seed_of` maps a row to its seed. With `turns`, see `retry_smaller`.
+        """
+        ...
+
+    def not_finite(self, own: np.ndarray, denominator: int, turns: int = 0) -> list[int]:
+        """Return the rows of `own` whose gradient, computed alone, is not finite.
+
+        The list is empty if only the sum of all gradients overflowed. Clears the gradients.
+        """
+        ...
+
+    def evaluate(
+        self, rows: Rows, own: np.ndarray, most: int, say: Callable[[str], None], turns: int = 0
+    ) -> float:
+        """Return this rank's part of the summed token loss of the rows numbered `own`.
+
+        Raises `HearthError` if they do not fit into memory (see `retry_smaller`).
+        """
+        ...
+
+    def answer(self, prompt: list[int], most: int) -> str:
+        """Return the greedy continuation of `prompt` by at most `most` tokens, as text."""
+        ...
+
+
+class Compute(Computing):
     """Forward and backward passes over this rank's rows.
 
     `clear` sets all gradients to zero; `scale` multiplies a loss by the loss scaler's factor.
@@ -84,8 +137,9 @@ class Compute:
         clear: Callable[[], None],
         scale: Callable[[torch.Tensor], torch.Tensor],
         work: Work,
+        answers: Literal["alone", "no"] = "alone",
     ) -> None:
-        self._model, self._rows, self._work = model, rows, work
+        self._model, self._rows, self._work, self.answers = model, rows, work, answers
         self._autocast, self._clear, self._scale = autocast, clear, scale
 
     def gradients(
@@ -97,12 +151,12 @@ class Compute:
         say: Callable[[str], None],
         turns: int = 0,
     ) -> Computed:
-        """Add the gradients of the rows numbered `own`, at most `most` at once, to cleared ones.
+        """Add the gradients of the rows numbered `own` to cleared ones.
 
         After an out-of-memory error all rows are computed again (see `retry_smaller`): nothing has
-        been exchanged yet, and the sum does not depend on the micro-batch size. `seed_of` maps a
-        row to its seed: the first of a micro-batch seeds the adapter's or the model's dropout, each
-        its own noise.
+        been exchanged yet, and the sum does not depend on the micro-batch size. The seed of the
+        first row of a micro-batch is that of the adapter's or the model's dropout, and each row's
+        that of its own noise.
         """
         started, device = time.perf_counter(), self._model.device
 
@@ -123,14 +177,11 @@ class Compute:
             return loss.item()
 
         loss, most = retry_smaller(attempt, self._rows, own, most, turns, self._model.release, say)
-        return Computed(loss, time.perf_counter() - started, most)
+        seconds, tokens = time.perf_counter() - started, int(self._rows.tokens[own].sum())
+        return Computed(loss, seconds, most, tokens)
 
     def not_finite(self, own: np.ndarray, denominator: int, turns: int = 0) -> list[int]:
-        """Return the rows of `own` whose gradient, computed alone, is not finite.
-
-        The list is empty if only the sum of all gradients overflowed. Clears the gradients. `turns`
-        as in `gradients`.
-        """
+        """Return the rows of `own` with a non-finite gradient (see `Computing.not_finite`)."""
         found: list[int] = []
         for part, row in enumerate(pieces_of(own, micro_batches(len(own), 1, turns))):
             self._work.begin_rows("search for non-finite rows", part, self._rows.tokens[row])
@@ -143,3 +194,28 @@ class Compute:
                 found.extend(row.tolist())
         self._clear()
         return found
+
+    @torch.no_grad()
+    def evaluate(
+        self, rows: Rows, own: np.ndarray, most: int, say: Callable[[str], None], turns: int = 0
+    ) -> float:
+        """Return the summed token loss of the rows numbered `own` (see `Computing.evaluate`)."""
+
+        def attempt(sizes: Sequence[int]) -> float:
+            total = 0.0
+            for part, numbers in enumerate(pieces_of(own, sizes)):
+                self._work.begin_rows(EVALUATION[0], part, rows.tokens[numbers])
+                with self._autocast():
+                    total += self._model.loss(rows.batch(numbers), 1).item()
+            return total
+
+        self._model.network.eval()
+        try:
+            return retry_smaller(attempt, rows, own, most, turns, self._model.release, say)[0]
+        finally:
+            self._model.network.train()
+
+    def answer(self, prompt: list[int], most: int) -> str:
+        """Return the greedy continuation of `prompt` by at most `most` tokens, as text."""
+        with self._autocast():
+            return self._model.generate(prompt, most)

@@ -3,65 +3,24 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable
+from typing import Any
 
 import numpy as np
-import torch
 
 from hearth.config import Settings
 from hearth.data.load import Beginning, Question, TokenData
 from hearth.data.mixture import MixedRows
 from hearth.data.rows import Rows
 from hearth.data.template import encode_prompt
-from hearth.model.backend import TrainableModel
 from hearth.plan.planner import Planner
-from hearth.plan.speed import pieces_of
-from hearth.plan.split import Plan
 from hearth.ranks.orders import EVALUATION
 from hearth.ranks.world import World
-from hearth.trainer.compute import retry_smaller
+from hearth.trainer.compute import Computing
 from hearth.trainer.telemetry import Telemetry
 from hearth.trainer.work import Work
 
 _ANSWER_TOKENS = 96
-
-
-@torch.no_grad()
-def held_out_loss(
-    model: TrainableModel,
-    rows: Rows,
-    world: World,
-    plan: Plan,
-    autocast: Callable[[], AbstractContextManager[object]],
-    work: Work,
-) -> tuple[float, int]:
-    """Return the mean loss over all held-out tokens, in nats per token, and their number.
-
-    The mean is exact: the ranks' sums are added. `plan` divides the rows over the ranks.
-
-    Raises `HearthError` if the rows do not fit into memory (see `retry_smaller`), and `GroupBroken`
-    if a rank is lost.
-    """
-    own = np.arange(len(rows))[plan.slice_of(world.rank)]
-
-    def attempt(sizes: Sequence[int]) -> float:
-        total = 0.0
-        for part, numbers in enumerate(pieces_of(own, sizes)):
-            work.begin_rows(EVALUATION[0], part, rows.tokens[numbers])
-            with autocast():
-                total += model.loss(rows.batch(numbers), 1).item()
-        return total
-
-    model.network.eval()
-    most = plan.micro_batch[world.rank]
-    try:
-        total, _ = retry_smaller(attempt, rows, own, most, plan.turns, model.release, world.say)
-    finally:
-        model.network.train()
-    tokens = int(rows.label_tokens.sum())
-    work.wait()
-    return sum(world.gather(total)) / tokens, tokens
 
 
 def perplexity_of(loss: float) -> float:
@@ -87,15 +46,15 @@ class Evaluator:
         self,
         settings: Settings,
         data: TokenData,
-        model: TrainableModel,
+        tokenizer: Any,
+        compute: Computing,
         world: World,
         planner: Planner,
-        autocast: Callable[[], AbstractContextManager[object]],
         keep_best: Callable[[], object],
         work: Work,
     ) -> None:
-        self._settings, self._data, self._model = settings, data, model
-        self._world, self._planner, self._autocast = world, planner, autocast
+        self._settings, self._data, self._tokenizer = settings, data, tokenizer
+        self._compute, self._world, self._planner = compute, world, planner
         self._keep_best, self._work = keep_best, work
         self.best: float | None = None
         self.since_best = 0
@@ -118,8 +77,7 @@ class Evaluator:
             return
         loss, tokens, by_set = self._losses(rows)
         perplexity = perplexity_of(loss)
-        # With fsdp each generated token would gather the whole model over the network.
-        answers = settings.evaluate and settings.parallel == "ddp" and when != "during"
+        answers = settings.evaluate and self._compute.answers != "no" and when != "during"
         sample = self._sample() if answers else None
         telemetry.record(
             "evaluate",
@@ -155,17 +113,29 @@ class Evaluator:
         return loss, tokens, {name: perplexity_of(loss) for name, (loss, _) in found.items()}
 
     def _loss(self, rows: Rows) -> tuple[float, int]:
-        """Return mean loss and tokens of held-out rows (see `held_out_loss`)."""
-        plan = self._planner.share(len(rows))
-        return held_out_loss(self._model, rows, self._world, plan, self._autocast, self._work)
+        """Return the mean loss over all tokens of held-out rows, in nats a token, and their number.
+
+        The mean is exact: the ranks' sums are added.
+
+        Raises `HearthError` if the rows do not fit into memory, and `GroupBroken` if a rank is
+        lost.
+        """
+        plan, rank, say = self._planner.share(len(rows)), self._world.rank, self._world.say
+        own = np.arange(len(rows))[plan.slice_of(rank)]
+        total = self._compute.evaluate(rows, own, plan.micro_batch[rank], say, plan.turns)
+        tokens = int(rows.label_tokens.sum())
+        self._work.wait()
+        return sum(self._world.gather(total)) / tokens, tokens
 
     def _sample(self) -> dict[str, str] | None:
-        """Return the leader's answer to the first held-out question, on every rank; None if none.
+        """Return the answer to the first held-out question, on every rank; None if there is none.
 
-        Where the data are one text, let the model go on with its beginning.
+        The leader answers, unless it takes all ranks. Where the data are one text, let the model go
+        on with its beginning.
         """
         sample = None
-        if self._world.leads and (question := self._data.question()) is not None:
+        takes_part = self._world.leads or self._compute.answers == "together"
+        if takes_part and (question := self._data.question()) is not None:
             self._work.begin(EVALUATION[1])
             sample = self._answer(question)
         self._work.wait()
@@ -173,7 +143,7 @@ class Evaluator:
 
     def _answer(self, question: Question | Beginning) -> dict[str, str]:
         """Return a held-out question, the model's answer to it and the expected one."""
-        tokenizer, most = self._model.tokenizer, _ANSWER_TOKENS
+        tokenizer, most = self._tokenizer, _ANSWER_TOKENS
         if isinstance(question, Beginning):
             prompt, following = question.ids, question.following[:most]
             text, expected = (
@@ -183,6 +153,5 @@ class Evaluator:
         else:
             prompt = encode_prompt(tokenizer, question.messages)
             text, expected = question.text, question.expected
-        with self._autocast():
-            answer = self._model.generate(prompt, most)
+        answer = self._compute.answer(prompt, most)
         return {"question": text, "answer": answer, "expected": expected}

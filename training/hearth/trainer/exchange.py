@@ -11,6 +11,9 @@ could not retry its rows: part of their gradients would have been sent.
 
 With `compress: bf16` a copy of half the size is sent. Gradients and their partial sums are rounded
 to 8 bits; flags and measurements are not: each is split into three bf16, together 24 bits.
+
+In a pipeline each stage keeps the gradients of its own layers: only flags and measurements travel,
+in float64, with the squared norm of each stage's gradients among them.
 """
 
 from __future__ import annotations
@@ -30,6 +33,7 @@ _FLAGS = ("stop", "keep", "pause")
 _COUNTS = ("tokens", "micro_batch", "labels", "taken", "skipped", "metered")
 _MEASURES = (
     *("loss", "compute_seconds", "wait_seconds", "peak_memory_mib", "celsius", "norm", "joules"),
+    "squares",
 )
 _OWN = (*_MEASURES, *_COUNTS)
 
@@ -50,6 +54,7 @@ class StepSum:
         joules: energy of the rank's node since the rank reported it before.
         metered: 1 for a rank that measures its node's energy, else 0.
         labels, taken, skipped, norm: for a round (see `rounds.Local`); else 0.
+        squares: in a pipeline, the squared norm of the gradients of a rank's layers; else 0.
     """
 
     loss: float
@@ -68,6 +73,7 @@ class StepSum:
     taken: list[int]
     skipped: list[int]
     norm: list[float]
+    squares: list[float]
 
 
 class Exchange:
@@ -75,6 +81,7 @@ class Exchange:
 
     Args:
         parts: number of summed tensors, each as large as all gradients; 1 for a plain step.
+        keeps: whether each rank keeps its gradients, those of its own layers.
 
     Attributes:
         given: bytes that this rank has contributed to sums with other ranks so far.
@@ -87,12 +94,13 @@ class Exchange:
         world: World,
         compress: str = "none",
         parts: int = 1,
+        keeps: bool = False,
     ) -> None:
         dtypes = {parameter.dtype for parameter in parameters}
         if len(dtypes) != 1:
             raise ValueError(f"all trainable parameters must have one type, not {dtypes}")
         self._world = world
-        self._compressed = compress == "bf16"
+        self._compressed, self._keeps = compress == "bf16", keeps
         self._parts = parts
         self._size = parts * sum(parameter.numel() for parameter in parameters)
         self._numbers = len(_FLAGS) + len(_OWN) * world.size
@@ -115,6 +123,8 @@ class Exchange:
     @property
     def bytes(self) -> int:
         """Bytes that each rank contributes to one sum."""
+        if self._keeps:
+            return 8 * self._numbers
         if self._compressed:
             return 2 * (self._size + 3 * self._numbers)
         return self._buffer.numel() * self._buffer.element_size()
@@ -127,10 +137,10 @@ class Exchange:
         """Sum `parts` over all ranks in place; return the flags and measurements of all ranks.
 
         `own` are this rank's measurements, named as in `StepSum`; those left out count as 0. `loss`
-        is this rank's part of the global mean. The reported waiting time belongs to the previous
-        step: that of this one is known only when it is over.
+        is this rank's part of the global mean. To `wait_seconds`, those before this call, the ones
+        in the sums of the previous step are added: that of this step is not over yet.
         """
-        own["wait_seconds"] = self.waited
+        own["wait_seconds"] = own.get("wait_seconds", 0.0) + self.waited
         numbers = torch.zeros(self._numbers, dtype=torch.float64)
         for index, name in enumerate(_FLAGS):
             numbers[index] = flags[name]
@@ -139,7 +149,10 @@ class Exchange:
         self._buffer[self._size :] = numbers.to(self._buffer)
 
         started = time.perf_counter()
-        if self._compressed:
+        if self._keeps:
+            self._sum(numbers)
+            summed = numbers.tolist()
+        elif self._compressed:
             summed = self._sum_compressed()
         else:
             self._sum(self._buffer)

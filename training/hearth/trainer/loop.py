@@ -21,7 +21,9 @@ from hearth.data.rows import Rows
 from hearth.data.stream import StreamedRows
 from hearth.measure.own_speed import power_here
 from hearth.measure.probe import Measured
+from hearth.plan.planner import Planner
 from hearth.plan.row_order import RowOrder, StreamOrder
+from hearth.plan.staged import Staged
 from hearth.prepare.node import Prepared, inputs_of
 from hearth.ranks.energy import Meter
 from hearth.ranks.orders import Formed, Leave
@@ -33,6 +35,7 @@ from hearth.trainer.checkpointing import BEST, Checkpointer
 from hearth.trainer.choices import choose
 from hearth.trainer.evaluation import Evaluator
 from hearth.trainer.handover import hand_over
+from hearth.trainer.placing import choose_placement, stage_micro_batch
 from hearth.trainer.planning import choose_planner, regroup_planner
 from hearth.trainer.progress import Progress, Standing, furthest
 from hearth.trainer.regrouping import Parting, next_group, nodes_of
@@ -40,7 +43,6 @@ from hearth.trainer.reports import Reports
 from hearth.trainer.stepper import Stepper
 from hearth.trainer.sync_weights import sync_weights
 from hearth.trainer.telemetry import Telemetry
-from hearth.trainer.training_state import TrainingState
 from hearth.trainer.window import LogWindow
 from hearth.trainer.work import Work
 
@@ -86,7 +88,13 @@ class Trainer:
         agree(world, self.identity)
         launch = "" if joins else world.from_leader(secrets.token_hex(8))
         found = None if joins else self._newest()
-        self.planner = choose_planner(settings, measured, layout, world, joins)
+        model = prepared.model.path
+        self.placement = choose_placement(run, model, world) if settings.in_stages else None
+        if self.placement:
+            micro_batch = stage_micro_batch(run)
+            self.planner: Planner = Staged(self.placement, world.size, micro_batch)
+        else:
+            self.planner = choose_planner(settings, measured, layout, world, joins)
         self.order: RowOrder | StreamOrder = StreamOrder(settings.global_batch)
         if not settings.streaming:
             self.order = RowOrder(
@@ -97,7 +105,14 @@ class Trainer:
         # A resumed run keeps the values that `auto` was first resolved to, even on other nodes.
         self.choices = choose(settings, world, choices or (found.facts if found else {}))
         parts = assemble(
-            run, prepared.model.path, self.rows, self.steps, self.choices, world, self.work
+            run,
+            model,
+            self.rows,
+            self.steps,
+            self.choices,
+            world,
+            self.work,
+            self.placement,
         )
         self.model, self.parameters = parts.model, parts.parameters
         self.exchange, self.learner = parts.exchange, parts.learner
@@ -105,12 +120,20 @@ class Trainer:
         self.identity |= learning | asdict(self.choices)
         if not joins:
             agree(world, learning)
-            sync_weights(self.parameters, world)
+            if not self.placement:
+                sync_weights(self.parameters, world)
         self.telemetry = Telemetry(
             run, self.folder, keeps=world.local_rank == 0 if world.control else world.leads
         )
         self.reports = Reports(
-            run, world, self.planner, self.order, self.steps, self.telemetry, bool(parts.rounds)
+            run,
+            world,
+            self.planner,
+            self.order,
+            self.steps,
+            self.telemetry,
+            bool(parts.rounds),
+            self.placement,
         )
         self.stepper = Stepper(
             settings,
@@ -130,14 +153,14 @@ class Trainer:
         self.evaluator = Evaluator(
             settings,
             prepared.data,
-            self.model,
+            self.model.tokenizer,
+            parts.compute,
             world,
             self.planner,
-            parts.autocast,
             keep_best=self._keep_best,
             work=self.work,
         )
-        self.state = TrainingState(self.model, parts.changing)
+        self.state = parts.state
         self.progress = Progress()
         self.kept: tuple[Any, ...] | None = None
         if not joins:
@@ -289,7 +312,7 @@ class Trainer:
         `joules_by_rank` is the energy since the last step of the ranks that measure their node's.
         """
         self.work.begin("trained weights", self.checkpointer.allowed_seconds(self.parameters))
-        result = self.checkpointer.save(self.model, self.model.learned)
+        result = self.checkpointer.save(self.state, self.model.learned)
         ends_early = outcome == "finished" and self.progress.step < self.steps
         self.telemetry.record(
             "end",
@@ -469,7 +492,7 @@ class Trainer:
     def _keep_best(self) -> None:
         """Save the current weights as the best, by itself."""
         self.work.begin("best weights", self.checkpointer.allowed_seconds(self.parameters))
-        self.checkpointer.save(self.model, BEST)
+        self.checkpointer.save(self.state, BEST)
 
     def _why_early(self) -> str:
         """Return the reason why the run ends before its last step."""

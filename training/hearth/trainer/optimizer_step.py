@@ -67,20 +67,35 @@ class Learner:
             return False
         return self._scaler.get_scale() * self._scaler.get_backoff_factor() >= 1
 
-    def propose(self, rows: Sequence[int]) -> float:
+    def propose(self, rows: Sequence[int], squares: float | None = None) -> float:
         """Clip the gradient, let the ranks divide the optimizer's work; return the norm before.
 
-        The work follows their `rows` in this step. `commit` or `abandon` comes next.
+        The work follows their `rows` in this step. `commit` or `abandon` comes next. `squares` is
+        the squared norm of the whole gradient, still scaled, if this rank has only a part of it.
 
-        For a summed gradient every rank sees the same norm, so all of them skip the step if it is
-        not finite.
+        Every rank sees the same norm, so all of them skip the step if it is not finite.
         """
-        self._scaler.unscale_(self.optimizer)
-        norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._limit).item()
+        if squares is None:
+            self._scaler.unscale_(self.optimizer)
+            norm = torch.nn.utils.clip_grad_norm_(self._parameters, self._limit).item()
+        else:
+            norm = self._clip_part(squares)
         self._takes = math.isfinite(norm) or self._scaler.is_enabled()
         if self._takes and isinstance(self.optimizer, Muon):
             self.optimizer.shares = rows
             self.optimizer.prepare()
+        return norm
+
+    def _clip_part(self, squares: float) -> float:
+        """Clip this rank's part of a gradient with these scaled `squares`; return the norm."""
+        if not math.isfinite(squares):
+            # The scaler lowers its scale for what it finds itself, and all ranks must lower theirs.
+            self._parameters[0].grad.fill_(math.inf)
+        scale = self._scaler.get_scale()  # 1 if there is no scaler
+        self._scaler.unscale_(self.optimizer)
+        norm = math.sqrt(squares) / scale if squares >= 0 else math.nan
+        total = torch.tensor(norm, dtype=torch.float64, device=self._parameters[0].device)
+        torch.nn.utils.clip_grads_with_norm_(self._parameters, self._limit, total)
         return norm
 
     def commit(self) -> None:

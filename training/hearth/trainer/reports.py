@@ -12,10 +12,12 @@ from hearth.data.rows import Rows
 from hearth.model.backend import TrainableModel
 from hearth.model.sharded import weight_bytes
 from hearth.plan.follow import AdaptivePlanner
+from hearth.plan.placement import Placement
 from hearth.plan.planner import Planner
 from hearth.plan.row_order import RowOrder, StreamOrder
 from hearth.plan.sharded import network_cost
 from hearth.plan.split import Plans
+from hearth.plan.staged import describe_stages
 from hearth.plan.straggler import moves
 from hearth.prepare.node import versions_here
 from hearth.ranks.world import World
@@ -30,7 +32,8 @@ _NON_FINITE_IN_A_ROW = 3
 class Reports:
     """Reports of a run on itself; every rank calls the same methods, and `telemetry` writes.
 
-    `steps` is the number of the last step; `local_steps`: whether ranks take steps alone.
+    `steps` is the number of the last step; `local_steps`: whether ranks take steps alone;
+    `placement`: of the model's layers, if each rank has some of them.
     """
 
     def __init__(
@@ -42,9 +45,11 @@ class Reports:
         steps: int,
         telemetry: Telemetry,
         local_steps: bool,
+        placement: Placement | None = None,
     ) -> None:
         self._run, self._world, self._planner, self._order = run, world, planner, order
         self._steps, self._telemetry, self._local_steps = steps, telemetry, local_steps
+        self._placement = placement
         self._recent_seconds: deque[float] = deque(maxlen=20)
 
     def start(
@@ -65,7 +70,10 @@ class Reports:
         own = {"rank": self._world.rank, "node": self._world.node}
         own |= {"device": str(self._world.device)} | ({"power": dict(power)} if power else {})
         ranks = self._world.gather(own)
-        shards = self._shards(trained)
+        learning = sum(each.numel() for _, each in trained.trainable())
+        if self._placement:
+            learning = sum(self._world.gather(learning))
+        parts = self._stages() if self._placement else self._shards(trained)
         self._telemetry.record(
             "start",
             run=self._run.name,
@@ -77,12 +85,12 @@ class Reports:
             step=step,
             steps=self._steps,
             **self._epoch(rows),
-            trainable_parameters=sum(each.numel() for _, each in trained.trainable()),
+            trainable_parameters=learning,
             versions=versions_here(),
             **facts,
             gradients=self._world.carrier,
             exchange_bytes=exchange_bytes,
-            **shards,
+            **parts,
         )
         where = ", ".join(f"{rank['node']} ({rank['device']})" for rank in ranks)
         settings = self._run.settings
@@ -111,7 +119,7 @@ class Reports:
 
     def _shards(self, model: TrainableModel) -> dict[str, Any]:
         """Return shard sizes in bytes for the record and announce their cost; {} without shards."""
-        if self._run.settings.parallel == "ddp":
+        if self._run.settings.parallel != "fsdp":
             return {}
         weights, own = weight_bytes(model)
         self._telemetry.say(network_cost(weights, self._world.size))
@@ -121,6 +129,20 @@ class Reports:
             "would fetch as much"
         )
         return {"weight_bytes": weights, "weight_bytes_by_rank": self._world.gather(own)}
+
+    def _stages(self) -> dict[str, Any]:
+        """Return the stages for the record and announce them."""
+        assert self._placement is not None
+        stages, nodes = self._placement.stages, self._world.layout
+        plan = self._planner.share(self._run.settings.global_batch)
+        pieces = plan.pieces(stages[0].rank)
+        self._telemetry.say(describe_stages(self._placement, nodes, pieces))
+        return {
+            "stages": [
+                {"rank": each.rank, "layers": [each.layers.start, each.layers.stop]}
+                for each in stages
+            ]
+        }
 
     def plans(self, step: int, before: Plans, plans: Plans) -> None:
         """Record each changed plan, and announce a changed split if it adapts to the machines."""
@@ -183,7 +205,8 @@ class Reports:
             "eta_seconds": round(per_step * (self._steps - step), 1),
         }
         self._telemetry.record("step", **record)
-        self._telemetry.say(step_line(record, self._world.layout, nodes_of(self._world)))
+        present = nodes_of(self._world)
+        self._telemetry.say(step_line(record, self._world.layout, present, bool(self._placement)))
 
     def team(
         self,

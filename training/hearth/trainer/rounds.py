@@ -80,16 +80,14 @@ class Local:
         self.of_all += of_all
         return self.micro_batch
 
-    def end_step(
-        self, computed: Computed, tokens: int, labels: int, of_all: int, norm: float
-    ) -> None:
-        """Add the results of this rank's rows, which hold `tokens` and `labels`.
+    def end_step(self, computed: Computed, labels: int, of_all: int, norm: float) -> None:
+        """Add the results of this rank's rows, which hold `labels`.
 
         `of_all` counts the label tokens of all ranks in the step; a non-finite `norm` means that
         the step was skipped.
         """
         self.micro_batch = computed.micro_batch
-        self.tokens += tokens
+        self.tokens += computed.tokens
         self.seconds += computed.seconds
         self.loss += computed.loss * labels / of_all
         if math.isfinite(norm):

@@ -120,15 +120,18 @@ class Stepper:
         summed = self._exchange.run(
             self._flags(),
             loss=computed.loss,
-            tokens=int(self._rows.tokens[own].sum()),
+            tokens=computed.tokens,
             # The others wait for a slow rank's optimizer too.
             compute_seconds=self._updating + computed.seconds,
+            wait_seconds=computed.waited,
+            squares=computed.squares or 0.0,
             **self._sensors(),
             micro_batch=computed.micro_batch,
         )
+        in_parts = computed.squares is not None
         self._work.begin("optimizer step")
         started, waited = time.perf_counter(), self._exchange.waited
-        norm = self._learner.propose(plan.rows)
+        norm = self._learner.propose(plan.rows, sum(summed.squares) if in_parts else None)
         proposing = time.perf_counter() - started - (self._exchange.waited - waited)
         skipped = not math.isfinite(norm)
         by_scaler = skipped and self._learner.may_lower_scale
@@ -207,7 +210,7 @@ class Stepper:
         self._learner.commit()
         updating = time.perf_counter() - started
         computed = replace(computed, seconds=computed.seconds + updating)
-        local.end_step(computed, int(self._rows.tokens[own].sum()), labels, of_all, norm)
+        local.end_step(computed, labels, of_all, norm)
         if not math.isfinite(norm):
             local.bad += self._bad_rows(own, labels)
 

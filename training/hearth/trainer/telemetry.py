@@ -185,11 +185,15 @@ def _start_wandb(run: Run, folder: Path) -> Any:
 
 
 def step_line(
-    record: dict[str, Any], nodes: Sequence[str], present: Collection[str] | None = None
+    record: dict[str, Any],
+    nodes: Sequence[str],
+    present: Collection[str] | None = None,
+    stages: bool = False,
 ) -> str:
     """Format a step record as a log line.
 
-    `nodes` names each rank's node; `present` are those in the group now, None for all.
+    `nodes` names each rank's node; `present` are those in the group now, None for all. In a
+    pipeline, whose `stages` all compute every token, the line says how busy each of them was.
     """
     by_node: dict[str, float] = {}
     tokens = record["tokens_per_second_by_rank"]
@@ -199,6 +203,9 @@ def step_line(
     shares = ", ".join(
         f"{node} {speed:.0f}" for node, speed in by_node.items() if speed or node not in away
     )
+    if stages:
+        busy = zip(nodes, record["busy_by_rank"], strict=True)
+        shares = "busy: " + ", ".join(f"{node} {part:.0%}" for node, part in busy)
     left = duration(record["eta_seconds"])
     slow = waited_for(record["compute_seconds_by_rank"], tokens, nodes)
     skipped = {"as not finite": record["skipped"], "by the loss scaler": record["scaler_skipped"]}

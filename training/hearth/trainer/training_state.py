@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -33,12 +33,23 @@ class TrainingState:
         for name, part in self._changing.items():
             part.load_state_dict(state["parts"][name])
 
-    def save(self, folder: Path, base: str) -> None:
+    def writer(self) -> Callable[[Path, str], None]:
+        """Return a function that writes the state, as it is now, to a folder.
+
+        The function gets the folder and the name of the base model. All ranks call this method, and
+        the first one of each node the function.
+        """
+        return self._save
+
+    def weights_writer(self) -> Callable[[Path, str], None]:
+        """Return a function that writes the trained weights alone; see `writer`."""
+        return self.model.save
+
+    def _save(self, folder: Path, base: str) -> None:
         """Write the state to `folder`; `base` names the base model."""
         self.model.save(folder / self.model.learned, base)
-        # Open the file here: torch's own writer hides a full disk behind a failed assertion.
-        with (folder / _STATE).open("wb") as file:
-            torch.save({name: part.state_dict() for name, part in self._changing.items()}, file)
+        states = {name: part.state_dict() for name, part in self._changing.items()}
+        save_parts(folder, states)
 
     def load(self, folder: Path) -> None:
         """Restore the state that was saved to `folder`.
@@ -46,7 +57,10 @@ class TrainingState:
         Raises `CheckpointError` if it belongs to another model.
         """
         self.model.restore(folder / self.model.learned)
-        saved = torch.load(folder / _STATE, map_location="cpu", weights_only=True)
+        self._load_parts(load_parts(folder))
+
+    def _load_parts(self, saved: Mapping[str, Any]) -> None:
+        """Restore the parts beside the trained weights from their `saved` states, by name."""
         for name, part in self._changing.items():
             if name in saved:  # a checkpoint of a single rank has no outer momentum
                 part.load_state_dict(saved[name])
@@ -56,3 +70,15 @@ class TrainingState:
             optimizer.param_groups, schedule.base_lrs, schedule.lr_lambdas, strict=True
         ):
             group["lr"] = base * curve(schedule.last_epoch)
+
+
+def save_parts(folder: Path, states: Mapping[str, Any]) -> None:
+    """Write the `states` of the parts beside the trained weights, by name, to `folder`."""
+    # Open the file here: torch's own writer hides a full disk behind a failed assertion.
+    with (folder / _STATE).open("wb") as file:
+        torch.save(dict(states), file)
+
+
+def load_parts(folder: Path) -> dict[str, Any]:
+    """Return the states that `save_parts` wrote to `folder`."""
+    return torch.load(folder / _STATE, map_location="cpu", weights_only=True)

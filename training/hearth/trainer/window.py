@@ -82,6 +82,7 @@ class LogWindow:
 
         tokens = [sum(counts) for counts in over_steps("tokens")]
         compute = [sum(times) for times in over_steps("compute_seconds")]
+        stages = self._plans[-1].whole
         return {
             "loss": sum(summed.loss for summed in self._sums) / steps,
             "skipped": self._skipped,
@@ -94,6 +95,7 @@ class LogWindow:
                 round(count / time, 1) if count else 0.0
                 for count, time in zip(tokens, compute, strict=True)
             ],
+            **({"busy_by_rank": [round(time / seconds, 3) for time in compute]} if stages else {}),
             "compute_seconds_by_rank": [round(time / steps, 4) for time in compute],
             # Waiting in the previous step's exchange: this one is not over when it reports.
             "wait_seconds_by_rank": [

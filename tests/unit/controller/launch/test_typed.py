@@ -71,6 +71,9 @@ def test_what_may_be_said_about_going_on_without_a_node(typed, facts):
         ({}, None, 1, []),
         # Survivors divide any plan among them.
         ({"split": "4:2", "replay": "evening"}, True, 2, []),
+        ({"parallel": "pipeline"}, None, 0, []),
+        ({"parallel": "pipeline"}, False, 0, []),
+        ({"parallel": "pipeline"}, True, 2, ["-e elastic", "-e min_nodes"]),
         ({"parallel": "fsdp"}, True, 2, []),
         ({"parallel": "fsdp"}, True, 0, []),  # more than half of the nodes
         ({"parallel": "fsdp"}, True, 1, ["-e min_nodes"]),

@@ -1,0 +1,180 @@
+"""`parallel: pipeline`: each rank has some of the layers, and the result is that of one process."""
+
+from __future__ import annotations
+
+import json
+import shutil
+
+import pytest
+import torch
+from support.facts import assert_names
+from support.ranks import (
+    apart,
+    beginning,
+    change,
+    figures,
+    furthest,
+    learned,
+    metrics,
+    refused,
+    stopped,
+    succeeded,
+    train_forked,
+    trained,
+)
+from support.tiny_model import POISON, make_model, poison
+from transformers import MixtralConfig
+
+STEPS = 20
+LAYERS = 5
+PIPELINE = ("--parallel", "pipeline")
+THREE = (*PIPELINE, "--split", "3:1:1")
+"""Layers of three stages."""
+
+FAMILIES = {
+    "llama": {},
+    "experts": {
+        "family": MixtralConfig,
+        "num_local_experts": 4,
+        "num_experts_per_tok": 2,
+        "sliding_window": None,
+    },
+}
+
+
+@pytest.fixture(scope="module", params=FAMILIES)
+def model(request, tmp_path_factory):
+    folder = tmp_path_factory.mktemp("models") / request.param
+    return make_model(folder, num_hidden_layers=LAYERS, **FAMILIES[request.param])
+
+
+@pytest.fixture(scope="module")
+def llama(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("models") / "llama", num_hidden_layers=LAYERS)
+
+
+def arguments_for(model, data):
+    """Return packed rows of which seven make a step, in micro-batches of two, and clipping."""
+    return [
+        *("--model", model, "--dataset", data, "--sequence-length", 96, "--lora-rank", 4),
+        *("--learning-rate", 0.01, "--warmup-steps", 2, "--clip-norm", 0.05, "--wandb", "off"),
+        *("--global-batch", 7, "--micro-batch", 2, "--precision", "fp64"),
+        *("--max-steps", STEPS, "--checkpoint-every", 8),
+    ]
+
+
+@pytest.fixture(scope="module")
+def alone(model, tiny_data, tmp_path_factory):
+    """Train in one process; return its folder and the arguments that others repeat."""
+    cwd = tmp_path_factory.mktemp("alone")
+    common = [*arguments_for(model, tiny_data), "--evaluate", "--eval-every", 5]
+    trained(cwd, "alone", 1, *common, "--split", "equal")
+    return cwd, common
+
+
+def test_unequal_stages_equal_one_process_also_where_they_change(alone, tmp_path):
+    """Three stages to the first checkpoint, from there on two with other layers."""
+    cwd, common = alone
+    folder, expected = tmp_path / "runs" / "night", cwd / "runs" / "alone"
+    folder.mkdir(parents=True)
+    (folder / "stop").touch()
+    done = succeeded(train_forked(tmp_path, 3, "--run-name", "night", *common, *THREE))
+    assert_names(done.stdout, "layers 1-3", "layer 4", "layer 5", "of 5", "per step: 4")
+    (end,) = metrics(folder, "end")
+    assert (end["state"], end["step"]) == ("stopped", 1)
+    (folder / "stop").unlink()
+    succeeded(train_forked(tmp_path, 2, "--resume", "night", "--split", "1:4"))
+
+    for kept in ("adapter", "best"):
+        assert furthest(learned(tmp_path, "night", kept), learned(cwd, "alone", kept)) < 1e-9
+    assert figures(folder, "step", "step") == list(range(1, STEPS + 1))
+    for figure in ("loss", "grad_norm", "learning_rate", "tokens"):
+        found, wanted = (figures(each, "step", figure) for each in (folder, expected))
+        assert found == pytest.approx(wanted, abs=1e-9), figure
+    assert min(figures(expected, "step", "grad_norm")) > 0.05  # so clipping bites
+    held_out = [figures(each, "evaluate", "loss") for each in (folder, expected)]
+    assert held_out[0] == pytest.approx(held_out[1], abs=1e-9)
+    answers = [figures(each, "sample", "answer") for each in (folder, expected)]
+    assert answers[0] == answers[1]
+    first, second = metrics(folder, "start")
+    assert [each["layers"] for each in first["stages"]] == [[0, 3], [3, 4], [4, 5]]
+    assert [each["layers"] for each in second["stages"]] == [[0, 1], [1, 5]]
+    assert second["trainable_parameters"] == metrics(expected, "start")[0]["trainable_parameters"]
+
+
+@pytest.mark.rotated
+def test_a_pipeline_goes_on_with_the_whole_model_and_the_reverse(llama, tiny_data, tmp_path):
+    """With everything that draws at random, in rows that are padded, and as on nodes apart."""
+    common = [*arguments_for(llama, tiny_data), "--max-steps", 6, "--no-evaluate", "--no-packing"]
+    ways = {"pipeline": (2, *PIPELINE), "ddp": (1, "--parallel", "ddp", "--split", "equal")}
+    expected = trained(tmp_path, "whole", 1, *common, "--split", "equal")
+    for first, then in (("pipeline", "ddp"), ("ddp", "pipeline")):
+        stopped(tmp_path, first, *ways[first][:1], *common, *ways[first][1:])
+        ranks, *how = ways[then]
+        succeeded(train_forked(tmp_path, ranks, "--resume", first, *how))
+        assert furthest(learned(tmp_path, first), expected) < 1e-9
+
+
+@pytest.mark.rotated
+def test_a_resumed_pipeline_has_the_same_bits_also_on_a_node_that_lost_all(
+    llama, tiny_data, tmp_path
+):
+    noise = ("--lora-dropout", 0.1, "--neftune", 5, "--gradient-checkpointing")
+    common = [*arguments_for(llama, tiny_data), *noise, *PIPELINE, "--max-steps", 4]
+    common += ["--no-evaluate", "--precision", "fp32"]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    for cwd in (whole, broken):
+        cwd.mkdir()
+        more = ("--run-name", "night", "--checkpoint-every", 2)
+        if cwd is broken:
+            for rank in range(2):
+                folder = cwd / f"rank{rank}" / "runs" / "night"
+                folder.mkdir(parents=True)
+                (folder / "stop").touch()
+        succeeded(train_forked(cwd, 2, *common, *more, apart=True))
+    shutil.rmtree(broken / "rank1" / "runs")
+    (broken / "rank0" / "runs" / "night" / "stop").unlink()
+    shutil.copytree(broken / "rank0" / "runs", broken / "rank1" / "runs", ignore=_checkpoints)
+    succeeded(train_forked(broken, 2, "--resume", "night", apart=True))
+    wanted = learned(whole / "rank0", "night")
+    for rank in range(2):  # the whole adapter on each node
+        assert furthest(learned(broken / f"rank{rank}", "night"), wanted) == 0
+
+
+def _checkpoints(_folder, names):
+    return [name for name in names if name in ("checkpoints", "adapter")]
+
+
+def test_float32_stages_learn_what_one_process_learns(llama, tiny_data, tmp_path):
+    common = [*arguments_for(llama, tiny_data), "--precision", "fp32", "--no-evaluate"]
+    start = beginning({"model": str(llama), "precision": "fp32", "lora_rank": 4})
+    expected = change(trained(tmp_path, "alone", 1, *common, "--split", "equal"), start)
+    found = change(trained(tmp_path, "three", 3, *common, *THREE), start)
+    assert expected.norm() > 0.1
+    assert apart(found, expected) < 1e-3
+
+
+def test_a_row_that_is_not_finite_is_named_and_a_step_is_skipped_on_all(tmp_path, llama):
+    poison(llama, tmp_path / "poisoned")
+    lines = [{"text": f"a line, number {n} {POISON * (n == 7)}"} for n in range(1, 15)]
+    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, lines)))
+    trained(
+        tmp_path,
+        "night",
+        2,
+        *("--model", tmp_path / "poisoned", "--dataset", tmp_path / "x.jsonl", "--wandb", "off"),
+        *("--no-packing", "--held-out", 0, "--global-batch", 7, "--no-evaluate", *PIPELINE),
+    )
+    (skip,) = metrics(tmp_path / "runs" / "night", "skip")
+    (line,) = skip["rows"]
+    assert line.endswith("x.jsonl:7")
+    tensors = learned(tmp_path, "night").values()
+    assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+
+
+def test_one_rank_or_more_than_layers_are_refused(llama, tiny_data, tmp_path):
+    common = arguments_for(llama, tiny_data)
+    done = train_forked(tmp_path, 1, *common, "--run-name", "alone", *PIPELINE)
+    refused(done, "parallel: pipeline", "two ranks", "one")
+    done = train_forked(tmp_path, 2, *common, "--run-name", "idle", *PIPELINE, "--split", "1:0")
+    refused(done, "parallel: pipeline", "5 layers", "rank 1")

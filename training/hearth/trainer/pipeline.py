@@ -1,0 +1,248 @@
+"""A pass of micro-batches through the stages of a model (`parallel: pipeline`).
+
+Each rank computes its own layers. Hidden states go on to the next stage, their gradients come back;
+nothing else travels, since every node has the data and knows all rows of a step. A rank computes
+what is there first: a backward pass if its gradient has arrived, else a forward pass if not too
+many micro-batches are under way. With one more under way per stage than 1F1B has, links and unequal
+stages cost less time. A stage takes the micro-batches in their order, forward and backward, so the
+sums of its gradients have the same bits whatever came first.
+
+`torch.distributed.pipelining` is not used: its 1F1B waits for each transfer where it stands (see
+`tests/bench/pipeline`), all micro-batches of its pass have one shape, and a rank that runs out of
+memory leaves the others waiting. Here it goes on with zeros, so that all ranks can decide together.
+"""
+
+from __future__ import annotations
+
+import time
+from collections import deque
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from hearth.data.rows import Batch, Rows
+from hearth.plan.placement import Placement, in_flight
+from hearth.ranks.memory import is_out_of_memory
+from hearth.ranks.world import World
+from hearth.trainer.arrivals import Arrivals, Series
+
+HIDDEN, GRADIENT = "hidden states", "gradient"
+
+
+class StageLayers(Protocol):
+    """The layers of one stage, see `hearth.model.stage.StageModel`."""
+
+    device: torch.device
+    hidden_size: int
+    hidden_dtype: torch.dtype
+
+    def hidden(
+        self, batch: Batch, hidden: torch.Tensor | None, seeds: Sequence[int]
+    ) -> torch.Tensor:
+        """Return the hidden states behind these layers."""
+
+    def stage_loss(
+        self, batch: Batch, hidden: torch.Tensor | None, denominator: int, seeds: Sequence[int]
+    ) -> torch.Tensor:
+        """Return the loss behind the last layers."""
+
+    def next_token(self, batch: Batch, hidden: torch.Tensor | None) -> int:
+        """Return the token that follows `batch`, one row, behind the last layers."""
+
+
+@dataclass(frozen=True)
+class MicroBatch:
+    """The rows numbered `numbers`, and the seed of each; no seeds where nothing is drawn."""
+
+    rows: Rows
+    numbers: np.ndarray
+    seeds: Sequence[int] = ()
+
+    def shape(self, width: int) -> tuple[int, int, int]:
+        """Return the shape of its hidden states: it is padded to its longest row."""
+        return len(self.numbers), int(self.rows.tokens[self.numbers].max()), width
+
+
+@dataclass(frozen=True)
+class Passed:
+    """Result of a pass on one rank.
+
+    Attributes:
+        loss: on the last stage, the sum of the micro-batches' losses; else 0.
+        seconds: in which this rank computed.
+        waited: seconds in which it waited for other stages.
+        fitted: whether its memory was enough; if not, the gradients mean nothing.
+    """
+
+    loss: float
+    seconds: float
+    waited: float
+    fitted: bool
+
+
+class StagePasses:
+    """The passes through the stages of `placement`; all of their ranks make them together.
+
+    `layers` are this rank's. `autocast` and `scale` are as in `Compute`.
+    """
+
+    def __init__(
+        self,
+        layers: StageLayers,
+        placement: Placement,
+        world: World,
+        autocast: Callable[[], AbstractContextManager[object]],
+        scale: Callable[[torch.Tensor], torch.Tensor],
+    ) -> None:
+        position = placement.position(world.rank)
+        assert position is not None, f"rank {world.rank} has no stage"
+        self._layers, self._world, self._autocast = layers, world, autocast
+        self._scale, self._position, self._stages = scale, position, len(placement.stages)
+        self._previous, self._next = placement.previous(world.rank), placement.next(world.rank)
+        self._last = placement.ranks[-1]
+
+    def train(self, micro_batches: Sequence[MicroBatch], denominator: int) -> Passed:
+        """Add the gradients of `micro_batches`, whose loss is divided by `denominator`."""
+        return _Pass(self, micro_batches, denominator, backward=True).run()
+
+    @torch.no_grad()
+    def evaluate(self, micro_batches: Sequence[MicroBatch]) -> Passed:
+        """Compute the summed loss of all tokens of `micro_batches`."""
+        return _Pass(self, micro_batches, 1, backward=False).run()
+
+    @torch.no_grad()
+    def next_token(self, batch: Batch) -> int:
+        """Return the most likely token behind `batch`, one row, on every rank."""
+        layers, hidden, token = self._layers, None, None
+        if self._previous is not None:
+            shape = (*batch.input_ids.shape, layers.hidden_size)
+            hidden = torch.empty(shape, dtype=layers.hidden_dtype)
+            self._world.receive_(hidden, self._previous)
+            hidden = hidden.to(layers.device)
+        with self._autocast():
+            if self._next is None:
+                token = layers.next_token(batch, hidden)
+            else:
+                hidden = layers.hidden(batch, hidden, ())
+                travels = hidden.to("cpu", layers.hidden_dtype).contiguous()
+                self._world.send(travels, self._next).wait()
+        return self._world.from_rank(self._last, token)
+
+
+class _Pass:
+    """One pass, in training forward and backward, else forward only."""
+
+    def __init__(
+        self, of: StagePasses, micro_batches: Sequence[MicroBatch], denominator: int, backward: bool
+    ) -> None:
+        self._of, self._micro_batches, self._denominator = of, micro_batches, denominator
+        self._backward, self._count = backward, len(micro_batches)
+        self._most = in_flight(self._count, of._position, of._stages)
+        layers = of._layers
+        self._shapes = [each.shape(layers.hidden_size) for each in micro_batches]
+        dtype, series = layers.hidden_dtype, {}
+        if of._previous is not None:
+            series[HIDDEN] = Series(of._previous, dtype, self._shapes)
+        if of._next is not None and backward:
+            series[GRADIENT] = Series(of._next, dtype, self._shapes)
+        self._arrivals = Arrivals(of._world, series, self._most)
+        self._sent: deque[tuple[Any, torch.Tensor]] = deque()
+        # Entering and leaving hidden states of the micro-batches that are still to go backward.
+        self._under_way: deque[tuple[torch.Tensor | None, torch.Tensor | None]] = deque()
+        self._loss = torch.zeros((), dtype=torch.float64, device=layers.device)
+        self._seconds = 0.0
+        self._fitted = True
+
+    def run(self) -> Passed:
+        """Compute all micro-batches on this rank; raise the error of a rank that is lost."""
+        started = time.perf_counter()
+        forward = backward = 0
+        while forward < self._count or (self._backward and backward < self._count):
+            kind, arrived = self._take(forward, backward)
+            began = time.perf_counter()
+            if kind == HIDDEN:
+                self._go_forward(forward, arrived)
+                forward += 1
+            else:
+                self._go_backward(backward, arrived)
+                backward += 1
+            self._seconds += time.perf_counter() - began
+        for work, _ in self._sent:
+            work.wait()
+        loss = self._loss.item()
+        waited = time.perf_counter() - started - self._seconds
+        return Passed(loss, self._seconds, waited, self._fitted)
+
+    def _take(self, forward: int, backward: int) -> tuple[str, torch.Tensor | None]:
+        """Return what comes next, and the tensor that it needs from another stage; wait for it."""
+        begins = forward < self._count and (not self._backward or forward - backward < self._most)
+        ends = self._backward and backward < forward
+        if ends and (self._of._next is None or self._arrivals.has(GRADIENT)):
+            return GRADIENT, None if self._of._next is None else self._arrivals.take([GRADIENT])[1]
+        if begins and self._of._previous is None:
+            return HIDDEN, None
+        return self._arrivals.take([GRADIENT] * ends + [HIDDEN] * begins)
+
+    def _go_forward(self, number: int, arrived: torch.Tensor | None) -> None:
+        """Compute the forward pass of a micro-batch from the hidden states that `arrived`."""
+        states = self._try(lambda: self._forward(self._micro_batches[number], arrived))
+        entering, leaving = states or (None, None)
+        if self._backward:
+            self._under_way.append((entering, leaving))
+        if self._of._next is not None:
+            self._send(self._of._next, leaving, self._shapes[number])
+
+    def _forward(
+        self, micro_batch: MicroBatch, arrived: torch.Tensor | None
+    ) -> tuple[torch.Tensor | None, torch.Tensor]:
+        """Return the hidden states that enter and leave this stage; the loss leaves the last."""
+        of, entering = self._of, arrived
+        if entering is not None:
+            entering = entering.to(of._layers.device).requires_grad_(self._backward)
+        batch, seeds = micro_batch.rows.batch(micro_batch.numbers), micro_batch.seeds
+        with of._autocast():
+            if of._next is not None:
+                return entering, of._layers.hidden(batch, entering, seeds)
+            loss = of._layers.stage_loss(batch, entering, self._denominator, seeds)
+        self._loss += loss.detach()
+        return entering, of._scale(loss)
+
+    def _go_backward(self, number: int, arrived: torch.Tensor | None) -> None:
+        """Compute the backward pass of a micro-batch from the gradient that `arrived`."""
+        entering, leaving = self._under_way.popleft()
+        if leaving is not None and leaving.requires_grad:
+            gradient = None if arrived is None else arrived.to(leaving)
+            self._try(lambda: torch.autograd.backward(leaving, gradient))
+        if self._of._previous is not None:
+            gradient = None if entering is None else entering.grad
+            self._send(self._of._previous, gradient, self._shapes[number])
+
+    def _try(self, compute: Callable[[], Any]) -> Any:
+        """Return what `compute` returns; None without memory, now and for the rest of the pass."""
+        if not self._fitted:
+            return None
+        try:
+            return compute()
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+        self._fitted = False
+        # Free what is under way: from now on only zeros are sent.
+        self._under_way = deque((None, None) for _ in self._under_way)
+        return None
+
+    def _send(self, target: int, states: torch.Tensor | None, shape: tuple[int, int, int]) -> None:
+        """Begin to send hidden states or their gradient, zeros if there are none."""
+        dtype = self._of._layers.hidden_dtype
+        if states is None or not self._fitted:
+            travels = torch.zeros(shape, dtype=dtype)
+        else:
+            travels = states.detach().to("cpu", dtype).contiguous()
+        # A lost rank is noticed by what waits for it, so nothing is waited for here but the oldest.
+        self._sent.append((self._of._world.send(travels, target), travels))
+        while len(self._sent) > 2 * self._most:
+            self._sent.popleft()[0].wait()
