@@ -32,6 +32,7 @@ from hearth.config.cli import CommandLine, parse_command_line, rank_from_environ
 from hearth.config.layout import Layout
 from hearth.fit.catalogue import listing
 from hearth.ranks.control import take_ranks_in_place
+from hearth.ranks.ending import exit_with
 from hearth.ranks.orders import RANK_AGAIN
 from hearth.ranks.slurm import STEP, take_ranks
 
@@ -133,4 +134,4 @@ def main() -> int:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    exit_with(main)
