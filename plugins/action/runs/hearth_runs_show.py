@@ -14,8 +14,9 @@ from hearth.base.errors import LaunchError
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.runs.dashboard import nodes_with_curves
+from hearth_controller.runs.digests import digests_of, observed_runs
 from hearth_controller.runs.listing import compare, listing, removal, removal_objection
-from hearth_controller.runs.observed import ObservedRun, digests_of, observed_runs, pick
+from hearth_controller.runs.observed import ObservedRun, pick
 from hearth_controller.runs.queue import new_position, queue_table
 
 DOCUMENTATION = r"""

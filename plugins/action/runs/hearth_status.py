@@ -15,7 +15,7 @@ from ansible.plugins.action import ActionBase
 from hearth.base.files import write_whole
 from hearth_controller.base.options import argument_spec
 from hearth_controller.inventory.unreachable import describe_failure
-from hearth_controller.runs.observed import digests_of, observed_runs
+from hearth_controller.runs.digests import digests_of, observed_runs
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
 

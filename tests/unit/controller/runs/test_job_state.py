@@ -6,8 +6,9 @@ import pytest
 from support.digests import digest
 from support.facts import assert_names
 
+from hearth_controller.runs.digests import observed_runs
 from hearth_controller.runs.job_state import settled
-from hearth_controller.runs.observed import GONE, observed_runs
+from hearth_controller.runs.observed import GONE
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
 

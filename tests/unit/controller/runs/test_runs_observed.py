@@ -18,8 +18,9 @@ from support.digests import (
 from support.facts import assert_names, refuses
 
 from hearth.base.errors import LaunchError
+from hearth_controller.runs.digests import observed_runs
 from hearth_controller.runs.listing import compare, listing, removal, removal_objection
-from hearth_controller.runs.observed import GONE, ObservedRun, observed_runs, pick
+from hearth_controller.runs.observed import GONE, ObservedRun, pick
 
 
 def seen(desk, laptop) -> ObservedRun:

@@ -12,7 +12,7 @@ from support.facts import assert_names
 from support.house import ROOT
 
 from hearth_controller.base.verdict import EXIT
-from hearth_controller.runs.observed import observed_runs
+from hearth_controller.runs.digests import observed_runs
 from hearth_controller.runs.prometheus import exposition
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import MOST_RUNS, status_lines

@@ -19,8 +19,9 @@ from support.plugins import load
 from hearth.base.errors import ConfigError
 from hearth.config import newest_run, run_of
 from hearth_controller.launch.typed import foreign, sort_out
+from hearth_controller.runs.digests import observed_runs
 from hearth_controller.runs.listing import compare, listing
-from hearth_controller.runs.observed import ObservedRun, observed_runs
+from hearth_controller.runs.observed import ObservedRun
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines

@@ -14,7 +14,7 @@ from support.modules import call
 from support.waiting import until
 from support.workspace import under_way
 
-from hearth_controller.runs.observed import observed_runs
+from hearth_controller.runs.digests import observed_runs
 
 
 def line(kind: str, time: str, **values: object) -> str:
