@@ -25,7 +25,8 @@ from hearth.supervise.handshake import (
     put_off,
 )
 from hearth.supervise.interface import source_towards
-from hearth.supervise.life import make_folders, say
+from hearth.supervise.life import make_folders
+from hearth.supervise.log import say
 from hearth.supervise.messages import ProtocolError
 from hearth.supervise.preflight import ready
 from hearth.supervise.queue import (

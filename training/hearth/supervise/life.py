@@ -7,9 +7,7 @@ handled one at a time.
 from __future__ import annotations
 
 import asyncio
-import os
 import signal
-import sys
 import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
@@ -20,15 +18,14 @@ from typing import Any
 
 from hearth.base.errors import HearthError, LaunchError
 from hearth.base.gpus import gpus
-from hearth.diagnose import is_echo, killed_by, last_error
 from hearth.supervise.cause import ENDS, Cause, LaunchOutcome
 from hearth.supervise.job import end_of_job, own_job
-from hearth.supervise.kernel import kernel_said, kills_so_far
+from hearth.supervise.log import LaunchLog, say
 from hearth.supervise.messages import Ended
 from hearth.supervise.notices import Notices
 from hearth.supervise.queue import leave_queue, read_queue
 from hearth.supervise.queued_nodes import QueuedNodes
-from hearth.supervise.record import RunRecord, node_lock, now
+from hearth.supervise.record import RunRecord, node_lock
 from hearth.supervise.restart import as_lost
 from hearth.supervise.spec import Spec, lock_file
 from hearth.supervise.turn import ahead_of
@@ -42,9 +39,6 @@ POLL = 0.25
 RETRY = 1.0
 GPU_RETRY = 5.0
 """Seconds between two questions for a GPU that is gone; a driver may load late in a boot."""
-
-LOG_TAIL = 1 << 20
-"""Bytes at the end of this launch's log that are searched for the error."""
 
 STOP, STOP_NOW, PAUSE = "stop\n", "now\n", "pause\n"
 """Contents of the stop file: end after the step; kill the ranks at once; end, then relaunch."""
@@ -101,8 +95,7 @@ class NodeSupervisor:
         self._yields = False
         self._interrupted = False
         self._told = False
-        self._log_start = 0
-        self._launched, self._kills_before = 0.0, 0
+        self._log = LaunchLog(spec)
         self._tasks: set[asyncio.Task[None]] = set()
         self._of_launch: set[asyncio.Task[None]] = set()
 
@@ -240,8 +233,7 @@ class NodeSupervisor:
     def _begin_launch(self, words: list[str]) -> None:
         """Note that torchrun is about to be started by `words`, and where its log begins."""
         self._record.command = words
-        self._log_start = self._spec.log.stat().st_size if self._spec.log.exists() else 0
-        self._launched, self._kills_before = time.time(), kills_so_far()
+        self._log.begin()
 
     async def _wait_for_workers(self) -> None:
         self._events.put_nowait(Exited(await self._workers.ended()))
@@ -251,22 +243,11 @@ class NodeSupervisor:
         if status == 0 or self._told:
             # A user's script may exit with any status on SIGTERM: not a failure.
             return Ended(0)
-        error = last_error(self._launch_log(), self._spec.folder, self._first_rank)
-        if status < 0 and (error is None or error.rank is None or is_echo(error.message)):
-            return Ended(status, message=f"torchrun was {killed_by(-status)}", killed=True)
-        if error is None:
-            return Ended(status, message=f"torchrun ended with status {status}: see its log")
-        return Ended(status, error.rank, error.placed, error.killed)
-
-    def _launch_log(self) -> str:
-        """Return the last part of this launch's log."""
-        with self._spec.log.open("rb") as log:
-            log.seek(max(self._log_start, log.seek(0, os.SEEK_END) - LOG_TAIL))
-            return log.read().decode(errors="replace")
+        return self._log.failure(status, self._first_rank)
 
     async def _say_kernel_messages(self) -> None:
         """Log what the kernel said since the launch began."""
-        for line in await kernel_said(self._launched, self._kills_before):
+        for line in await self._log.kernel():
             self._say(f"kernel: {line}")
 
     async def _gpus_answer(self) -> bool:
@@ -414,16 +395,6 @@ class NodeSupervisor:
 
     def _say(self, words: str) -> None:
         say(self._spec, words)
-
-
-def say(spec: Spec, words: str) -> None:
-    """Add a line to the run's log, and to standard error for systemd or a person."""
-    line = f"hearth: {now()} {words}\n".replace("\n", "\n    ").rstrip(" ")
-    with suppress(OSError), spec.log.open("a") as log:
-        log.write(line)
-    with suppress(OSError):
-        sys.stderr.write(line)
-        sys.stderr.flush()
 
 
 def make_folders(spec: Spec) -> None:

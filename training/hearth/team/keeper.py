@@ -251,7 +251,7 @@ class RanksKeeper(NodeSupervisor):
         if status == 0:
             return Failure(None, "torchrun ended with status 0 before the training was over")
         report = self._report(status)
-        again = RANK_AGAIN in (status, failed_status(self._launch_log()))
+        again = RANK_AGAIN in (status, failed_status(self._log.text()))
         message = "its group broke before it trained" if again else report.message
         return Failure(report.rank, message, again or report.killed or is_echo(report.message))
 
