@@ -53,13 +53,13 @@ def start(own: Member, *nodes: str) -> None:
 def test_a_node_whose_network_took_its_address_along_goes_on_alone(tmp_path):
     own = member(tmp_path)
     start(own, "desk")
-    assert own._team == Config(3, ("desk",))
+    assert own._teams.now == Config(3, ("desk",))
 
 
 def test_a_team_whose_ranks_cannot_meet_is_not_started_and_the_run_goes_on(tmp_path):
     own = member(tmp_path)
     start(own, *NODES)
-    assert own._team is None
+    assert own._teams.now is None
     assert "no new team yet" in own._spec.log.read_text()
 
 
@@ -85,7 +85,7 @@ def test_a_node_is_either_in_a_team_or_on_its_way_back_to_the_queue(tmp_path):
 
     asyncio.run(early._handle(asked))
     start(early, "desk")
-    assert (early._leaving, early._team) == ("moved comes first", None)
+    assert (early._leaving, early._teams.now) == ("moved comes first", None)
     assert not early._has_begun()
 
     start(late, "desk")

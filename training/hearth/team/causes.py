@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 
 from hearth.supervise.cause import Cause
+from hearth.team.messages import Failure
 from hearth.team.voting import Config
 
 
@@ -13,6 +14,11 @@ def left(node: str, why: str, returns: bool) -> Cause:
     if returns:
         return Cause(node, None, "away", f"away: {why}")
     return Cause(node, None, "node_lost", f"{node} left: {why}")
+
+
+def failed(node: str, failure: Failure) -> Cause:
+    """Return the cause for which the others go on without a node whose ranks failed."""
+    return Cause(node, failure.rank, "rank_failed", failure.message)
 
 
 def held_up(wanted: Mapping[str, str]) -> Cause:

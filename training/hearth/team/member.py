@@ -18,8 +18,7 @@ from typing import Any
 from hearth.base.clock import boot_clock
 from hearth.base.errors import LaunchError
 from hearth.ranks.orders import Alive, Doing, Form, Formed, News
-from hearth.supervise.cause import Cause, LaunchOutcome
-from hearth.supervise.interface import free_port, random_port, source_towards
+from hearth.supervise.cause import LaunchOutcome
 from hearth.supervise.life import POLL, STOP, Interrupted, StopAsked
 from hearth.supervise.messages import Stop
 from hearth.supervise.spec import Spec
@@ -30,6 +29,7 @@ from hearth.team.council import answer, next_moves
 from hearth.team.errand import Errand
 from hearth.team.house import FIRST_WORD, House, HouseSays, asking
 from hearth.team.keeper import NotStarted, RanksExited, RanksKeeper
+from hearth.team.meeting_place import meeting_place
 from hearth.team.messages import (
     TEAMED,
     WAITING,
@@ -46,6 +46,7 @@ from hearth.team.messages import (
 from hearth.team.notes import Notes, loss
 from hearth.team.peers import Gone, InQueue, Joined, Peers
 from hearth.team.peers import Heard as PeerSaid
+from hearth.team.teams import Teams
 from hearth.team.view import (
     Absence,
     Conclude,
@@ -64,8 +65,6 @@ from hearth.team.view import (
 )
 from hearth.team.voting import Attempt, Config, Refusal
 from hearth.team.wish import Wish
-
-LOOPBACK = "127.0.0.1"
 
 MEETING = 2.0
 """Seconds in which a supervisor that comes back meets those that are there."""
@@ -105,10 +104,7 @@ class Member(RanksKeeper):
         self._began = boot_clock()
         self._heard: dict[str, Heard] = {}
         self._gone: dict[str, Absence] = {}
-        self._team: Config | None = None
-        self._trained = False
-        self._broke: Cause | None = None
-        self._unexplained = ""
+        self._teams = Teams(self._record, spec.record)
         self._errand = Errand(spec.checkpoints, self._peers.tell)
         self._notes = Notes()
         self._stop: Stop | None = None
@@ -189,7 +185,7 @@ class Member(RanksKeeper):
             self._events.put_nowait(_Tick())
 
     def _has_begun(self) -> bool:
-        return super()._has_begun() or self._team is not None
+        return super()._has_begun() or self._teams.now is not None
 
     # Events
 
@@ -231,11 +227,11 @@ class Member(RanksKeeper):
         self._wish.why = why
         if not why:
             self._say("the house has let go of this machine")
-            self._forget_leave(self._spec.node)
+            self._teams.forget_leave(self._spec.node)
             return
         self._say(f"the house wants this machine: {why}")
-        if self._team and self._ranks.state in TEAMED:
-            self._note_break(causes.left(self._spec.node, why, returns=True))
+        if self._teams.now and self._ranks.state in TEAMED:
+            self._teams.breaks(causes.left(self._spec.node, why, returns=True))
         elif self._record.away:
             self._say_away()
 
@@ -246,7 +242,7 @@ class Member(RanksKeeper):
 
     def _rest(self) -> None:
         """End the ranks, as the house wants the machine."""
-        self._close_launch(None)
+        self._teams.end()
         if self._record.state != "waiting":
             self._record.enter("waiting")
         self._say_away()
@@ -255,16 +251,12 @@ class Member(RanksKeeper):
 
     def _hear_rank(self, local_rank: int, message: News) -> None:
         super()._hear_rank(local_rank, message)
-        if isinstance(message, Formed) and self._ranks.state == "training" and self._team:
-            self._trained = True
-            self._record.generation = self._team.generation
-            self._record.cause = None
-            self._record.missing = []
-            self._record.enter("running")
-            self._record.write(self._spec.record)
+        team = self._teams.now
+        if isinstance(message, Formed) and self._ranks.state == "training" and team:
+            self._teams.trains()
             self._say(
-                f"training from step {message.step} on with {', '.join(self._team.nodes)} "
-                f"(generation {self._team.generation})"
+                f"training from step {message.step} on with {', '.join(team.nodes)} "
+                f"(generation {team.generation})"
             )
 
     async def _ranks_exited(self, status: int) -> None:
@@ -275,7 +267,7 @@ class Member(RanksKeeper):
 
     def _ranks_failed(self, failure: Failure) -> None:
         super()._ranks_failed(failure)
-        self._note_break(Cause(self._spec.node, failure.rank, "rank_failed", failure.message))
+        self._teams.breaks(causes.failed(self._spec.node, failure))
 
     def _lost(self, node: str, why: str) -> None:
         """Take note that a node is not connected."""
@@ -291,22 +283,22 @@ class Member(RanksKeeper):
         self._say(
             f"{node} {why}; it was {cause.message}" if cause.kind == "away" else cause.message
         )
-        if self._team and node in self._team.nodes:
-            self._note_break(cause)
+        if self._teams.has(node):
+            self._teams.breaks(cause)
 
     async def _hear_peer(self, node: str, message: Message) -> LaunchOutcome | None:
         match message:
             case Report() if message.node == node:
                 self._heard[node] = Heard(message, boot_clock())
                 if failure := message.failure:
-                    self._explain(Cause(node, failure.rank, "rank_failed", failure.message))
-                if self._team and node in self._team.nodes:
+                    self._teams.explain(causes.failed(node, failure))
+                if self._teams.has(node):
                     if failure:
-                        self._note_break(Cause(node, failure.rank, "rank_failed", failure.message))
+                        self._teams.breaks(causes.failed(node, failure))
                     if message.leaving:
-                        self._note_break(causes.left(node, message.leaving, message.returns))
+                        self._teams.breaks(causes.left(node, message.leaving, message.returns))
                     else:
-                        self._forget_leave(node)
+                        self._teams.forget_leave(node)
             case Propose():
                 self._peers.tell(node, await self._vote(node, message))
             case Vote():
@@ -326,15 +318,6 @@ class Member(RanksKeeper):
                 self._peers.tell_all(message)
                 return message.outcome
         return None
-
-    def _note_break(self, cause: Cause) -> None:
-        """Keep the first cause for which the present team breaks."""
-        self._broke = self._broke or cause
-
-    def _forget_leave(self, node: str) -> None:
-        """Take back that the team breaks as a node leaves: its house has thought better of it."""
-        if self._broke and (self._broke.node, self._broke.kind) == (node, "away"):
-            self._broke = None
 
     def _stop_run(self, stop: Stop) -> None:
         """Stop the run, and pass the request on."""
@@ -369,29 +352,10 @@ class Member(RanksKeeper):
         config = Config(order.generation, order.nodes)
         if not await self._ballot.commit(config):
             return
-        self._close_launch(config)
-        self._team = config
+        self._teams.follow(config)
         self._say(f"forming a group of {', '.join(config.nodes)} (generation {config.generation})")
         if self._ranks.state in ({"ready"} if order.fresh else WAITING):
             self._tell_ranks(Form(*dataclasses.astuple(order)))
-
-    def _close_launch(self, following: Config | None) -> None:
-        """Record the end of the team that has trained, if any, for the reason that broke it."""
-        if self._trained and self._team:
-            change = causes.change(self._team, following) if following else None
-            cause = self._broke or change
-            died = change if change and change.kind == "rank_failed" else None
-            self._unexplained = died.node if died and not self._broke else ""
-            self._record.launch_ended(cause)
-            self._record.write(self._spec.record)
-        self._trained, self._broke = False, None
-
-    def _explain(self, cause: Cause) -> None:
-        """Record why a node's ranks died, once its torchrun has told: the others went on before."""
-        if cause.node == self._unexplained:
-            self._unexplained = ""
-            self._record.launches[-1]["cause"] = dataclasses.asdict(cause)
-            self._record.write(self._spec.record)
 
     # Moves
 
@@ -403,7 +367,7 @@ class Member(RanksKeeper):
             ranks.state,
             self._ballot.votes,
             self._peers.connected,
-            self._team.generation if self._team else 0,
+            self._teams.now.generation if self._teams.now else 0,
             ranks.trained,
             ranks.step,
             ranks.choices,
@@ -448,7 +412,7 @@ class Member(RanksKeeper):
             own=self._report_to_peers(),
             heard=dict(self._heard),
             gone=dict(self._gone),
-            team=self._team,
+            team=self._teams.now,
             proposal=self._ballot.proposal,
             evaluates=bool(self._evaluating),
             queued=dict(self._queued.heard),
@@ -492,7 +456,7 @@ class Member(RanksKeeper):
             return
         spec = self._spec
         try:
-            address, port, clients = self._meeting(config.nodes)
+            address, port, clients = meeting_place(spec, config.nodes, self._peers.source)
         except (LaunchError, OSError) as error:
             self._say(f"no new team yet: {error}")
             return
@@ -507,31 +471,12 @@ class Member(RanksKeeper):
         if spec.node in config.nodes:
             await self._form(order)
 
-    def _meeting(self, nodes: tuple[str, ...]) -> tuple[str, int, tuple[str, ...]]:
-        """Return address and port at which the ranks of a team meet, and who may connect to it.
-
-        Raises:
-            LaunchError: this node has no such address now.
-            OSError: it does not reach the address, or has lost a node just now.
-        """
-        spec, first = self._spec, nodes[0]
-        if nodes == (spec.node,):  # whose network, and address, may be what was lost
-            return LOOPBACK, free_port(LOOPBACK), (LOOPBACK,)
-        address = spec.addresses[spec.nodes.index(first)]
-        port = free_port(address) if first == spec.node else random_port()
-        clients = {source_towards(address)}
-        for node in nodes:
-            clients.add(spec.addresses[spec.nodes.index(node)])
-            if node != spec.node:
-                clients.add(self._peers.source(node))
-        return address, port, tuple(sorted(clients))
-
     def _say_waiting(self, waits: SayWaiting) -> None:
         """Record for whom this node waits."""
         self._record.missing = list(waits.missing)
         if waits.missing:
             if self._ranks.state not in TEAMED:
-                self._close_launch(None)
+                self._teams.end()
             if self._record.state != "waiting":
                 self._record.enter("waiting")
             self._say(f"waiting for {', '.join(waits.missing)}" + (waits.why and f": {waits.why}"))
