@@ -11,7 +11,6 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from peft import PeftModel
 from transformers import AutoTokenizer
 
 from hearth.base.errors import ModelError
@@ -24,8 +23,8 @@ from hearth.data.template import end_of_turn, ensure_chat_template
 from hearth.model.cache import held_model
 from hearth.model.code import code_to_run, may_run
 from hearth.model.fetch import fetch_model
+from hearth.model.load import import_backend
 from hearth.model.precision import supported
-from hearth.model.transformers_backend import load_base
 from hearth.ranks.memory import free_gib, is_out_of_memory
 from hearth.record.result import Result, other_base
 
@@ -89,6 +88,8 @@ def load_sides(
     if result.kind == "adapter":
         assert base is not None
         plain = _load(BASE, settings, base, device, precision, loading, run)
+        from peft import PeftModel  # after the backend, which imports bitsandbytes cheaply
+
         with _hint(base, device, loading):
             twin = _with_same_weights(plain.network)
             adapted = PeftModel.from_pretrained(twin, result.folder).eval()
@@ -159,7 +160,8 @@ def _load(
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=own_code)
     ensure_chat_template(tokenizer)  # as the trainer did
     with _hint(folder, device, loading):
-        network = load_base(settings, folder, device, precision).eval()
+        backend = import_backend("transformers")
+        network = backend.load_base(settings, folder, device, precision).eval()
     network.requires_grad_(False)
     generation = network.generation_config
     generation.eos_token_id = stop_tokens(tokenizer, generation.eos_token_id)

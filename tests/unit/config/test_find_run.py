@@ -1,0 +1,34 @@
+"""A run by its path or its name."""
+
+from __future__ import annotations
+
+from support.facts import refuses
+
+from hearth.base.errors import ConfigError
+from hearth.config.find import find_run
+
+
+def test_a_run_is_found_by_path_and_by_name(tmp_path, monkeypatch):
+    folder = tmp_path / "runs" / "evening"
+    folder.mkdir(parents=True)
+    (folder / "run.yml").touch()
+    assert find_run("evening", tmp_path / "runs") == folder
+    assert find_run(str(folder), tmp_path / "elsewhere") == folder
+    monkeypatch.chdir(tmp_path)
+    assert find_run("runs/evening/", tmp_path / "elsewhere") == folder
+
+
+def test_what_is_none_is_told_what_it_is_and_what_there_is(tmp_path):
+    runs = tmp_path / "runs"
+    with refuses(ConfigError, "evening", runs):
+        find_run("evening", runs)
+    (runs / "evening").mkdir(parents=True)
+    (runs / "evening" / "run.yml").touch()
+    with refuses(ConfigError, "evning", "did you mean 'evening'"):
+        find_run("evning", runs)
+    for name, fact in (("adapter_config.json", "adapter"), ("config.json", "model")):
+        folder = tmp_path / name.partition(".")[0]
+        folder.mkdir()
+        (folder / name).touch()
+        with refuses(ConfigError, folder, fact):
+            find_run(str(folder), runs)

@@ -1,0 +1,54 @@
+"""The result of a run: its last weights, its best, or those of a checkpoint until it has ended."""
+
+from __future__ import annotations
+
+import shutil
+
+from support.facts import refuses
+from support.finished import make_adapter, make_run
+
+from hearth.base.errors import ModelError
+from hearth.config import read_run
+from hearth.record.checkpoint import save
+from hearth.record.result import Result, find_result, other_base, recorded_start
+
+
+def test_the_result_of_a_run_and_of_one_that_has_not_ended(tmp_path, tiny_model):
+    folder = make_run(tmp_path / "runs", "evening", tiny_model)
+    run, kept = read_run(folder / "run.yml"), folder / "checkpoints"
+    said = []
+    assert find_result(folder, run, kept, said.append) == Result("adapter", folder / "adapter")
+    with refuses(ModelError, folder / "best", "eval_every"):
+        find_result(folder, run, kept, said.append, best=True)
+    shutil.move(folder / "adapter", tmp_path / "adapter")
+    with refuses(ModelError, kept, "resume=evening"):
+        find_result(folder, run, kept, said.append)
+
+    def write(place):
+        shutil.copytree(tmp_path / "adapter", place / "adapter")
+
+    for step in (10, 20):
+        save(kept, step, {"created": run.created}, 2, write)
+    saved = kept / "step-00000020"
+    assert find_result(folder, run, kept, said.append) == Result("adapter", saved / "adapter", 20)
+    (saved / "adapter" / "adapter_config.json").write_text("{")
+    assert find_result(folder, run, kept, said.append).step == 10
+    assert "step-00000020" in "".join(said)
+    make_adapter(tiny_model, folder / "best")
+    best = find_result(folder, run, kept, said.append, best=True)
+    assert best == Result("adapter", folder / "best")
+
+
+def test_a_whole_model_is_a_result_too(tmp_path, tiny_model):
+    folder = make_run(tmp_path / "runs", "whole", tiny_model, lora=False)
+    run = read_run(folder / "run.yml")
+    assert find_result(folder, run, folder, print) == Result("model", folder / "model")
+
+
+def test_another_base_is_known_by_what_the_run_recorded(tmp_path, tiny_model):
+    folder = make_run(tmp_path / "runs", "evening", tiny_model, adapter=False)
+    recorded = recorded_start(folder)["model"]
+    assert other_base(folder, recorded + "0" * 48) is None
+    assert other_base(folder, "f" * 64) == recorded
+    (folder / "metrics.jsonl").unlink()
+    assert other_base(folder, "f" * 64) is None
