@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 
 from hearth.base.errors import ModelError
 from hearth.chat.answer import Answer, Sampling
@@ -42,6 +43,8 @@ class Conversation:
                 f"{self.side.name}: the conversation has {len(ids)} tokens and this model reads "
                 f"{most}; /reset begins a new one"
             )
+        if most:
+            sampling = replace(sampling, max_tokens=min(sampling.max_tokens, most - len(ids)))
         return Answer(self.side, ids, sampling, until)
 
     def keep(self, prompt: str, answer: Answer) -> None:

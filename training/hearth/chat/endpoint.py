@@ -12,11 +12,13 @@ import json
 import os
 import socket
 from collections.abc import Iterator, Sequence
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from typing import Any
 
 import uvicorn
-from fastapi import FastAPI, HTTPException
+from fastapi import FastAPI, HTTPException, Request
+from fastapi.responses import JSONResponse
+from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
 from transformers.cli.serving.chat_completion import ChatCompletionHandler
 from transformers.cli.serving.completion import CompletionHandler
@@ -85,11 +87,19 @@ def application(sides: Sequence[Side]) -> FastAPI:
         transcription_handler=TranscriptionHandler(manager, state),
         generation_state=state,
     )
+    app.add_exception_handler(StarletteHTTPException, _in_openais_form)
     app.router.routes = [each for each in app.router.routes if each.path in _PATHS]
     # A web page that somebody opens on this computer could otherwise ask under a name of its own
     # that it lets point to loopback (DNS rebinding).
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
     return app
+
+
+def _in_openais_form(_: Request, error: Exception) -> JSONResponse:
+    """Return the answer to a request that cannot be fulfilled, which clients show."""
+    assert isinstance(error, StarletteHTTPException)
+    told = {"message": str(error.detail), "type": "invalid_request_error", "code": None}
+    return JSONResponse({"error": told}, error.status_code)
 
 
 @contextmanager
@@ -118,7 +128,8 @@ def serve(sides: Sequence[Side], run: str, held: socket.socket, screen: Screen) 
     screen.say(f"{run} answers at http://{HOST}:{port}/v1 as {names}; Ctrl-C ends it", "bold")
     screen.pairs(ways_to_ask(sides[-1].name, port))
     config = uvicorn.Config(application(sides), log_level="warning", timeout_graceful_shutdown=3)
-    uvicorn.Server(config).run(sockets=[held])
+    with suppress(KeyboardInterrupt):
+        uvicorn.Server(config).run(sockets=[held])
 
 
 def ways_to_ask(model: str, port: int) -> list[tuple[str, str]]:

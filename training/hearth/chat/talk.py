@@ -38,8 +38,6 @@ def talk(folder: Path, layout: Layout, wishes: Wishes) -> None:
 
     Raises `HearthError` if it has learned nothing yet, or cannot be loaded.
     """
-    for stream in (sys.stdin, sys.stdout):
-        stream.reconfigure(errors="replace")
     screen = Screen(Console(highlight=False))
     run = read_run(folder / "run.yml")
     checkpoints = _checkpoints(folder, run, layout)
@@ -71,7 +69,9 @@ def _checkpoints(folder: Path, run: Run, layout: Layout) -> Path:
 
 
 def _chat(run: Run, result: Result, sides: list[Side], wishes: Wishes, screen: Screen) -> None:
-    """Let a person talk to `sides` at the terminal."""
+    """Let a person talk to `sides` at the terminal, in whatever characters it has."""
+    for stream in (sys.stdin, sys.stdout):
+        stream.reconfigure(errors="replace")
     # Who learned from token shards alone has never seen a conversation.
     complete = wishes.complete or bool(run.shards)
     names = " and ".join(side.name for side in sides)
