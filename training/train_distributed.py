@@ -21,6 +21,7 @@ from hearth.base.imports import loading
 from hearth.config import (
     Run,
     describe_settings,
+    in_parallel,
     pinned,
     read_run,
     resolve_run,
@@ -41,7 +42,9 @@ def requested_run(typed: CommandLine, layout: Layout) -> Run:
     """Return the run to train, from --run-file or from the typed settings."""
     if typed.run_file:
         return read_run(typed.run_file)
-    return resolve_run(typed.given, layout.results, file=typed.config)
+    run = resolve_run(typed.given, layout.results, file=typed.config)
+    # Only the play knows all nodes before the start.
+    return in_parallel(run, "ddp") if run.settings.parallel == "auto" else run
 
 
 def train(run: Run, layout: Layout, by_hand: bool) -> int:

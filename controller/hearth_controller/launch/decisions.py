@@ -2,6 +2,8 @@
 
     ports    after every node was inspected: whom does each ask for the port of the run?
     plan     after that: does the model fit, who sends what to whom?
+    pair     before layers are placed: which links are to be measured?
+    place    after that: which layers on which nodes?
     agree    after every node was prepared: have all the same model, data and versions?
     choose   after speeds and links were measured: which nodes train, and each node's launch spec
 
@@ -11,18 +13,20 @@ Findings are by node; the play shows them together and stops. Pure.
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.nvidia import ranks_of
 from hearth.config import pinned, run_of, run_text
+from hearth.config.shape import shape_of
 from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import warnings
 from hearth_controller.doctor.node import ExaminedNode
 from hearth_controller.launch.devices import device_of, gpus_of, unseen_gpu, unused_gpu
-from hearth_controller.launch.fit import check_fit
+from hearth_controller.launch.fit import check_fit, rooms_of, shape_of_run
 from hearth_controller.launch.job import job_script
+from hearth_controller.launch.placing import measured_node, place_run, with_parallel
 from hearth_controller.launch.prediction import NodeFacts, choose_nodes
 from hearth_controller.launch.spec import node_specs
 from hearth_controller.transfer.distribution import Distribution, lacked_files
@@ -53,9 +57,14 @@ class Launch:
     def prepared(self) -> dict[str, dict[str, Any]]:
         """The facts of the prepared nodes; those of an earlier run if all of them have any."""
         looks = self.facts("look")
-        if all("prepared" in facts for facts in looks.values()):
+        if self._kept(looks):
             return {name: facts["prepared"] for name, facts in looks.items()}
         return self.facts("prepared")
+
+    def _kept(self, looks: Mapping[str, Mapping[str, Any]]) -> bool:
+        """Return whether all nodes have the facts of an earlier run; its layers were others."""
+        divided = self.run.get("parallel") == "pipeline"
+        return not divided and all("prepared" in facts for facts in looks.values())
 
     @property
     def scripted(self) -> bool:
@@ -143,6 +152,7 @@ class Launch:
     def plan(self, shared: str, direct: float) -> dict[str, Any]:
         """Return `found` (findings by node), the `transfer` and whether the nodes may `fetch`.
 
+        The `run` has `parallel=auto` resolved; with `places` its layers are to be placed.
         `prepared` is whether all are prepared since an earlier run with the same inputs.
         `shared` and `direct` (bytes) are those of `Distribution`.
         """
@@ -152,30 +162,88 @@ class Launch:
         found = self._closed()
         transfer: dict[str, Any] = {"source": names[0], "lacks": {}, "fetches": [], "found": {}}
         if not self.scripted:
-            misfits, notes = check_fit(
-                run, {name: _with_room(looks.get(name, {})) for name in names}
-            )
-            lines += notes
-            transfer |= {"copies": lacked_files(run, looks, names), "links": {}}
-            # Nodes on one computer have one cache.
-            if len(names) > 1 and not self._one_computer():
-                distribution = Distribution(run, self.addresses, shared, direct, looks)
-                transfer = distribution.choose()
-                lines += transfer.pop("say", "").splitlines()
-            for name, findings in (*misfits.items(), *transfer["found"].items()):
+            verdict = check_fit(run, {name: _with_room(looks.get(name, {})) for name in names})
+            if verdict.parallel != run["parallel"]:
+                run = with_parallel(run, verdict.parallel) | {"whole_on": list(verdict.whole_on)}
+            lines += verdict.lines
+            transfer = self._transfer(shared, direct)
+            lines += transfer.pop("say", "").splitlines()
+            for name, findings in (*verdict.findings.items(), *transfer["found"].items()):
                 found[name] = [*found.get(name, []), *findings]
-        for name, findings in (*self.idle_gpus().items(), *self._unable_to_lend().items()):
+        launch = replace(self, run=run)
+        for name, findings in (*self.idle_gpus().items(), *launch._unable_to_lend().items()):
             found[name] = [*findings, *found.get(name, [])]
-        brings = any(map(transfer.get, ("lacks", "fetches", "copies", "links")))
         fetch = not any(found.values()) and all(map(self._sound, names))
         return {
+            "run": run,
             "found": found,
-            "transfer": transfer | {"brings": brings},
-            "measures": bool(run.get("measures")) and not self.busy,
+            "transfer": transfer | {"brings": _brings(transfer)},
+            "free": not self.busy,
+            "places": fetch and run.get("parallel") == "pipeline",
             "fetch": fetch,
-            "prepared": fetch and all("prepared" in self.facts("look")[name] for name in names),
+            "prepared": fetch and launch._kept({name: self.facts("look")[name] for name in names}),
             "say": "\n".join(f"  {line.strip()}" for line in lines),
         }
+
+    def _transfer(self, shared: str, direct: float) -> dict[str, Any]:
+        """Return the plan of `Distribution` for the model and data of the run."""
+        run, looks, names = self.run, self.answers["look"], list(self.addresses)
+        # Nodes on one computer have one cache.
+        if len(names) > 1 and not self._one_computer():
+            return Distribution(run, self.addresses, shared, direct, looks).choose()
+        nothing: dict[str, Any] = {"source": names[0], "lacks": {}, "fetches": [], "found": {}}
+        return nothing | {"copies": lacked_files(run, looks, names), "links": {}}
+
+    def pair(self) -> dict[str, Any]:
+        """Return the spec of the link tests (`talk`) between nodes that have measured a layer."""
+        return {"talk": self._talk(self.facts("layers"))}
+
+    def place(self, shared: str, direct: float) -> dict[str, Any]:
+        """Return the `run` with its layers placed, the `transfer` of its nodes, and `placed`.
+
+        Where a node is busy or away and was never measured, nothing is `placed`, and the ranks
+        divide the layers when they begin.
+
+        Raises `LaunchError` if the model fits no placement.
+        """
+        layers, links, looks = self.facts("layers"), self.facts("links"), self.facts("look")
+        config = next((its["config"] for its in self.facts("config").values() if its), {})
+        shape = shape_of_run(self.run, self.answers["look"]) or shape_of(config)
+        if not all(facts.get("layers") for facts in layers.values()):
+            return {"run": self.run, "placed": False, "say": self._not_placed(config)}
+        if shape is None:
+            raise LaunchError(
+                f"parallel=pipeline: the sizes of {self.run['model']} "
+                f"({config.get('model_type', 'of an unknown kind')}) are not known, so its layers "
+                "cannot be placed; take parallel=ddp"
+            )
+        limit = self.run["settings"]["memory_limit"]
+        rooms = rooms_of(
+            {name: _with_room(look) for name, look in self.answers["look"].items()}, limit
+        )
+        nodes = {
+            name: measured_node(
+                layers[name], rooms[name], links[name], device_of(looks[name]["memory"], {})
+            )
+            for name in self.addresses
+        }
+        placed = place_run(self.run, shape, nodes)
+        names = placed["run"]["requested"]
+        addresses = {name: self.addresses[name] for name in names}
+        answers = self.answers | {"look": {name: self.answers["look"][name] for name in names}}
+        launch = replace(self, run=placed["run"], addresses=addresses, answers=answers)
+        transfer = launch._transfer(shared, direct)
+        transfer.pop("say", "")
+        return placed | {"placed": True, "transfer": transfer | {"brings": _brings(transfer)}}
+
+    def _not_placed(self, config: Mapping[str, Any]) -> str:
+        """Return why the layers are not placed yet."""
+        if not config:
+            return ""
+        return (
+            "  parallel=pipeline: not every node could be measured now, so the ranks divide the "
+            "layers equally when they begin (split=4:2:1 divides them otherwise)"
+        )
 
     def _one_computer(self) -> bool:
         own = (facts.get("own", {}) for facts in self.facts("look").values())
@@ -207,7 +275,7 @@ class Launch:
         """
         prepared = self.prepared
         lines = list(self.run.get("summary", ()))
-        file, talk = self.run["file"], {}
+        file = self.run["file"]
         if not self.scripted:
             lines += next(iter(prepared.values()))["summary"]
             revisions = (
@@ -215,9 +283,7 @@ class Launch:
                 for of in ("model_revision", "data_revision")
             )
             file = run_text(pinned(run_of(file, "the run"), *revisions))
-        if (peers := self._peers(prepared)) and not self.busy:
-            names = [peer["name"] for peer in peers]
-            talk = {name: {"own": name, "peers": peers, "speed": True} for name in names}
+        talk = self._talk(prepared)
         lines += [
             f"{name}: {warning}"
             for name, facts in self.facts("look").items()
@@ -230,6 +296,13 @@ class Launch:
             )
         ]
         return {"file": file, "talk": talk, "say": "\n".join(f"  {line}" for line in lines)}
+
+    def _talk(self, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:
+        """Return the spec of the link tests by node, empty if there are no links to measure."""
+        peers = [] if self.busy else self._peers(facts)
+        return {
+            peer["name"]: {"own": peer["name"], "peers": peers, "speed": True} for peer in peers
+        }
 
     def choose(
         self, timeouts: Mapping[str, float], slurm: Mapping[str, Any] | None = None
@@ -288,6 +361,11 @@ class Launch:
         away = {} if self.run.get("queue") else self.away()
         say = "\n".join(filter(None, [choice.get("say", ""), *describe_away(away, names)]))
         return {"names": names, "specs": specs, "job": job, "say": say}
+
+
+def _brings(transfer: Mapping[str, Any]) -> bool:
+    """Return whether anything is to be brought to a node."""
+    return any(map(transfer.get, ("lacks", "fetches", "copies", "links")))
 
 
 def describe_away(away: Mapping[str, str], names: Sequence[str]) -> list[str]:

@@ -1,14 +1,38 @@
-"""Does a run's model fit the nodes that were inspected? The verdict is that of `hearth.fit`."""
+"""Does a run's model fit the nodes that were inspected, whole or by layers? Pure.
+
+The verdict is that of `hearth.fit`.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Mapping
+from dataclasses import dataclass, field
 from typing import Any
 
+from hearth.base.nvidia import ranks_of
 from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room, room_of
-from hearth.fit.misfits import misfits, unknown
+from hearth.fit.home import Candidate, too_small, unplaceable
+from hearth.fit.misfits import lacking, misfits, unknown
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """Whether and how the model of a run fits.
+
+    Attributes:
+        parallel: the run's setting, with `auto` resolved.
+        findings: by node.
+        lines: to show.
+        whole_on: with `auto` resolved to `pipeline`, the nodes that hold the whole model; some of
+            them may be faster without the others.
+    """
+
+    parallel: str
+    findings: dict[str, list[str]] = field(default_factory=dict)
+    lines: list[str] = field(default_factory=list)
+    whole_on: tuple[str, ...] = ()
 
 
 def rooms_of(
@@ -27,22 +51,64 @@ def rooms_of(
     return rooms
 
 
-def check_fit(
-    run: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]
-) -> tuple[dict[str, list[str]], list[str]]:
-    """Return the findings by node, and the lines to show, for the model of `run`.
+def candidates_of(
+    looks: Mapping[str, Mapping[str, Any]], memory_limit: float | None = None
+) -> list[Candidate]:
+    """Return the unmeasured ranks of each node that answered, in order."""
+    return [
+        Candidate(name, room)
+        for name, room in rooms_of(looks, memory_limit).items()
+        for _ in range(
+            ranks_of(looks[name]["facts"]["memory"], looks[name]["facts"]["own"]["nproc"])
+        )
+    ]
 
-    With `fit: warn` a misfit is a line. So is a model of unknown size, which is not judged.
-    """
+
+def shape_of_run(run: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) -> Shape | None:
+    """Return the sizes of the model, None if they are not known yet."""
     shape = run["shape"] or next(
         (look["facts"]["shape"] for look in looks.values() if look.get("facts", {}).get("shape")),
-        {},
+        None,
     )
-    if not shape:
-        return {}, [unknown(run["model"])]
+    return shape and Shape(**shape)
+
+
+def check_fit(run: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) -> Verdict:
+    """Return the verdict about the model of `run` on the nodes that answered.
+
+    With `fit: warn` a misfit is a line. So is a model of unknown size, which is not judged. `auto`
+    is `ddp` where that fits all nodes, or where the model cannot be divided.
+    """
     settings = Settings.model_validate(run["settings"])
+    whole = settings.parallel if settings.parallel != "auto" else "ddp"
+    shape = shape_of_run(run, looks)
+    if shape is None:
+        return Verdict(whole, lines=[unknown(run["model"])])
     rooms = rooms_of(looks, settings.memory_limit)
-    found = misfits(run["model"], settings, Shape(**shape), rooms)
+    if settings.parallel == "pipeline":
+        finding = unplaceable(settings, shape, candidates_of(looks, settings.memory_limit))
+        return Verdict("pipeline", {name: [finding] for name in list(rooms)[:1] if finding})
+    as_whole = settings.model_copy(update={"parallel": whole})
+    small = lacking(as_whole, shape, rooms)
+    if small and settings.parallel == "auto" and _divides(run, settings, shape, looks):
+        return Verdict("pipeline", whole_on=tuple(name for name in rooms if name not in small))
+    found = misfits(run["model"], as_whole, shape, rooms)
     if settings.fit == "warn":
-        return {}, [f"{name}: WARNING: {finding}" for name, finding in found.items()]
-    return {name: [finding] for name, finding in found.items()}, []
+        return Verdict(
+            whole, lines=[f"{name}: WARNING: {finding}" for name, finding in found.items()]
+        )
+    return Verdict(whole, {name: [finding] for name, finding in found.items()})
+
+
+def _divides(
+    run: Mapping[str, Any],
+    settings: Settings,
+    shape: Shape,
+    looks: Mapping[str, Mapping[str, Any]],
+) -> bool:
+    """Return whether `auto` may divide the layers of the model over all of the nodes."""
+    divided = settings.model_copy(update={"parallel": "pipeline"})
+    ranks = candidates_of(looks, settings.memory_limit)
+    if divided.contradictions() or run["elastic"] or run["min_nodes"] or len(ranks) < 2:
+        return False
+    return not too_small(divided, shape, ranks) and not unplaceable(divided, shape, ranks)

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hearth.base.errors import ConfigError
+from hearth.config import run_of
 from hearth.plan.grace import stop_grace
 from hearth.plan.prediction import (
     ADVISED,
@@ -44,6 +45,8 @@ def choose_nodes(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict
     try:
         if run["parallel"] == "fsdp":
             answer = _sharded(run, {name: nodes[name] for name in named})
+        elif run["parallel"] == "pipeline":
+            answer = _divided(run, nodes, named)
         elif measured := _measured(run, nodes, named):
             answer = _predicted(
                 run, nodes, measured, [name for name in named if name not in measured]
@@ -209,6 +212,35 @@ def describe_prediction(
             f"global_batch={better} would keep all of them busier than {rows}: rows cannot be cut"
         )
     return lines
+
+
+def _divided(
+    run: Mapping[str, Any], nodes: Mapping[str, NodeFacts], names: Sequence[str]
+) -> dict[str, Any]:
+    """Return the choice for a run whose layers are placed on `names`: all of them take part.
+
+    Raises `ConfigError` if there is only one rank.
+    """
+    if sum(nodes[name].prepared["nproc"] for name in names) == 1:
+        raise ConfigError(
+            f"parallel: pipeline needs two ranks or more, and {names[0]} has one; take "
+            "parallel=ddp, or more nodes"
+        )
+    planned = run_of(run["file"], "the run").pipeline
+    seconds = planned.step_seconds if planned else 0.0
+    rows_per_second = run["global_batch"] / seconds if seconds else 0.0
+    evaluates = run["settings"]["evaluate"] or run["settings"]["eval_every"]
+    held_out_rows = nodes[names[0]].prepared["held_out_rows"] if evaluates else 0
+    return {
+        "names": list(names),
+        "stop_grace": stop_grace(
+            seconds,
+            measured=bool(planned),
+            judging=held_out_rows / rows_per_second if rows_per_second else 0.0,
+        ),
+        # The stages have been described when they were placed.
+        "say": "" if planned else _devices(nodes, names),
+    }
 
 
 def _sharded(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict[str, Any]:

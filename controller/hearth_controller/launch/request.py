@@ -88,7 +88,7 @@ def requested(
     trusts = run.settings.trust_remote_code
     warnings = {"warnings": [code_warning(run.source.id)]} if trusts else {}
     recorded = Story.from_lines(read_lines(runs / run.name / "metrics.jsonl")).reached
-    return {"findings": findings, "recorded": recorded} | chosen | _described(run) | warnings
+    return {"findings": findings, "recorded": recorded} | chosen | described(run) | warnings
 
 
 def _queue(launch: Mapping[str, Any]) -> dict[str, Any]:
@@ -156,7 +156,7 @@ def _scripted(request: ScriptRequest) -> dict[str, Any]:
     }
 
 
-def _described(run: Run) -> dict[str, Any]:
+def described(run: Run) -> dict[str, Any]:
     """Return the facts about a run for the play."""
     shape = known_shape(run.settings.model, run.source, Layout.from_environment().models)
     data = " + ".join(Path(name).name for name in run.settings.data_sets)
@@ -166,8 +166,9 @@ def _described(run: Run) -> dict[str, Any]:
         "resumes": run.resumes,
         "file": run_text(run),
         "measures": run.settings.wants_speeds or run.settings.parallel == "fsdp",
+        "whole_on": [],
         "parallel": run.settings.parallel,
-        "in_place": run.settings.parallel == "ddp",
+        "in_place": run.settings.holds_all,
         "by_speed": run.settings.split == "auto" and run.settings.replay is None,
         "global_batch": run.settings.global_batch,
         "sync_every": run.settings.sync_every,

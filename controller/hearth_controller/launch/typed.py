@@ -133,7 +133,7 @@ def without_all(settings: Settings, elastic: bool | None, least: int) -> list[st
     `elastic` and `least` (`-e min_nodes`) are as typed: None and 0 if they are not. Only ranks that
     are launched anew are in question; survivors that go on in place divide any plan among them.
     """
-    if settings.parallel == "ddp":
+    if settings.holds_all:
         return []
     if settings.in_stages:
         return [

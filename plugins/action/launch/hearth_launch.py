@@ -19,16 +19,19 @@ short_description: Decide how a run is launched
 description:
   - Works on the controller, from registered results of all nodes. Meant to run once, except
     V(ports), which runs on each node.
-  - V(agree) and V(choose) fail with all findings of all nodes, if there are any.
+  - V(pair), V(place), V(agree) and V(choose) fail with all findings of all nodes, if there are any.
 options:
   verb:
     description:
       - V(ports) asks the other nodes for their ports, so that a firewall in between is found.
       - V(plan) says whether the model fits and who sends what to whom, after all were inspected.
+      - V(pair) returns the links that are measured before layers are placed.
+      - V(place) returns the run with its layers placed (C(parallel=pipeline)), and the transfer to
+        its nodes.
       - V(agree) stops the launch if a node found anything or differs from the others.
       - V(choose) returns the nodes that train and the launch spec of each.
     type: str
-    choices: [ports, plan, agree, choose]
+    choices: [ports, plan, pair, place, agree, choose]
     required: true
   run:
     description: The run, as M(hearth_run) returns it.
@@ -52,11 +55,12 @@ options:
     type: dict
     default: {}
   shared:
-    description: The folder that all nodes share, if any; for V(plan).
+    description: The folder that all nodes share, if any; for V(plan) and V(place).
     type: str
     default: ""
   direct_mb:
-    description: Largest data file in MB that the controller sends to every node; for V(plan).
+    description: >-
+      Largest data file in MB that the controller sends to every node; for V(plan) and V(place).
     type: float
     default: 32
   timeouts:
@@ -123,12 +127,14 @@ class ActionModule(ActionBase):
             if run["queue"] and given["slurm"]:
                 return result | {"failed": True, "msg": _SLURM_QUEUES}
             return result | launch.plan(given["shared"], given["direct_mb"] * 1e6)
-        idle = launch.idle_gpus()
+        placing = given["verb"] in ("pair", "place")
+        idle = {} if placing else launch.idle_gpus()
+        prepared = {} if placing else launch.prepared
         results = {
             name: [
                 {
                     "findings": [*given["found"].get(name, []), *idle.get(name, [])],
-                    "facts": launch.prepared[name],
+                    "facts": prepared.get(name, {}),
                 }
             ]
             + [answer[name] for answer in answers.values()]
@@ -145,9 +151,13 @@ class ActionModule(ActionBase):
             return result | {"failed": True, "msg": text}
         if self._task.check_mode:
             return result
+        if given["verb"] == "pair":
+            return result | launch.pair()
         if given["verb"] == "agree":
             return result | launch.agree()
         try:
+            if given["verb"] == "place":
+                return result | launch.place(given["shared"], given["direct_mb"] * 1e6)
             return result | launch.choose(given["timeouts"], given["slurm"])
         except LaunchError as error:
             return result | {"failed": True, "msg": "\n".join([*error.findings, _NOTHING])}

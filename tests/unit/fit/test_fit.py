@@ -326,9 +326,8 @@ EIGHT = {"micro_batch": 8, "load_in_4bit": True, "backend": "transformers"}
     ("settings", "cards", "advised", "not_advised"),
     [
         (LEAN | {"load_in_4bit": True}, [12, 3], "fit=warn", "parallel=fsdp"),  # a half of 12.6 GiB
-        (LEAN, [10, 10, 10], "parallel=fsdp", "models.yml"),
-        (LEAN | {"load_in_4bit": True}, [5] * 8, "=fsdp and load_in_4bit=false", "models.yml"),
-        (LEAN | {"load_in_8bit": True}, [5] * 8, "=fsdp and load_in_8bit=false", "models.yml"),
+        (LEAN, [10, 10, 10], "parallel=pipeline", "parallel=fsdp"),
+        (LEAN, [10, 10, 10], "parallel=pipeline", "models.yml"),
         (
             LEAN | {"load_in_8bit": True},
             [8],

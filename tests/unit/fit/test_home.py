@@ -8,8 +8,10 @@ import pytest
 
 from hearth.base.errors import ModelError
 from hearth.config import Settings, load_preset
+from hearth.config.shape import FAMILIES
 from hearth.fit.capacity import GIB, Room
-from hearth.fit.home import Candidate, Links, home_of
+from hearth.fit.home import Candidate, Links, home_of, too_small, unplaceable
+from hearth.model import divided
 from hearth.plan.place import place
 
 SHAPE = load_preset("llama2-7b").shape
@@ -22,6 +24,19 @@ def test_a_model_larger_than_any_card_is_placed_over_two():
     layers = {stage.rank: len(stage.layers) for stage in found.placement.stages}
     assert layers[0] + layers[1] == 32
     assert layers[0] > layers[1] > 8
+
+
+def test_only_kinds_whose_stages_are_tested_count_as_divisible():
+    kinds = {kind for kind, family in FAMILIES.items() if family.divides}
+    assert kinds == FAMILIES.keys() & divided.FAMILIES.keys()
+    vision = replace(SHAPE, model_type="gemma3")
+    assert unplaceable(SETTINGS, SHAPE, HOME) == ""
+    assert "gemma3" in unplaceable(SETTINGS, vision, HOME)
+
+
+def test_a_rank_without_room_for_a_layer_is_named():
+    tiny = Candidate("shed", Room(GIB // 2, "RTX"))
+    assert too_small(SETTINGS, SHAPE, [*HOME, tiny]) == ["shed"]
 
 
 def test_the_lacking_memory_is_named_unless_fit_only_warns():

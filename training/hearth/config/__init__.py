@@ -6,6 +6,7 @@ from hearth.config.resolve import Resolved, resolve
 from hearth.config.run import (
     Run,
     describe_settings,
+    in_parallel,
     newest_run,
     pinned,
     read_run,

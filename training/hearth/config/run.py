@@ -293,6 +293,17 @@ def pinned(run: Run, revision: str | None, data_revision: str | None = None) -> 
     return replace(run, source=source, data_revision=data_revision or run.data_revision)
 
 
+def in_parallel(run: Run, parallel: str, pipeline: PlannedPipeline | None = None) -> Run:
+    """Return `run` with `parallel=auto` resolved to `parallel`, and its planned `pipeline`."""
+    resolved = run.settings.parallel == "auto"
+    return replace(
+        run,
+        settings=run.settings.model_copy(update={"parallel": parallel}),
+        origins=run.origins | ({"parallel": "auto"} if resolved else {}),
+        pipeline=pipeline,
+    )
+
+
 def describe_settings(run: Run) -> str:
     """Return a table of all settings: name, value and origin of the value."""
     rows = [

@@ -225,12 +225,13 @@ class Settings(BaseModel):
         None,
     )
 
-    parallel: Literal["ddp", "fsdp", "pipeline"] = _setting(
+    parallel: Literal["auto", "ddp", "fsdp", "pipeline"] = _setting(
         "Machine",
         "ddp: the whole model on each rank; pipeline: consecutive layers on each rank, for models "
         "that fit no single card; fsdp: weights sharded over the ranks; slow, since every "
-        "micro-batch fetches the other shards",
-        "ddp",
+        "micro-batch fetches the other shards; auto: ddp or, under train.yml, pipeline where that "
+        "fits or is faster",
+        "auto",
     )
     backend: Literal["auto", "unsloth", "transformers"] = _setting(
         "Machine", "auto: Unsloth on NVIDIA GPUs if installed, else Transformers", "auto"
@@ -464,7 +465,12 @@ class Settings(BaseModel):
         own code.
         """
         other = self.trust_remote_code or self.compile or self.dropout is not None
-        return self.lora and self.parallel == "ddp" and not other
+        return self.lora and self.holds_all and not other
+
+    @property
+    def holds_all(self) -> bool:
+        """Whether each rank holds the whole model; `auto` means that until it is resolved."""
+        return self.parallel in ("auto", "ddp")
 
     @property
     def in_stages(self) -> bool:
@@ -479,7 +485,7 @@ class Settings(BaseModel):
         others, and the network is slower than all of them.
         """
         by_speed = self.replay is None and "auto" in (self.split, self.micro_batch)
-        return by_speed and self.parallel == "ddp"
+        return by_speed and self.holds_all
 
 
 FREE_ON_RESUME = (

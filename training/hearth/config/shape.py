@@ -30,6 +30,7 @@ class _Family:
         positions: whether each position has a learned embedding.
         names: names of the linear layers that differ from Llama's.
         tied: whether input and output embeddings are tied if the config does not say.
+        divides: whether `parallel: pipeline` can divide its layers, see `hearth.model.divided`.
     """
 
     norms: int = 2
@@ -39,6 +40,7 @@ class _Family:
     gated: bool = True
     positions: bool = False
     tied: bool = False
+    divides: bool = True
     names: Mapping[str, str] = field(default_factory=dict)
 
 
@@ -52,7 +54,7 @@ FAMILIES: Mapping[str, _Family] = {
     "smollm3": _Family(tied=True),
     "qwen2": _Family(biases="qkv"),
     "qwen3": _Family(head_norms=True),
-    "gemma3": _Family(norms=4, head_norms=True, tied=True),
+    "gemma3": _Family(norms=4, head_norms=True, tied=True, divides=False),
     "gemma3_text": _Family(norms=4, head_norms=True, tied=True),
     "phi3": _Family(fused=True),
     "gpt2": _Family(biases="all", fused=True, gated=False, positions=True, tied=True, names=_GPT2),

@@ -9,7 +9,7 @@ from hearth.base.text import aligned
 from hearth.config import Preset, Settings, load_preset, preset_names
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room
-from hearth.fit.misfits import misfits
+from hearth.fit.misfits import lacking
 
 _NOT_KNOWN = "?"
 
@@ -39,7 +39,7 @@ def fitting(rooms: Mapping[str, Room]) -> list[str]:
             settings.model_copy(update={"load_in_8bit": bits == 8, "load_in_4bit": bits == 4})
             for bits in (16, 8, 4)
         ]
-        nodes = (_fits(name, one, preset.shape, rooms) for one in each)
+        nodes = (_fits(one, preset.shape, rooms) for one in each)
         rows.append((*_terms(name, preset), *nodes))
     return [line.rstrip() for line in aligned(rows)]
 
@@ -78,14 +78,14 @@ def _short(parameters: int) -> str:
     return f"{parameters / 1e9:.1f}B"
 
 
-def _fits(name: str, settings: Settings, shape: Shape | None, rooms: Mapping[str, Room]) -> str:
+def _fits(settings: Settings, shape: Shape | None, rooms: Mapping[str, Room]) -> str:
     """Return the nodes that a preset fits: "all", their names, "–" for none, or "?"."""
     if shape is None:
         return _NOT_KNOWN
     if settings.contradictions():  # weights that learn are not kept in 4 bits
         return "–"
-    lacking = misfits(name, settings, shape, rooms)
-    having = [node for node in rooms if node not in lacking]
+    small = lacking(settings, shape, rooms)
+    having = [node for node in rooms if node not in small]
     if len(having) == len(rooms) > 1:
         return "all"
     return ", ".join(having) or "–"

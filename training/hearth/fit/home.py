@@ -12,6 +12,7 @@ from hearth.config.shape import Shape
 from hearth.fit.capacity import Room
 from hearth.fit.case import Case, case_of
 from hearth.fit.stage import hidden_bytes, stage_estimate
+from hearth.plan.place import shortage
 from hearth.plan.placement import Home, LayerSpeed
 from hearth.plan.speed import UNKNOWN
 
@@ -45,6 +46,28 @@ class Links:
 
 
 NO_LINKS = Links({}, {})
+
+
+def unplaceable(settings: Settings, shape: Shape, ranks: Sequence[Candidate]) -> str:
+    """Return the finding that a model of this `shape` fits no placement over `ranks`, or ''."""
+    if not shape.family.divides:
+        return (
+            f"parallel=pipeline cannot divide this kind of model ({shape.model_type}); take "
+            "parallel=ddp or parallel=fsdp"
+        )
+    home = home_of(settings, shape, ranks)
+    return shortage(home, shape.num_hidden_layers, settings.global_batch)
+
+
+def too_small(settings: Settings, shape: Shape, ranks: Sequence[Candidate]) -> list[str]:
+    """Return the nodes with a rank that has no room for a single layer."""
+    home = home_of(settings, shape, ranks)
+    found = [
+        each.node
+        for rank, each in enumerate(ranks)
+        if home.need(rank, 1, first=False, last=False, in_flight=1, rows=1) > home.rooms[rank]
+    ]
+    return list(dict.fromkeys(found))
 
 
 def home_of(

@@ -11,11 +11,13 @@ from hearth.config.shape import Shape
 from hearth.fit.capacity import GIB, Room
 from hearth.fit.case import case_of
 from hearth.fit.estimate import Estimate, estimate
+from hearth.fit.home import Candidate, unplaceable
 
 _SHORTEST = 128
 """Least tokens per row that the advice suggests: shorter rows are of no use."""
 
 _NOTHING_HELPS = "no setting would make it fit; take a smaller model (playbooks/models.yml)"
+_DIVIDED = "(its layers are divided over the nodes)"
 _SHARDED = "(slow: it shards the weights over the nodes)"
 
 
@@ -36,6 +38,14 @@ def needs(
     }
 
 
+def lacking(
+    settings: Settings, shape: Shape, rooms: Mapping[str, Room], ranks: int = 0
+) -> list[str]:
+    """Return the nodes that a model of this `shape` does not fit; `ranks` as for `needs`."""
+    found = needs(settings, shape, rooms, ranks)
+    return [node for node, need in found.items() if not _fits(need, rooms[node])]
+
+
 def misfits(
     model: str, settings: Settings, shape: Shape, rooms: Mapping[str, Room], ranks: int = 0
 ) -> dict[str, str]:
@@ -44,14 +54,16 @@ def misfits(
     `rooms` holds the memory of a rank of each participating node; `ranks` as for `needs`.
     """
     found = needs(settings, shape, rooms, ranks)
-    fitting = {node: rooms[node] for node, need in found.items() if _fits(need, rooms[node])}
+    small = lacking(settings, shape, rooms, ranks)
+    fitting = {node: room for node, room in rooms.items() if node not in small}
+    divided = _over_all(settings, shape, rooms, ranks) if small else []
     said = {}
-    for node, need in found.items():
-        if node in fitting:
-            continue
-        ways = _advice(node, settings, shape, rooms, fitting, ranks)
+    for node in small:
+        ways = _advice(node, settings, shape, rooms, fitting, ranks) + divided
         to_do = f"it would fit with: {'; '.join(ways)}" if ways else _NOTHING_HELPS
-        said[node] = f"{model} {_too_large(need, rooms[node])}; {to_do}; fit=warn tries it anyway"
+        said[node] = (
+            f"{model} {_too_large(found[node], rooms[node])}; {to_do}; fit=warn tries it anyway"
+        )
     return said
 
 
@@ -103,11 +115,27 @@ def _advice(
     enough = len(fitting) > (settings.parallel == "fsdp")  # With fewer ranks each shard is larger.
     if enough and all(_fits(need, fitting[other]) for other, need in without.items()):
         ways.append(f"leaving the node out with -e nodes={','.join(fitting)}")
-    small = [name for name in ("load_in_4bit", "load_in_8bit") if getattr(settings, name)]
-    sharded = {"parallel": "fsdp"} | dict.fromkeys(small, False)
-    if settings.parallel == "ddp" and settings.lora and len(rooms) > 1 and fits(sharded):
-        ways.append(f"{' and '.join(_typed(*change) for change in sharded.items())} {_SHARDED}")
     return ways
+
+
+def _over_all(settings: Settings, shape: Shape, rooms: Mapping[str, Room], ranks: int) -> list[str]:
+    """Return the way in which all ranks together hold a model that one of them cannot, if any."""
+    if not (settings.holds_all and settings.lora):
+        return []
+    together = [Candidate(name, room) for name, room in rooms.items()]
+    if len(rooms) == 1:
+        together *= max(ranks, 1)
+    if len(together) == 1:
+        return []
+    divided = settings.model_copy(update={"parallel": "pipeline"})
+    if not divided.contradictions() and not unplaceable(divided, shape, together):
+        return [f"parallel=pipeline {_DIVIDED}"]
+    small = [name for name in ("load_in_4bit", "load_in_8bit") if getattr(settings, name)]
+    changes = {"parallel": "fsdp"} | dict.fromkeys(small, False)
+    sharded = settings.model_copy(update=changes)
+    if sharded.contradictions() or lacking(sharded, shape, rooms, ranks):
+        return []
+    return [f"{' and '.join(_typed(*change) for change in changes.items())} {_SHARDED}"]
 
 
 def _measures(settings: Settings) -> list[dict[str, Any]]:
@@ -119,7 +147,7 @@ def _measures(settings: Settings) -> list[dict[str, Any]]:
         measures.append({"gradient_checkpointing": True})
     if not settings.lora:
         measures.append({"lora": True})
-    elif not settings.load_in_4bit and settings.parallel == "ddp":
+    elif not settings.load_in_4bit and settings.holds_all:
         instead = {"load_in_8bit": False} if settings.load_in_8bit else {}
         measures.append({"load_in_4bit": True} | instead)
     if settings.sequence_length // 2 >= _SHORTEST:

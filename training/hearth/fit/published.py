@@ -37,6 +37,16 @@ def shape_beforehand(run: Run, layout: Layout) -> Shape | None:
     return shape_of(config)
 
 
+def config_beforehand(run: Run, layout: Layout) -> dict[str, Any]:
+    """Return the content of config.json of the model of `run`, {} if it is not known yet.
+
+    It is read from the model's folder, or from the Hub.
+    """
+    source = run.source
+    folder = Path(source.id) if source.kind == "folder" else layout.models / source.folder
+    return read_object(folder / "config.json") or published_config(source) or {}
+
+
 def published_config(source: ModelSource) -> dict[str, Any] | None:
     """Return the content of config.json of a model on the Hub.
 

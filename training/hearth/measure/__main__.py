@@ -65,6 +65,14 @@ def _node(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     return {"facts": facts | answering(wanted)}
 
 
+def _config(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of config.json of the run's model, {} if it is not known yet."""
+    with loading():
+        from hearth.fit.published import config_beforehand
+
+    return {"facts": {"config": config_beforehand(read_run(run_file), Layout.from_environment())}}
+
+
 def _layers(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     """Return the speed of this node's ranks for parts of the run's model, which need not be here.
 
@@ -211,7 +219,13 @@ def _limit(settings: Settings, device: torch.device) -> None:
         limit_memory(settings.memory_limit or part_of_free(free_gib(), os.environ))
 
 
-_VERBS = {"rank": _rank, "node": _node, "layers": _layers, "layers-rank": _layers_rank}
+_VERBS = {
+    "rank": _rank,
+    "node": _node,
+    "config": _config,
+    "layers": _layers,
+    "layers-rank": _layers_rank,
+}
 
 if __name__ == "__main__":
     sys.exit(run_verb(_VERBS))

@@ -21,12 +21,18 @@ _CLEARLY = 1e-9
 
 
 def place(
-    home: Home, layers: int, rows: int, micro_batch: int | None = None, keep_all: bool = False
+    home: Home,
+    layers: int,
+    rows: int,
+    micro_batch: int | None = None,
+    keep_all: bool = False,
+    least: int = 1,
 ) -> Pipeline:
     """Return the fastest pipeline of `layers` layers for steps of `rows` rows.
 
     The micro-batch is the largest divisor of `rows` that is at most `micro_batch`, or the fastest
-    one without it. A node that makes the pipeline slower is left out, unless `keep_all`.
+    one without it. A node that makes the pipeline slower is left out, unless `keep_all`; there are
+    at least `least` stages.
 
     Raises `ModelError` if no placement fits the memory of the ranks.
     """
@@ -34,10 +40,10 @@ def place(
     fitting = [
         found
         for size in _sizes(rows, micro_batch, fastest)
-        if (found := _place(home, layers, rows, size, keep_all))
+        if (found := _place(home, layers, rows, size, least, keep_all))
     ]
     if not fitting:
-        raise ModelError(_shortage(home, layers, rows))
+        raise ModelError(shortage(home, layers, rows) or _too_many(home, layers))
     best = fitting[0]
     for each in fitting[1:]:
         if each.step_seconds < best.step_seconds * (1 - _CLEARLY):
@@ -59,9 +65,11 @@ def pipeline(home: Home, placement: Placement, rows: int, micro_batch: int) -> P
     return step.pipeline(order, [len(stage.layers) for stage in placement.stages])
 
 
-def _place(home: Home, layers: int, rows: int, micro_batch: int, keep_all: bool) -> Pipeline | None:
+def _place(
+    home: Home, layers: int, rows: int, micro_batch: int, least: int, keep_all: bool
+) -> Pipeline | None:
     """Return the fastest pipeline with this micro-batch, None if nothing fits."""
-    step = _Step(home, layers, rows // micro_batch, micro_batch)
+    step = _Step(home, layers, rows // micro_batch, micro_batch, least)
     search = _every_order if len(home.nodes) <= _ALL_ORDERS else _search
     found = search(step, keep_all)
     return found and step.pipeline(found.order, found.counts)
@@ -79,11 +87,14 @@ class _Found:
 class _Step:
     """One step's sizes, and the best layer counts for any order of the ranks."""
 
-    def __init__(self, home: Home, layers: int, micro_batches: int, micro_batch: int) -> None:
+    def __init__(
+        self, home: Home, layers: int, micro_batches: int, micro_batch: int, least: int = 1
+    ) -> None:
         self.home = home
         self.layers = layers
         self.micro_batches = micro_batches
         self.micro_batch = micro_batch
+        self.least = least
         self.layer, self.embedding, self.head = (
             [_seconds(getattr(speed, part), micro_batch) for speed in home.speeds]
             for part in ("layer", "embedding", "head")
@@ -146,7 +157,11 @@ class _Step:
         counts with that pace have a smaller sum.
         """
         most = np.array(self.most(order))
-        if len(order) > self.layers or not most.all() or most.sum() < self.layers:
+        if (
+            not self.least <= len(order) <= self.layers
+            or not most.all()
+            or most.sum() < self.layers
+        ):
             return None
         layer = np.array([self.layer[rank] for rank in order])
         extra, links = self.extra(order), self.links(order)
@@ -206,13 +221,14 @@ def _search(step: _Step, keep_all: bool = False) -> _Found | None:
     """Return the best order that a local search from several starts finds.
 
     A step of the search moves a rank, swaps two, and unless `keep_all` leaves a node out or takes
-    one in. Starts are the ranks as given, by memory, and by speed.
+    one in. Starts are the ranks as given, by memory, by speed, and those that have room for most.
     """
     ranks = range(len(step.home.nodes))
     by_room = sorted(ranks, key=lambda rank: -step.home.rooms[rank])
     by_speed = sorted(ranks, key=lambda rank: step.layer[rank])
     best: _Found | None = None
-    for start in (tuple(ranks), tuple(by_room), tuple(by_speed)):
+    starts = [tuple(ranks), tuple(by_room), tuple(by_speed)]
+    for start in starts if keep_all else [*starts, _roomiest(step)]:
         best = _better(best, _climb(step, start, keep_all))
     return best
 
@@ -266,34 +282,58 @@ def _neighbours(
                 yield order[:b] + ranks + order[b:]
 
 
+def _too_many(home: Home, layers: int) -> str:
+    return (
+        f"parallel=pipeline: the model's {layers} layers cannot be placed so that each of "
+        f"{len(home.nodes)} ranks has room for its own; leave nodes out with -e nodes=, or take "
+        "parallel=ddp"
+    )
+
+
 def _label(home: Home, rank: int) -> str:
     """Return the name of a rank for a message: its node, and which of its ranks."""
     same = [each for each, node in enumerate(home.nodes) if node == home.nodes[rank]]
     return home.nodes[rank] + (f" rank {same.index(rank)}" if len(same) > 1 else "")
 
 
-def _shortage(home: Home, layers: int, rows: int) -> str:
-    """Return the finding that no placement fits, and by how much, with one row at a time."""
+def shortage(home: Home, layers: int, rows: int) -> str:
+    """Return the finding that `layers` layers fit no placement, and by how much, or ''.
+
+    It is judged with micro-batches of one row, and regardless of speed.
+    """
     step = _Step(home, layers, rows, 1)
-    ranks = tuple(range(len(home.nodes)))
-    orders: Iterator[tuple[int, ...]] = itertools.permutations(ranks)
-    if len(ranks) > _ALL_ORDERS:
-        orders = iter([tuple(sorted(ranks, key=lambda rank: -home.rooms[rank]))])
-    most, order = max(
-        ((step.most(order), order) for order in orders), key=lambda each: sum(each[0])
-    )
+    order = _roomiest(step)
+    most = step.most(order)
     held = sum(most)
-    end = len(order) - 1
-    rank = order[end // 2]  # A stage in the middle has layers only.
-    need = functools.partial(home.need, rank, first=False, last=False, in_flight=1, rows=1)
-    lacking = (layers - held) * (need(layers=2) - need(layers=1))
-    each = ", ".join(
-        f"{_label(home, rank)} {count} of {layers}"
-        for rank, count in sorted(zip(order, most, strict=True))
-    )
-    gib = 1 << 30
+    if held >= layers and len(order) <= layers:
+        return ""
+    # A stage in the middle has layers only.
+    need = functools.partial(home.need, 0, first=False, last=False, in_flight=1, rows=1)
+    lacking = (layers - held) * (need(layers=2) - need(layers=1)) / (1 << 30)
+    given = dict(zip(order, most, strict=True))
+    ranks = range(len(home.nodes))
+    each = ", ".join(f"{_label(home, rank)} {given.get(rank, 0)}" for rank in ranks)
     return (
         f"parallel=pipeline: the model fits no placement over {len(ranks)} "
         f"rank{'s' * (len(ranks) > 1)}. Together they have room for {held} of its {layers} layers "
-        f"({each}); the other {layers - held} need about {lacking / gib:.1f} GiB more"
+        f"({each}); the other {layers - held} need about {lacking:.1f} GiB more"
     )
+
+
+def _roomiest(step: _Step) -> tuple[int, ...]:
+    """Return the order with room for most layers, without the ranks that have room for none.
+
+    Of many ranks only that by memory is tried.
+    """
+    ranks = range(len(step.home.nodes))
+    by_room = sorted(ranks, key=lambda rank: -step.home.rooms[rank])
+    orders = itertools.permutations(by_room) if len(ranks) <= _ALL_ORDERS else [tuple(by_room)]
+    best, held = tuple(by_room), 0
+    for order in orders:
+        while 0 in (most := step.most(order)) and len(order) > 1:
+            order = tuple(rank for rank, fits in zip(order, most, strict=True) if fits) or order[:1]
+        if sum(most) > held:
+            best, held = order, sum(most)
+        if held >= step.layers:
+            break
+    return best

@@ -526,9 +526,9 @@ def test_a_run_behind_another_fits_by_all_memory_and_measures_nothing(tmp_path):
     plan = begun.plan("", 32e6)
     assert not any(plan["found"].values())
     assert plan["fetch"]
-    assert plan["measures"] is False
+    assert plan["free"] is False
     assert begun.agree()["talk"] == {}
-    assert launch(asked(tmp_path), {"desk": look()}).plan("", 32e6)["measures"] is True
+    assert launch(asked(tmp_path), {"desk": look()}).plan("", 32e6)["free"] is True
 
 
 def test_a_run_behind_another_takes_all_nodes_and_the_last_place_on_each(tmp_path):

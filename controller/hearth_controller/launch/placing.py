@@ -1,0 +1,226 @@
+"""Place the layers of a model over the nodes that were measured; describe the speed. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from hearth.base.errors import LaunchError, ModelError
+from hearth.config import Settings, in_parallel, run_of
+from hearth.config.planned import PlannedPipeline
+from hearth.config.shape import Shape
+from hearth.fit.capacity import Room
+from hearth.fit.estimate import adapter_parameters
+from hearth.fit.home import Candidate, Links, home_of
+from hearth.plan.place import pipeline, place
+from hearth.plan.placement import Home, LayerSpeed, Pipeline, Placement
+from hearth.plan.prediction import Contender, Prediction, Traffic, choose
+from hearth.plan.speed import Speed
+from hearth.plan.split import by_shares, shares_for
+from hearth_controller.launch.request import described
+
+_WORTH_DIVIDING = 1.01
+"""Least gain of a pipeline over the nodes that hold the whole model, which share the rows in place
+and go on without each other."""
+
+
+@dataclass(frozen=True)
+class MeasuredNode:
+    """One node: the speed of its ranks for parts of the model, its memory, links and device."""
+
+    speeds: tuple[LayerSpeed, ...]
+    room: Room
+    mbit: Mapping[str, float] = field(default_factory=dict)
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+    device: str = ""
+
+
+def measured_node(
+    layers: Mapping[str, Any], room: Room, links: Mapping[str, Any], device: str
+) -> MeasuredNode:
+    """Return a node with the facts of `hearth.measure layers` and of the link tests."""
+    speeds = tuple(
+        TypeAdapter(LayerSpeed).validate_python(rank["speed"]) for rank in layers["layers"]
+    )
+    return MeasuredNode(speeds, room, links.get("mbit", {}), links.get("milliseconds", {}), device)
+
+
+def with_parallel(
+    run: Mapping[str, Any], parallel: str, planned: PlannedPipeline | None = None
+) -> dict[str, Any]:
+    """Return the facts about `run` with `parallel` resolved, and its planned pipeline."""
+    return {**run, **described(in_parallel(run_of(run["file"], "the run"), parallel, planned))}
+
+
+def place_run(
+    run: Mapping[str, Any], shape: Shape, nodes: Mapping[str, MeasuredNode]
+) -> dict[str, Any]:
+    """Return the `run` with its pipeline planned, or with `ddp` where that is faster; and `say`.
+
+    `nodes` are those that were asked for, in order. The run keeps those that make it faster
+    (`requested`).
+
+    Raises `LaunchError` if the model fits no placement.
+    """
+    settings = Settings.model_validate(run["settings"])
+    home = _home(settings, shape, nodes)
+    everyone = run["nodes"] != ["auto"] or run["resumes"]
+    try:
+        found = _placed(settings, home, shape.num_hidden_layers, everyone)
+    except ModelError as error:
+        raise LaunchError(*error.findings) from error
+    whole = None
+    if run["whole_on"] and not everyone:
+        whole = _undivided(settings, shape, {name: nodes[name] for name in run["whole_on"]})
+        if whole.rows_per_second * _WORTH_DIVIDING >= found.rows_per_second:
+            return _as_ddp(run, whole, found, settings)
+    names = [name for name in nodes if name in {home.nodes[rank] for rank in found.placement.ranks}]
+    lines = _describe_nodes(found, home, nodes)
+    if _was_auto(run):
+        lines.append(_reason(whole, settings))
+    lines.append(_describe_speed(found, settings))
+    if left_out := [name for name in nodes if name not in names]:
+        lines.append(_describe_left_out(found, left_out, settings, home, shape.num_hidden_layers))
+    planned = PlannedPipeline(
+        _renumbered(found.placement, home, names), found.micro_batch, found.step_seconds
+    )
+    return {
+        "run": with_parallel(run, "pipeline", planned) | {"requested": names},
+        "say": "\n".join(f"  {line}" for line in lines),
+    }
+
+
+def _was_auto(run: Mapping[str, Any]) -> bool:
+    return run_of(run["file"], "the run").origins.get("parallel") == "auto"
+
+
+def _home(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]) -> Home:
+    ranks = [
+        Candidate(name, node.room, speed) for name, node in nodes.items() for speed in node.speeds
+    ]
+    links = Links(
+        {name: node.mbit for name, node in nodes.items()},
+        {name: node.milliseconds for name, node in nodes.items()},
+    )
+    return home_of(settings, shape, ranks, links)
+
+
+def _placed(settings: Settings, home: Home, layers: int, everyone: bool) -> Pipeline:
+    """Return the fastest pipeline, or the one with the shares of `split`.
+
+    Raises `ModelError` if the model fits no placement.
+    """
+    micro_batch = None if settings.micro_batch == "auto" else settings.micro_batch
+    if settings.split == "auto":
+        return place(home, layers, settings.global_batch, micro_batch, everyone, least=2)
+    shares = None if isinstance(settings.split, str) else settings.split
+    counts = by_shares(layers, shares_for(shares, len(home.nodes)))
+    stages = [(rank, count) for rank, count in enumerate(counts) if count]
+    placement = Placement.of(*zip(*stages, strict=True))
+    return pipeline(home, placement, settings.global_batch, micro_batch or 1)
+
+
+def _undivided(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]) -> Prediction:
+    """Return the prediction of `ddp` over the nodes that hold the whole model."""
+    layers = shape.num_hidden_layers
+    contenders = [
+        Contender(
+            name,
+            tuple(_whole_speed(speed, layers) for speed in node.speeds),
+            node.mbit,
+            node.milliseconds,
+        )
+        for name, node in nodes.items()
+    ]
+    learned = adapter_parameters(shape, settings.lora_rank, settings.lora_targets, settings.dora)
+    traffic = Traffic.of(4 * learned, 1, settings.compress != "none")
+    return choose(contenders, settings.global_batch, traffic)
+
+
+def _whole_speed(speed: LayerSpeed, layers: int) -> Speed:
+    """Return the speed of a rank for the whole model."""
+    parts = zip(speed.layer.seconds, speed.embedding.seconds, speed.head.seconds, strict=True)
+    return Speed(
+        speed.layer.sizes, tuple(layers * layer + first + last for layer, first, last in parts)
+    )
+
+
+def _as_ddp(
+    run: Mapping[str, Any], whole: Prediction, divided: Pipeline, settings: Settings
+) -> dict[str, Any]:
+    """Return the run on the nodes that hold the whole model."""
+    names = [name for name in run["requested"] if name in run["whole_on"]]
+    others = [name for name in run["requested"] if name not in names]
+    tokens = settings.sequence_length
+    say = (
+        f"  parallel=auto: ddp on {', '.join(names)}, about "
+        f"{whole.rows_per_second * tokens:.0f} tokens/s; parallel=pipeline over all nodes would "
+        f"come to {divided.rows_per_second * tokens:.0f}\n"
+        f"  LEFT OUT: {', '.join(others)}, which cannot hold the whole model (-e nodes=all takes "
+        "all nodes, with parallel=pipeline)"
+    )
+    return {"run": with_parallel(run, "ddp") | {"requested": names}, "say": say}
+
+
+def _renumbered(
+    placement: Placement, home: Home, names: Sequence[str]
+) -> tuple[tuple[int, int], ...]:
+    """Return rank and layers of each stage, where only the ranks of `names` have numbers."""
+    kept = [rank for rank, node in enumerate(home.nodes) if node in names]
+    return tuple((kept.index(stage.rank), len(stage.layers)) for stage in placement.stages)
+
+
+def _describe_nodes(found: Pipeline, home: Home, nodes: Mapping[str, MeasuredNode]) -> list[str]:
+    """Describe each stage in the order of the activations: node, device, layers, time, link."""
+    used = [home.nodes[rank] for rank in found.placement.ranks]
+    wide, most = max(map(len, used)), max(len(nodes[name].device) for name in used)
+    links = [*found.link_seconds, None]
+    lines = []
+    for stage, seconds, link, name in zip(
+        found.placement.stages, found.stage_seconds, links, used, strict=True
+    ):
+        first, last = stage.layers.start + 1, stage.layers.stop
+        layers = f"layer {first}" if first == last else f"layers {first}-{last}"
+        onward = "" if not link else f", {link:.2f} s to send it on"
+        lines.append(
+            f"{name:<{wide}}  {nodes[name].device:<{most}}  {layers} of {found.placement.layers}, "
+            f"{seconds:.2f} s a micro-batch{onward}"
+        )
+    return lines
+
+
+def _reason(whole: Prediction | None, settings: Settings) -> str:
+    """Return why `auto` has become `pipeline`."""
+    if whole is None:
+        return "parallel=auto: pipeline, since not every node can hold the whole model"
+    tokens = whole.rows_per_second * settings.sequence_length
+    return (
+        f"parallel=auto: pipeline, since ddp on {', '.join(whole.nodes)}, which can hold the whole "
+        f"model, would come to about {tokens:.0f} tokens/s"
+    )
+
+
+def _describe_speed(found: Pipeline, settings: Settings) -> str:
+    rows = f"{found.micro_batch} row{'s' * (found.micro_batch > 1)}"
+    return (
+        f"parallel=pipeline: {found.rows_per_second * settings.sequence_length:.0f} tokens/s with "
+        f"full rows; a step of {found.micro_batches} micro-batches of {rows} takes "
+        f"{found.step_seconds:.2f} s, in {found.bubble:.0%} of which the slowest stage waits"
+    )
+
+
+def _describe_left_out(
+    found: Pipeline, left_out: Sequence[str], settings: Settings, home: Home, layers: int
+) -> str:
+    """Return the nodes that are left out, and what a step would take with them."""
+    try:
+        with_all = f"{_placed(settings, home, layers, True).step_seconds:.2f} s"
+    except ModelError:
+        return f"LEFT OUT: {', '.join(left_out)}, which has no room for a layer"
+    return (
+        f"LEFT OUT: {', '.join(left_out)}. With all nodes a step would take {with_all}, without "
+        f"{found.step_seconds:.2f} s (-e nodes=all takes them all the same)"
+    )

@@ -1,0 +1,190 @@
+"""`parallel=auto` and `parallel=pipeline`: what fits where, which layers on which node, and why."""
+
+from __future__ import annotations
+
+import pytest
+from support.facts import assert_names, refuses
+from support.lines import assert_line
+
+from hearth.base.errors import LaunchError
+from hearth.config import load_preset, run_of
+from hearth_controller.launch.decisions import Launch
+from hearth_controller.launch.request import requested
+
+ADDRESSES = {"desk": "10.0.0.1", "attic": "10.0.0.2", "shed": "10.0.0.3"}
+GIB = 1 << 10
+SHAPE = load_preset("llama2-7b").shape
+LAYERS = SHAPE.num_hidden_layers
+
+
+def asked(tmp_path, **typed):
+    """Return a run as the play has it: a model of 13 GiB, of which no node holds all."""
+    typed = {"model": "llama2-7b", "load_in_4bit": False, "gradient_checkpointing": True} | typed
+    run = requested(typed, tmp_path, [], list(ADDRESSES), False)
+    assert not run["findings"]
+    return run
+
+
+def look(gib, nproc=0, **facts):
+    gpus = [{"name": "RTX", "memory_mib": gib * GIB}] * (nproc or 1)
+    own = {"one_computer": False, "nproc": nproc, "lend": {}}
+    memory = {"gpus": gpus, "free_mib": 64 * GIB, "cuda": True, "cards": [], "prime_off": False}
+    copies = {
+        **{
+            name: dict.fromkeys(("model", "data"), f"{name}")
+            for name in ("folders", "places", "disks")
+        },
+        "holds": {"model": "abc"},
+        "free": {"model": 1 << 40},
+        "arrived": {"model": 0},
+        "downloaded": {"model": 0},
+        "mbit": 1000,
+        "wireless": False,
+        "port": 7,
+    }
+    return {
+        "findings": [],
+        "facts": {"own": own, "memory": memory, "copies": copies, "port": 2000, **facts},
+    }
+
+
+def looks(*gib):
+    return {name: look(each) for name, each in zip(ADDRESSES, gib, strict=False)}
+
+
+def layers(seconds, nproc=1, port=9):
+    """Return the answer of a node that computes a layer in so many seconds."""
+
+    def part(factor):
+        return {"sizes": [1], "seconds": [seconds * factor]}
+
+    speed = {"layer": part(1), "embedding": part(0.1), "head": part(2)}
+    rank = {"speed": speed, "saturated": True}
+    return {"findings": [], "facts": {"nproc": nproc, "layers": [rank] * nproc, "port": port}}
+
+
+def launch(run, inspected, seconds=(), mbit=1000.0):
+    names = list(inspected)
+    measured = {name: layers(each) for name, each in zip(names, seconds, strict=False)}
+    links = {
+        name: {"facts": {"mbit": dict.fromkeys(set(names) - {name}, mbit), "milliseconds": {}}}
+        for name in names
+    }
+    answers = {"look": inspected, "layers": measured, "links": links}
+    return Launch(run, {name: ADDRESSES[name] for name in names}, answers)
+
+
+def planned(run, inspected, seconds, **more):
+    """Return the answer about a run after its plan, with these seconds a layer by node."""
+    plan = launch(run, inspected).plan("", 32e6)
+    assert plan["places"], plan["found"]
+    return launch(plan["run"], inspected, seconds, **more).place("", 32e6)
+
+
+@pytest.mark.parametrize(
+    ("gib", "parallel", "whole_on"),
+    [
+        ((24, 24, 24), "ddp", []),
+        ((10, 8, 8), "pipeline", []),
+        ((24, 8, 8), "pipeline", ["desk"]),
+    ],
+)
+def test_auto_is_resolved_by_what_fits(tmp_path, gib, parallel, whole_on):
+    plan = launch(asked(tmp_path), looks(*gib)).plan("", 32e6)
+    assert not any(plan["found"].values())
+    assert plan["run"]["parallel"] == parallel
+    assert plan["run"]["whole_on"] == whole_on
+    assert plan["run"]["in_place"] is (parallel == "ddp")
+    run = run_of(plan["run"]["file"], "it")
+    assert (run.settings.parallel, run.origins["parallel"]) == (parallel, "auto")
+
+
+@pytest.mark.parametrize(
+    ("typed", "gib", "advised"),
+    [
+        ({}, (24, 24, 1), "-e nodes=desk,attic"),  # no room for a single layer
+        ({"elastic": "true"}, (10, 8, 8), "load_in_4bit=true"),
+        ({"parallel": "ddp"}, (10, 8, 8), "parallel=pipeline"),
+    ],
+)
+def test_where_layers_cannot_be_divided_it_is_refused_as_ever(tmp_path, typed, gib, advised):
+    plan = launch(asked(tmp_path, **typed), looks(*gib)).plan("", 32e6)
+    *_, (said,) = (found for found in plan["found"].values() if found)
+    assert advised in said
+    assert not plan["places"]
+
+
+def test_a_model_that_all_nodes_together_cannot_hold_is_refused_by_how_much(tmp_path):
+    plan = launch(asked(tmp_path, parallel="pipeline"), looks(5, 4, 4)).plan("", 32e6)
+    (said,) = (found for found in plan["found"].values() if found)
+    assert_names(said[0], "GiB more", f"of its {LAYERS} layers", "desk", "attic", "shed")
+    assert not plan["fetch"]
+
+
+def test_layers_go_by_speed_and_memory_and_the_run_file_says_where(tmp_path):
+    placed = planned(asked(tmp_path), looks(12, 8, 8), (0.1, 0.2, 0.4))
+    run = run_of(placed["run"]["file"], "it")
+    counts = dict(run.pipeline.stages)
+    assert sum(counts.values()) == LAYERS
+    assert counts[0] > counts[1] > counts[2]
+    assert placed["run"]["requested"] == list(ADDRESSES)
+    assert_line(placed["say"], "parallel=auto: pipeline")
+    assert_line(placed["say"], "tokens/s", f"{run.pipeline.step_seconds:.2f} s")
+    for name, rank in zip(ADDRESSES, range(3), strict=True):
+        assert_line(placed["say"], name, f"of {LAYERS}", "a micro-batch")
+        assert rank in counts
+
+
+def test_a_node_that_makes_it_slower_is_left_out_by_name_unless_all_were_asked_for(tmp_path):
+    speeds = (0.1, 0.1, 9.0)
+    placed = planned(asked(tmp_path), looks(12, 12, 8), speeds)
+    assert placed["run"]["requested"] == ["desk", "attic"]
+    assert_line(placed["say"], "LEFT OUT: shed", "-e nodes=all")
+    ranks = {rank for rank, _ in run_of(placed["run"]["file"], "it").pipeline.stages}
+    assert ranks == {0, 1}
+    everyone = planned(asked(tmp_path, nodes="all"), looks(12, 12, 8), speeds)
+    assert everyone["run"]["requested"] == list(ADDRESSES)
+
+
+def test_ranks_are_numbered_without_the_nodes_that_are_left_out(tmp_path):
+    placed = planned(asked(tmp_path), looks(8, 12, 12), (9.0, 0.1, 0.1))
+    assert placed["run"]["requested"] == ["attic", "shed"]
+    assert {rank for rank, _ in run_of(placed["run"]["file"], "it").pipeline.stages} == {0, 1}
+
+
+@pytest.mark.parametrize(("seconds", "parallel"), [((0.1, 4, 4), "ddp"), ((1, 1, 1), "pipeline")])
+def test_nodes_that_hold_the_whole_model_train_alone_where_that_is_faster(
+    tmp_path, seconds, parallel
+):
+    placed = planned(asked(tmp_path), looks(24, 8, 8), seconds)
+    assert placed["run"]["parallel"] == parallel
+    assert_line(placed["say"], f"parallel=auto: {parallel}", "ddp on desk", "tokens/s")
+    if parallel == "ddp":
+        assert placed["run"]["requested"] == ["desk"]
+        assert run_of(placed["run"]["file"], "it").pipeline is None
+        assert_line(placed["say"], "LEFT OUT: attic, shed")
+
+
+def test_typed_shares_are_kept(tmp_path):
+    run = asked(tmp_path, parallel="pipeline", split="2:1:1", fit="warn")
+    placed = planned(run, looks(8, 8, 8), (1, 0.1, 0.1))
+    assert run_of(placed["run"]["file"], "it").pipeline.stages == ((0, 16), (1, 8), (2, 8))
+
+
+def test_without_the_speed_of_every_node_nothing_is_placed(tmp_path):
+    plan = launch(asked(tmp_path), looks(10, 8, 8)).plan("", 32e6)
+    placed = launch(plan["run"], looks(10, 8, 8), (0.1, 0.2)).place("", 32e6)
+    assert not placed["placed"]
+    assert run_of(placed["run"]["file"], "it").pipeline is None
+
+
+def test_a_model_of_unknown_sizes_is_not_placed(tmp_path):
+    run = asked(tmp_path, parallel="pipeline") | {"shape": {}}
+    with refuses(LaunchError, "sizes of llama2-7b"):
+        launch(run, looks(10, 8, 8), (0.1, 0.2, 0.4)).place("", 32e6)
+
+
+def test_links_are_measured_between_the_nodes_that_measured_a_layer(tmp_path):
+    measured = launch(asked(tmp_path), looks(10, 8, 8), (0.1, 0.2, 0.4))
+    assert measured.pair()["talk"].keys() == ADDRESSES.keys()
+    assert launch(asked(tmp_path), looks(10, 8, 8)).pair()["talk"] == {}
