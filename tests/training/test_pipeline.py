@@ -27,7 +27,7 @@ from transformers import MixtralConfig
 
 STEPS = 20
 LAYERS = 5
-PIPELINE = ("--parallel", "pipeline")
+PIPELINE = ("--parallel", "pipeline", "--split", "equal")
 THREE = (*PIPELINE, "--split", "3:1:1")
 """Layers of three stages."""
 
@@ -170,6 +170,16 @@ def test_a_row_that_is_not_finite_is_named_and_a_step_is_skipped_on_all(tmp_path
     assert line.endswith("x.jsonl:7")
     tensors = learned(tmp_path, "night").values()
     assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
+
+
+def test_without_a_split_the_ranks_measure_and_all_get_layers(llama, tiny_data, tmp_path):
+    common = [*arguments_for(llama, tiny_data), "--max-steps", 1, "--no-evaluate"]
+    auto = ("--parallel", "pipeline", "--split", "auto", "--micro-batch", "auto")
+    trained(tmp_path, "auto", 2, *common, *auto)
+    (start,) = metrics(tmp_path / "runs" / "auto", "start")
+    assert {each["rank"] for each in start["stages"]} == {0, 1}
+    counts = [last - first for first, last in (each["layers"] for each in start["stages"])]
+    assert sum(counts) == LAYERS
 
 
 def test_one_rank_or_more_than_layers_are_refused(llama, tiny_data, tmp_path):

@@ -21,6 +21,7 @@ from hearth.data.rows import Rows
 from hearth.data.stream import StreamedRows
 from hearth.measure.own_speed import power_here
 from hearth.measure.probe import Measured
+from hearth.plan.placement import Placement
 from hearth.plan.planner import Planner
 from hearth.plan.row_order import RowOrder, StreamOrder
 from hearth.plan.staged import Staged
@@ -35,7 +36,7 @@ from hearth.trainer.checkpointing import BEST, Checkpointer
 from hearth.trainer.choices import choose
 from hearth.trainer.evaluation import Evaluator
 from hearth.trainer.handover import hand_over
-from hearth.trainer.placing import choose_placement, stage_micro_batch
+from hearth.trainer.placing import choose_placement
 from hearth.trainer.planning import choose_planner, regroup_planner
 from hearth.trainer.progress import Progress, Standing, furthest
 from hearth.trainer.regrouping import Parting, next_group, nodes_of
@@ -89,9 +90,9 @@ class Trainer:
         launch = "" if joins else world.from_leader(secrets.token_hex(8))
         found = None if joins else self._newest()
         model = prepared.model.path
-        self.placement = choose_placement(run, model, world) if settings.in_stages else None
-        if self.placement:
-            micro_batch = stage_micro_batch(run)
+        self.placement: Placement | None = None
+        if settings.in_stages:
+            self.placement, micro_batch = choose_placement(run, layout, model, world)
             self.planner: Planner = Staged(self.placement, world.size, micro_batch)
         else:
             self.planner = choose_planner(settings, measured, layout, world, joins)

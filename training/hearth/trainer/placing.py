@@ -2,34 +2,53 @@
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from pathlib import Path
+from typing import Any
 
-from hearth.base.errors import ConfigError
+from pydantic import TypeAdapter
+
+from hearth.base.errors import ConfigError, HearthError
+from hearth.base.files import read_object
 from hearth.config import Run
+from hearth.config.layout import Layout
+from hearth.config.planned import PlannedPipeline
+from hearth.config.shape import Shape, shape_in
+from hearth.fit.by_hand import room_here
+from hearth.fit.home import Candidate, home_of
+from hearth.measure.own_layers import layers_here
 from hearth.model.divided import config_of
+from hearth.plan.place import place
 from hearth.plan.placement import Placement
 from hearth.plan.split import by_shares, shares_for
 from hearth.ranks.world import World
 
 
-def choose_placement(run: Run, model: Path, world: World) -> Placement:
-    """Return the placement of the layers of `model`: as planned, or by the shares of `split`.
+def choose_placement(run: Run, layout: Layout, model: Path, world: World) -> tuple[Placement, int]:
+    """Return the placement of the layers of `model`, and the most rows of a micro-batch.
+
+    They are as the controller has planned, else by the shares of `split`, else by the speeds of the
+    ranks, which are measured now if need be.
 
     Raises `ConfigError` on all ranks if the model cannot be placed on each of them, `ModelError` if
-    it cannot be divided.
+    it cannot be divided or fits no memory.
     """
     if world.size == 1:
         raise ConfigError(
             "parallel: pipeline needs two ranks or more, and there is one; take parallel=ddp"
         )
     count = config_of(model).get_text_config().num_hidden_layers
-    split = run.settings.split
+    split, shape = run.settings.split, shape_in(model)
     if run.pipeline:
-        ranks, counts = zip(*run.pipeline.stages, strict=True)
-        placement = Placement.of(ranks, counts)
+        stages, micro_batch = run.pipeline.stages, run.pipeline.micro_batch
+    elif split == "auto" and shape:
+        planned = _by_speed(run, layout, model, world, shape)
+        stages, micro_batch = planned.stages, planned.micro_batch
     else:
         shares = shares_for(None if isinstance(split, str) else split, world.size)
-        placement = Placement.of(*_stages(by_shares(count, shares)))
+        stages, micro_batch = tuple(enumerate(by_shares(count, shares))), 1
+    ranks, counts = zip(*((rank, layers) for rank, layers in stages if layers), strict=True)
+    placement = Placement.of(ranks, counts)
     idle = [rank for rank in range(world.size) if placement.position(rank) is None]
     if idle:
         names = ", ".join(f"rank {rank} ({world.layout[rank]})" for rank in idle)
@@ -37,17 +56,42 @@ def choose_placement(run: Run, model: Path, world: World) -> Placement:
             f"parallel: pipeline gives none of the model's {count} layers to {names}; start the "
             "run without, by hand with fewer ranks (torchrun --nproc-per-node), else with -e nodes="
         )
-    return placement
+    wanted = run.settings.micro_batch
+    return placement, micro_batch if wanted == "auto" else wanted
 
 
-def stage_micro_batch(run: Run) -> int:
-    """Return the most rows of a micro-batch: as set, as planned, or one."""
-    if run.settings.micro_batch != "auto":
-        return run.settings.micro_batch
-    return run.pipeline.micro_batch if run.pipeline else 1
+def _by_speed(run: Run, layout: Layout, model: Path, world: World, shape: Shape) -> PlannedPipeline:
+    """Return the fastest pipeline that has all ranks, by their measured speeds and their memory.
 
-
-def _stages(counts: tuple[int, ...]) -> tuple[list[int], list[int]]:
-    """Return the ranks that have layers, in their order, and the number of each."""
-    found = [(rank, count) for rank, count in enumerate(counts) if count]
-    return [rank for rank, _ in found], [count for _, count in found]
+    The leader places the layers: processors of other kinds may round other figures.
+    """
+    settings = run.settings
+    config = read_object(model / "config.json") or {}
+    say = print if world.leads else lambda _: None
+    own = Candidate(
+        world.node,
+        room_here(settings.memory_limit),
+        layers_here(run, layout, config, say).speed,
+    )
+    ranks = TypeAdapter(list[Candidate]).validate_python(world.gather(asdict(own)))
+    found: dict[str, Any] = {"findings": []}
+    if world.leads:
+        size = None if settings.micro_batch == "auto" else settings.micro_batch
+        try:
+            best = place(
+                home_of(settings, shape, ranks),
+                shape.num_hidden_layers,
+                settings.global_batch,
+                size,
+                keep_all=True,
+            )
+            stages = [(each.rank, len(each.layers)) for each in best.placement.stages]
+            found["planned"] = asdict(
+                PlannedPipeline(tuple(stages), best.micro_batch, best.step_seconds)
+            )
+        except HearthError as error:
+            found["findings"] = list(error.findings)
+    found = world.from_leader(found)
+    if found["findings"]:
+        raise HearthError(*found["findings"])
+    return TypeAdapter(PlannedPipeline).validate_python(found["planned"])
