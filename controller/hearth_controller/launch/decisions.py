@@ -201,8 +201,8 @@ class Launch:
     def place(self, shared: str, direct: float) -> dict[str, Any]:
         """Return the `run` with its layers placed, the `transfer` of its nodes, and `placed`.
 
-        Where a node is busy or away and was never measured, nothing is `placed`, and the ranks
-        divide the layers when they begin.
+        Where a node is busy or away and was never measured, nothing is `placed`, and the ranks do
+        it when they begin.
 
         Raises `LaunchError` if the model fits no placement.
         """
@@ -241,8 +241,8 @@ class Launch:
         if not config:
             return ""
         return (
-            "  parallel=pipeline: not every node could be measured now, so the ranks divide the "
-            "layers equally when they begin (split=4:2:1 divides them otherwise)"
+            "  parallel=pipeline: not every node can be measured now, so the ranks measure their "
+            "layers and place them when they begin"
         )
 
     def _one_computer(self) -> bool:

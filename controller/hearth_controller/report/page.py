@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import re
 from collections.abc import Mapping
 from pathlib import Path
@@ -185,6 +186,7 @@ def fact_rows(known: RunFolder) -> list[tuple[str, str]]:
         ("gradients over", facts.get("gradients")),
         ("bytes exchanged a step", facts.get("exchange_bytes")),
     ]
+    rows += _pipeline_rows(known)
     rows += [
         (f"rank {rank.get('rank')}", f"{rank.get('node')}, {rank.get('device')}{_limit(rank)}")
         for rank in facts.get("ranks") or []
@@ -193,6 +195,25 @@ def fact_rows(known: RunFolder) -> list[tuple[str, str]]:
         (name, f"{value:,}" if isinstance(value, int) else str(value))
         for name, value in rows
         if value is not None
+    ]
+
+
+def _pipeline_rows(known: RunFolder) -> list[tuple[str, str]]:
+    """Return the planned stages of a pipeline, and the predicted beside the measured step."""
+    planned = known.run and known.run.pipeline
+    if not planned:
+        return []
+    ends = itertools.accumulate(layers for _, layers in planned.stages)
+    stages = ", ".join(
+        f"rank {rank} layers {end - layers + 1}-{end}"
+        for (rank, layers), end in zip(planned.stages, ends, strict=True)
+    )
+    steps = sum(each.steps for each in known.story.windows)
+    took = sum(each.seconds for each in known.story.windows)
+    measured = f", {took / steps:.2f} s measured" if steps else ""
+    return [
+        ("stages", stages),
+        ("seconds of a step", f"{planned.step_seconds:.2f} s predicted{measured}"),
     ]
 
 

@@ -12,12 +12,12 @@ _OF_THIS_RUN = ("run", "resume")
 
 
 def explicit_settings(run: Run) -> dict[str, Any]:
-    """Return the explicit settings of a run: neither defaults nor from its preset."""
+    """Return the explicit settings of a run: no defaults, nor from its preset or resolved."""
     return {
         name: value
         for name, value in run.settings.model_dump().items()
         if name not in _OF_THIS_RUN
-        and run.origins.get(name, "default") != "default"
+        and run.origins.get(name, "default") not in ("default", "auto")
         and not run.origins[name].startswith("preset ")
     }
 

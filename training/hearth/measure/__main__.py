@@ -117,9 +117,10 @@ def _ranks(
 def _of_each(
     count: int, measured: Callable[[Mapping[str, str]], dict[str, Any] | None]
 ) -> list[dict[str, Any]]:
-    """Return what `measured` returns for each of `count` local ranks, called with its environment.
+    """Return the measurement of each of `count` local ranks.
 
-    All are called at the same time. The answer is empty if one of them is None.
+    `measured` is called with the environment of each, for all at the same time. The answer is
+    empty if one of them is None.
     """
 
     def of(rank: int) -> dict[str, Any] | None:

@@ -17,6 +17,7 @@ import numpy as np
 import torch
 
 from hearth.config import Settings
+from hearth.config.shape import Shape, shape_in
 from hearth.data.rows import IGNORED, Batch
 from hearth.measure.probe import search, timed
 from hearth.model.divided import config_of
@@ -24,6 +25,12 @@ from hearth.model.stage import StageModel, drawn_stage
 from hearth.plan.placement import LayerSpeed
 from hearth.plan.speed import Speed
 from hearth.ranks.memory import row_too_large
+
+_UNCACHED = 30_000_000
+"""Weights that fill the cache of any processor."""
+
+_MOST_LAYERS = 8
+"""Layers that are timed at most, of small models."""
 
 _DOCUMENTS = 4
 """Documents in a packed row: attention is slower with several than with one."""
@@ -70,12 +77,14 @@ def probe_layers(
         return each
 
     def timed_layer(part: StageModel) -> tuple[Speed | None, bool]:
-        found = search(functools.partial(seconds, part), most, part.release)
+        found = search(lambda size: seconds(part, size) / len(part.layers), most, part.release)
         part.release()
         return found
 
-    # In a mixture of experts the first layers may have none; the one in the middle is of most.
-    layer, saturated = timed_layer(stage(range(count // 2, count // 2 + 1)))
+    # In a mixture of experts the first layers may have none; those in the middle are like most.
+    several = _several(shape_in(folder), count)
+    start = (count - several) // 2
+    layer, saturated = timed_layer(stage(range(start, start + several)))
     sizes = layer.sizes if layer else ()
     ends = [timed_end(stage(layers), sizes) for layers in (range(0), range(count, count))]
     fitting = list(itertools.takewhile(lambda pair: None not in pair, zip(*ends, strict=True)))
@@ -86,6 +95,17 @@ def probe_layers(
     return MeasuredLayers(
         LayerSpeed(*(Speed(sizes, each) for each in parts)), saturated or len(sizes) < len(ends[0])
     )
+
+
+def _several(shape: Shape | None, count: int) -> int:
+    """Return the number of layers to time: as many as together do not stay in a processor's cache.
+
+    In a stage each layer finds the cache full of the others.
+    """
+    if shape is None:
+        return 1
+    of_one = shape.linear_parameters // shape.num_hidden_layers
+    return min(count, max(1, _UNCACHED // of_one), _MOST_LAYERS)
 
 
 def _rows(size: int, length: int, vocabulary: int, packed: bool) -> Batch:

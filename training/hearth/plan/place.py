@@ -251,7 +251,7 @@ def _climb(step: _Step, order: tuple[int, ...], keep_all: bool) -> _Found | None
 
 
 def _room(step: _Step, order: tuple[int, ...]) -> tuple[int, int]:
-    """Return how near an order is to one that fits: minus its ranks without room, and layers."""
+    """Return the distance of an order from one that fits: minus its ranks without room; layers."""
     most = step.most(order)
     return -most.count(0), sum(most)
 

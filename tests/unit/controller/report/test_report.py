@@ -26,8 +26,9 @@ from support.facts import assert_names
 from support.house import ROOT
 from support.metric_lines import start_line, step_line, written
 
-from hearth.config import Settings, read_run, resolve, resolve_run, write_run
+from hearth.config import Settings, in_parallel, read_run, resolve, resolve_run, write_run
 from hearth.config.cli import parse_command_line
+from hearth.config.planned import PlannedPipeline
 from hearth_controller.report.__main__ import main
 from hearth_controller.report.page import (
     fact_rows,
@@ -413,6 +414,20 @@ def test_versions_and_fingerprints_are_told(known):
     assert re.fullmatch(r"[0-9a-f]{16}", facts["data fingerprint (rows as tokens)"])
     assert re.fullmatch(r"[0-9a-f]{64}", facts["data file, sha256"])
     assert facts["rank 2"] == "oldbox, cpu"
+
+
+def test_the_stages_of_a_pipeline_are_told_and_the_predicted_step_beside_the_measured_one(known):
+    planned = PlannedPipeline(((1, 20), (0, 10)), micro_batch=1, step_seconds=1.5)
+    rows = dict(fact_rows(replace(known, run=in_parallel(known.run, "pipeline", planned))))
+    assert_names(rows["stages"], "rank 1 layers 1-20", "rank 0 layers 21-30")
+    assert_names(rows["seconds of a step"], "1.50 s predicted", "s measured")
+    assert "stages" not in dict(fact_rows(known))
+
+
+def test_a_resolved_setting_is_not_repeated(tmp_path):
+    run = in_parallel(resolve_run(GIVEN, tmp_path, "-e"), "ddp")
+    assert run.settings.parallel == "ddp"
+    assert "parallel" not in repeat_command(run, "ansible-playbook")
 
 
 def test_a_run_that_failed_after_two_steps_names_node_and_cause(run):
