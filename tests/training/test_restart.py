@@ -44,23 +44,23 @@ def of_kind(nodes: Nodes, kind: str, name: str = "step", node: str = "node0") ->
     return figures(nodes.workspace(node) / "results/first", kind, name)
 
 
-def adapter(nodes: Nodes) -> dict[str, torch.Tensor]:
-    return load_file(nodes.workspace("node0") / "results/first/adapter/adapter_model.safetensors")
+def adapter(nodes: Nodes, node: str = "node0") -> dict[str, torch.Tensor]:
+    return load_file(nodes.workspace(node) / "results/first/adapter/adapter_model.safetensors")
 
 
 def steps(nodes: Nodes, node: str = "node0") -> list[int]:
     return of_kind(nodes, "step", node=node)
 
 
-def kill_everything(nodes: Nodes) -> None:
+def lose_power(nodes: Nodes, *names: str) -> None:
     """Leave nobody the time to say a word: the supervisors stand still before any of them dies."""
-    dying = [psutil.Process(nodes.supervisor(node).pid) for node in nodes.names]
-    dying += [process for node in nodes.names for process in nodes.processes(node)]
+    dying = [psutil.Process(nodes.supervisor(node).pid) for node in names]
+    dying += [process for node in names for process in nodes.processes(node)]
     for process in dying:
         process.suspend()
     for process in dying:
         process.kill()
-    for node in nodes.names:
+    for node in names:
         nodes.supervisor(node).wait(10)
         assert nodes.record(node)["state"] == "running"
 
@@ -88,7 +88,7 @@ def test_neither_a_killed_rank_nor_a_lost_disk_leaves_a_trace_in_what_was_learne
     bare = house("bare", checkpoint_every=5)
     bare.start()
     until(lambda: 12 in steps(bare))
-    kill_everything(bare)
+    lose_power(bare, *bare.names)
     disk = bare.workspace("node0")
     run_file = (disk / "results/first/run.yml").read_text()
     shutil.rmtree(disk / "results")
@@ -112,6 +112,29 @@ def test_a_rank_that_is_killed_in_a_round_of_local_steps_leaves_no_trace(house):
     finish_without_a_rank(killed, 20)
     assert steps(killed) == [20, 40, 60, 80]
     assert furthest(adapter(killed), adapter(whole)) == 0
+
+
+@pytest.mark.rotated
+@pytest.mark.slow
+def test_a_lost_stage_of_a_pipeline_ends_all_and_leaves_no_trace_when_it_is_back(house):
+    stages = {"parallel": "pipeline", "checkpoint_every": 5, "max_steps": 30}
+    whole, lost = house("whole", **stages), house("lost", **stages)
+    whole.start()
+    assert {record["state"] for record in whole.wait().values()} == {"finished"}
+    for node in lost.names:
+        lost.change(node, return_timeout=60)
+    lost.start()
+    until(lambda: 12 in steps(lost))
+    lose_power(lost, "node1")
+    assert lost.until_down("node0") < 60
+    lost.start("node1")
+    for record in lost.wait().values():
+        assert (record["state"], record["generation"]) == ("finished", 1)
+        assert record["launches"][0]["cause"]["node"] == "node1"
+    assert steps(lost) == steps(lost, "node1") == list(range(1, 31))
+    assert of_kind(lost, "start") == [0, 10]
+    for node in lost.names:  # the whole adapter on each
+        assert furthest(adapter(lost, node), adapter(whole)) == 0
 
 
 def test_a_supervisor_whose_run_has_ended_has_nothing_to_do(house):
