@@ -17,6 +17,7 @@ import psutil
 import pytest
 from support.house import NODES, House, ended
 from support.lines import assert_line
+from support.programs import run
 from support.waiting import HANG, until
 
 from hearth.supervise.cause import ENDS
@@ -187,6 +188,22 @@ def test_the_curves_of_a_run_are_shown_on_loopback_until_that_is_ended(home):
     screen = home.play("playbooks/dashboard.yml", "-e", "dashboard_state=stopped")
     assert "End TensorBoard: changed on desk" in screen
     assert not board.is_running() or board.status() == psutil.STATUS_ZOMBIE
+
+
+@pytest.mark.rotated(seconds=30)
+def test_somebody_can_talk_to_the_run_as_they_are_told(home):
+    screen = home.play("playbooks/chat.yml", "-e", "run=evening")
+    typed = re.search(r"^ +talk to it +(env .+)$", screen, re.M)[1]
+    done = run("sh", "-c", f"echo say 1 | {typed} --max-tokens 5")
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.count("(5 tokens") == 2
+
+    screen = home.play("playbooks/chat.yml", "-e", "serve=true", "-e", "node=laptop")
+    address = re.search(r"http://localhost:\d+/v1", screen)[0]
+    models = json.loads(urllib.request.urlopen(f"{address}/models", timeout=20).read())
+    assert [model["id"] for model in models["data"]] == ["base", "adapter"]
+    screen = home.play("playbooks/chat.yml", "-e", "serve=false")
+    assert "End the endpoint: changed on laptop" in screen
 
 
 def test_a_run_is_removed_only_with_consent(home):

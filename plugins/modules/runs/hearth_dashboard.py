@@ -36,17 +36,8 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, text_of
-from ansible.module_utils.hearth_node.runs.dashboard import (
-    DashboardError,
-    answers,
-    curves,
-    free_port,
-    offline_runs,
-    read_record,
-    record_file,
-    start,
-    stop,
-)
+from ansible.module_utils.hearth_node.runs.dashboard import PAGE, command, curves, offline_runs
+from ansible.module_utils.hearth_node.runs.pages import PageError
 
 
 def main() -> None:
@@ -68,28 +59,25 @@ def main() -> None:
     )
     given = module.params
     workspace = absolute(given["workspace"])
-    there = read_record(workspace)
     try:
         if given["state"] == "stopped":
-            if there and not module.check_mode:
-                stop(there)
-                os.unlink(record_file(workspace))
+            there = PAGE.end(workspace, module.check_mode)
             module.exit_json(changed=bool(there), dashboard={})
-        module.exit_json(**_started(module, workspace, there))
-    except (DashboardError, OSError) as error:
+        module.exit_json(**_started(module, workspace))
+    except (PageError, OSError) as error:
         module.fail_json(msg=str(error))
 
 
-def _started(module: AnsibleModule, workspace: str, there: dict) -> dict:
+def _started(module: AnsibleModule, workspace: str) -> dict:
     """Start TensorBoard for the run; return the module's result."""
     given, python = module.params, absolute(module.params["python"])
-    run = given["run"]
+    run, there = given["run"], PAGE.read_record(workspace)
     if not os.path.isdir(curves(workspace, run)):
         if "\nscript:" in text_of(os.path.join(workspace, "results", run, "run.yml")):
-            raise DashboardError(
+            raise PageError(
                 f"'{run}' is the run of a script, which keeps its curves where and how it likes"
             )
-        raise DashboardError(
+        raise PageError(
             f"there are no curves of '{run}' here yet ({curves(workspace, run)}): its ranks begin "
             "them with the first step"
         )
@@ -98,16 +86,16 @@ def _started(module: AnsibleModule, workspace: str, there: dict) -> dict:
         "wandb": os.path.join(os.path.dirname(python), "wandb"),
     }
     fits = there.get("run") == run and given["port"] in (0, there["port"])
-    if fits and answers(there["port"]):
+    if fits and PAGE.answers(there["port"]):
         return {"changed": False, "dashboard": there, **told}
     if module.check_mode:
         return {"changed": True, "dashboard": {}, **told}
     if not os.access(python, os.X_OK):
-        raise DashboardError(f"there is no Python at {python}; provision.yml makes it")
+        raise PageError(f"there is no Python at {python}; provision.yml makes it")
     if there:
-        stop(there)
-    port = free_port(given["port"])
-    record = start(python, workspace, run, port)
+        PAGE.stop(there)
+    port = PAGE.free_port(given["port"])
+    record = PAGE.start(workspace, run, port, command(python, workspace, run, port), {})
     return {"changed": True, "dashboard": record, **told}
 
 

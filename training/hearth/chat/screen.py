@@ -117,7 +117,7 @@ def _note(answer: Answer) -> str:
     """Return the line below an answer: its length, speed and why it ended, if not by itself."""
     if answer.end is None:
         return ""
-    rate = f", {answer.tokens / answer.seconds:.1f} a second" if answer.seconds else ""
+    rate = f", {answer.tokens / answer.seconds:.1f} tokens/s" if answer.seconds else ""
     none = "" if answer.text.strip() else ": it says nothing"
     return f"({answer.tokens} tokens{rate}{_NOTES.get(answer.end, none)})"
 

@@ -309,6 +309,7 @@ INTERNAL = {
     *("attach_run", "plan_runs", "runs_compare", "runs_delete", "runs_pick", "runs_yes"),
     *("runs_move", "runs_place"),
     *("benchmark_repeat", "benchmark_steps", "benchmark_warm_up", "doctor_file", "doctor_fix"),
+    *("chat_node", "chat_port", "chat_state"),
     *("dashboard_port", "dashboard_state", "distribute_between", "distribute_names"),
     *("lend_nodes", "lend_to", "lend_until"),
     *("logs_follow", "logs_lines", "logs_nodes", "status_file", "stop_now"),

@@ -8,8 +8,9 @@ import shlex
 import socket
 
 import pytest
-from ansible.module_utils.hearth_node.runs import dashboard as board
-from ansible.module_utils.hearth_node.runs.dashboard import DashboardError, free_port, read_record
+from ansible.module_utils.hearth_node.runs import pages
+from ansible.module_utils.hearth_node.runs.dashboard import PAGE, command
+from ansible.module_utils.hearth_node.runs.pages import PageError
 from hypothesis import given
 from hypothesis import strategies as st
 from support.digests import digest
@@ -65,13 +66,15 @@ def test_without_curves_there_is_nothing_to_show_and_a_script_never_has_any(work
     "record",
     [
         *("", "{", "[]", '"x"'),
-        json.dumps({**RUNNING, "pid": os.getpid(), "logdir": "/"}),  # a process that is none
+        json.dumps(
+            {**RUNNING, "pid": os.getpid(), "command": ["python"]}
+        ),  # a process that is none
     ],
     ids=["empty", "torn", "list", "text", "another process"],
 )
 def test_what_is_no_record_of_a_tensorboard_is_none(workspace, record):
     (workspace / "config" / "tensorboard.json").write_text(record)
-    assert read_record(str(workspace)) == {}
+    assert PAGE.read_record(str(workspace)) == {}
     assert asked(workspace, "stopped")["changed"] is False  # and this process is still here
 
 
@@ -89,22 +92,27 @@ def test_what_is_not_installed_is_said(workspace):
     said = asked(workspace)
     assert said["failed"]
     assert "/nowhere/bin/python" in said["msg"]
-    assert read_record(str(workspace)) == {}
+    assert PAGE.read_record(str(workspace)) == {}
 
 
 @pytest.mark.parametrize(("looks", "starts"), [(2, True), (9, False)])
 def test_a_process_without_a_command_line_yet_has_not_ended(workspace, monkeypatch, looks, starts):
     # Stand-ins: what /proc and the port say of it, look by look.
     seen, answered = iter([False] * looks + [True] * 90), iter([False] * 8 + [True])
-    monkeypatch.setattr(board, "alive", lambda _: next(seen))
-    monkeypatch.setattr(board, "answers", lambda _: next(answered))
-    monkeypatch.setattr(board, "_begin", lambda *_: 0)
-    monkeypatch.setattr(board, "stop", lambda _: None)
+    monkeypatch.setattr(pages, "alive", lambda _: next(seen))
+    monkeypatch.setattr(pages.Page, "answers", lambda *_: next(answered))
+    monkeypatch.setattr(pages, "_begin", lambda *_: 0)
+    monkeypatch.setattr(pages.Page, "stop", lambda *_: None)
+
+    def begun():
+        words = command("python", str(workspace), "evening", 6006)
+        return PAGE.start(str(workspace), "evening", 6006, words, {})
+
     if starts:
-        assert board.start("python", str(workspace), "evening", 6006)["port"] == 6006
+        assert begun()["port"] == 6006
     else:
-        with pytest.raises(DashboardError, match="TensorBoard"):
-            board.start("python", str(workspace), "evening", 6006)
+        with pytest.raises(PageError, match="TensorBoard"):
+            begun()
 
 
 def test_a_port_that_is_taken_is_not_taken_twice():
@@ -112,9 +120,9 @@ def test_a_port_that_is_taken_is_not_taken_twice():
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         taken = holder.getsockname()[1]
-        with refuses(DashboardError, taken):
-            free_port(taken)
-    assert free_port() >= 1024
+        with refuses(PageError, taken):
+            PAGE.free_port(taken)
+    assert PAGE.free_port() >= 1024
 
 
 # -- for a person ----------------------------------------------------------------------------------

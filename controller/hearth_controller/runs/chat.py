@@ -1,0 +1,51 @@
+"""Talking to a run's result on a node: the commands to type here. Pure."""
+
+from __future__ import annotations
+
+import shlex
+from collections.abc import Mapping
+from typing import Any
+
+from hearth.base.text import aligned
+from hearth_controller.runs.dashboard import login
+
+
+def describe_chat(
+    answer: Mapping[str, Any],
+    run: str,
+    node: str,
+    variables: Mapping[str, Any],
+    local: bool,
+    playbook: str,
+) -> list[str]:
+    """Return the message about a chat with `run` on `node`.
+
+    `answer` is the result of the module `hearth_chat`, `variables` are Ansible's for the node,
+    `local` is true if the node is this computer, and `playbook` is the command that plays on the
+    same inventory.
+    """
+    given = [f"{name}={value}" for name, value in answer["variables"].items()]
+    typed = shlex.join(["env", *given, *answer["command"]])
+    verb = f"{playbook} playbooks/chat.yml"
+    endpoint = answer["endpoint"]
+    if not local:
+        ssh, *to = login(variables)
+    if not endpoint:
+        typed = typed if local else f"{ssh} -t {' '.join(to)} {shlex.quote(typed)}"
+        head = f"{run}: {node} can answer"
+        rows = [("talk to it", typed), ("or serve it", f"{verb} -e run={run} -e serve=true")]
+    else:
+        port = endpoint["port"]
+        names = " and ".join(endpoint["models"])
+        head = f"{run} answers on {node} as {names} (process {endpoint['pid']}), on loopback alone"
+        rows = []
+        if not local:
+            rows.append(("tunnel", f"{ssh} -N -L {port}:127.0.0.1:{port} {' '.join(to)}"))
+        rows += [
+            ("OpenAI's API", f"http://localhost:{port}/v1"),
+            ("end it", f"{verb} -e serve=false"),
+        ]
+    lines = [head, *(f"  {line}" for line in aligned(rows))]
+    if answer["busy"]:
+        lines.append(f"  {answer['busy']} trains on {node}: both share its memory")
+    return lines
