@@ -49,6 +49,11 @@ def test_the_same_inputs_find_it_under_another_name_of_the_run(node):
     assert read_outcome(file_of(node, run="morning", wandb="off")) == FACTS
 
 
+def test_auto_finds_what_was_kept_when_it_had_become_ddp(node):
+    assert file_of(node, parallel="auto") == file_of(node, parallel="ddp")
+    assert file_of(node, parallel="pipeline") != file_of(node)
+
+
 def test_other_inputs_another_package_and_another_model_do_not_find_it(node, tmp_path, monkeypatch):
     files = {
         file_of(node),

@@ -21,7 +21,7 @@ from hearth.base.errors import HearthError
 from hearth.base.files import read_object, sha256_of, write_whole
 from hearth.base.nvml import Cards
 from hearth.base.software import code_checksum
-from hearth.config import Run
+from hearth.config import Run, in_parallel
 from hearth.config.held_shards import held_shards
 from hearth.config.layout import Layout
 from hearth.data.locate import HubDataset, locate
@@ -44,7 +44,9 @@ def outcome_file(run: Run, layout: Layout, nproc: int, gpus: Any) -> Path | None
     data = _data(run, layout)
     if run.resumes or model is None or data is None:
         return None
-    settings = run.settings.model_dump(mode="json")
+    # A node is inspected before `auto` is resolved, and only `ddp` makes use of what is kept.
+    whole = in_parallel(run, "ddp") if run.settings.parallel == "auto" else run
+    settings = whole.settings.model_dump(mode="json")
     inputs = {
         "settings": {key: settings[key] for key in settings if key not in _NOT_OF_THE_INPUTS},
         "model": model,
