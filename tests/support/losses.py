@@ -46,6 +46,9 @@ MOMENTS = ("steps", "checkpoint", "join", "leave")
 _FAILED_WITHIN = 30.0
 """Seconds until a run has noticed a full disk: it writes a line after each step."""
 
+_TOLD_WITHIN = 5.0
+"""Seconds until the other nodes of a run that has failed say so."""
+
 _MOST_INTO_A_STEP = 0.3
 _MOST_INTO_A_START = 5.0
 """Seconds from the beginning of a step, or of a supervisor, within which a fault comes."""
@@ -118,13 +121,23 @@ def mend(run: Assembly, fault: Fault) -> None:
 def _free(run: Assembly, node: str) -> None:
     """Free a disk once the run has failed of it, and resume the run.
 
-    A node that is just leaving or coming back may not have needed its disk: then nothing failed.
+    A node that joins fails alone, and cannot write that to its disk. One that is just leaving or
+    coming back may not have needed its disk: then nothing failed.
     """
+    supervisor = run.supervisor(node)
+
+    def failed() -> bool:
+        return any(map(run.has_failed, run.names))
+
     with suppress(AssertionError):
-        until(lambda: any(map(run.has_failed, run.names)), _FAILED_WITHIN)
+        until(lambda: supervisor.poll() is not None or failed(), _FAILED_WITHIN)
+    with suppress(AssertionError):
+        until(failed, _TOLD_WITHIN)
     run.free(node)
-    if any(map(run.has_failed, run.names)):
+    if failed():
         run.again()
+    elif supervisor.poll() is not None and run.supervisor(node) is supervisor:
+        run.start(node)
 
 
 @dataclass(frozen=True)
