@@ -23,10 +23,11 @@ from hearth.config.shape import shape_of
 from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import warnings
 from hearth_controller.doctor.node import ExaminedNode
+from hearth_controller.launch.alternatives import measured_node
 from hearth_controller.launch.devices import device_of, gpus_of, unseen_gpu, unused_gpu
 from hearth_controller.launch.fit import check_fit, rooms_of, shape_of_run
 from hearth_controller.launch.job import job_script
-from hearth_controller.launch.placing import measured_node, place_run, with_parallel
+from hearth_controller.launch.placing import place_run, with_parallel
 from hearth_controller.launch.prediction import NodeFacts, choose_nodes
 from hearth_controller.launch.spec import node_specs
 from hearth_controller.transfer.distribution import Distribution, lacked_files

@@ -3,49 +3,23 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
 from typing import Any
-
-from pydantic import TypeAdapter
 
 from hearth.base.errors import LaunchError, ModelError
 from hearth.config import Settings, in_parallel, run_of
 from hearth.config.planned import PlannedPipeline
 from hearth.config.shape import Shape
-from hearth.fit.capacity import Room
-from hearth.fit.estimate import adapter_parameters
 from hearth.fit.home import Candidate, Links, home_of
 from hearth.plan.place import pipeline, place
-from hearth.plan.placement import Home, LayerSpeed, Pipeline, Placement
-from hearth.plan.prediction import Contender, Prediction, Traffic, choose
-from hearth.plan.speed import Speed
+from hearth.plan.placement import Home, Pipeline, Placement
+from hearth.plan.prediction import Prediction
 from hearth.plan.split import by_shares, shares_for
+from hearth_controller.launch.alternatives import MeasuredNode, sharded, undivided
 from hearth_controller.launch.request import described
 
 _WORTH_DIVIDING = 1.01
 """Least gain of a pipeline over the nodes that hold the whole model, which share the rows in place
 and go on without each other."""
-
-
-@dataclass(frozen=True)
-class MeasuredNode:
-    """One node: the speed of its ranks for parts of the model, its memory, links and device."""
-
-    speeds: tuple[LayerSpeed, ...]
-    room: Room
-    mbit: Mapping[str, float] = field(default_factory=dict)
-    milliseconds: Mapping[str, float] = field(default_factory=dict)
-    device: str = ""
-
-
-def measured_node(
-    layers: Mapping[str, Any], room: Room, links: Mapping[str, Any], device: str
-) -> MeasuredNode:
-    """Return a node with the facts of `hearth.measure layers` and of the link tests."""
-    speeds = tuple(
-        TypeAdapter(LayerSpeed).validate_python(rank["speed"]) for rank in layers["layers"]
-    )
-    return MeasuredNode(speeds, room, links.get("mbit", {}), links.get("milliseconds", {}), device)
 
 
 def with_parallel(
@@ -74,13 +48,13 @@ def place_run(
         raise LaunchError(*error.findings) from error
     whole = None
     if run["whole_on"] and not everyone:
-        whole = _undivided(settings, shape, {name: nodes[name] for name in run["whole_on"]})
+        whole = undivided(settings, shape, {name: nodes[name] for name in run["whole_on"]})
         if whole.rows_per_second * _WORTH_DIVIDING >= found.rows_per_second:
             return _as_ddp(run, whole, found, settings)
     names = [name for name in nodes if name in {home.nodes[rank] for rank in found.placement.ranks}]
     lines = _describe_nodes(found, home, nodes)
     if _was_auto(run):
-        lines.append(_reason(whole, settings))
+        lines.append(_reason(whole, sharded(settings, shape, nodes), settings))
     lines.append(_describe_speed(found, settings))
     if left_out := [name for name in nodes if name not in names]:
         lines.append(_describe_left_out(found, left_out, settings, home, shape.num_hidden_layers))
@@ -123,31 +97,6 @@ def _placed(settings: Settings, home: Home, layers: int, everyone: bool) -> Pipe
     return pipeline(home, placement, settings.global_batch, micro_batch or 1)
 
 
-def _undivided(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]) -> Prediction:
-    """Return the prediction of `ddp` over the nodes that hold the whole model."""
-    layers = shape.num_hidden_layers
-    contenders = [
-        Contender(
-            name,
-            tuple(_whole_speed(speed, layers) for speed in node.speeds),
-            node.mbit,
-            node.milliseconds,
-        )
-        for name, node in nodes.items()
-    ]
-    learned = adapter_parameters(shape, settings.lora_rank, settings.lora_targets, settings.dora)
-    traffic = Traffic.of(4 * learned, 1, settings.compress != "none")
-    return choose(contenders, settings.global_batch, traffic)
-
-
-def _whole_speed(speed: LayerSpeed, layers: int) -> Speed:
-    """Return the speed of a rank for the whole model."""
-    parts = zip(speed.layer.seconds, speed.embedding.seconds, speed.head.seconds, strict=True)
-    return Speed(
-        speed.layer.sizes, tuple(layers * layer + first + last for layer, first, last in parts)
-    )
-
-
 def _as_ddp(
     run: Mapping[str, Any], whole: Prediction, divided: Pipeline, settings: Settings
 ) -> dict[str, Any]:
@@ -184,7 +133,7 @@ def _describe_nodes(found: Pipeline, home: Home, nodes: Mapping[str, MeasuredNod
     ):
         first, last = stage.layers.start + 1, stage.layers.stop
         layers = f"layer {first}" if first == last else f"layers {first}-{last}"
-        onward = "" if not link else f", {link:.2f} s to send it on"
+        onward = f", {link:.2f} s to send it on" if link and link >= 0.005 else ""
         lines.append(
             f"{name:<{wide}}  {nodes[name].device:<{most}}  {layers} of {found.placement.layers}, "
             f"{seconds:.2f} s a micro-batch{onward}"
@@ -192,15 +141,19 @@ def _describe_nodes(found: Pipeline, home: Home, nodes: Mapping[str, MeasuredNod
     return lines
 
 
-def _reason(whole: Prediction | None, settings: Settings) -> str:
-    """Return why `auto` has become `pipeline`."""
-    if whole is None:
-        return "parallel=auto: pipeline, since not every node can hold the whole model"
-    tokens = whole.rows_per_second * settings.sequence_length
-    return (
-        f"parallel=auto: pipeline, since ddp on {', '.join(whole.nodes)}, which can hold the whole "
-        f"model, would come to about {tokens:.0f} tokens/s"
-    )
+def _reason(whole: Prediction | None, sharded: float | None, settings: Settings) -> str:
+    """Return why `auto` has become `pipeline`, with the speed of what else could be had."""
+    tokens = settings.sequence_length
+    why = "not every node can hold the whole model"
+    if whole is not None:
+        why = (
+            f"ddp on {', '.join(whole.nodes)}, which can hold the whole model, would come to about "
+            f"{whole.rows_per_second * tokens:.0f} tokens/s"
+        )
+    if sharded is not None:
+        bound = sharded * tokens
+        why += f"; parallel=fsdp to at most {bound:.{0 if bound >= 10 else 1}f} tokens/s"
+    return f"parallel=auto: pipeline, since {why}"
 
 
 def _describe_speed(found: Pipeline, settings: Settings) -> str:

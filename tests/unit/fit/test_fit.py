@@ -318,6 +318,7 @@ def test_what_does_not_fit_is_named_with_what_would_make_it_fit():
 
 
 FSDP = {"parallel": "fsdp"}
+ROUNDED = {"compress": "bf16"}
 LEAN = {"gradient_checkpointing": True}
 EIGHT = {"micro_batch": 8, "load_in_4bit": True, "backend": "transformers"}
 
@@ -328,6 +329,12 @@ EIGHT = {"micro_batch": 8, "load_in_4bit": True, "backend": "transformers"}
         (LEAN | {"load_in_4bit": True}, [12, 3], "fit=warn", "parallel=fsdp"),  # a half of 12.6 GiB
         (LEAN, [10, 10, 10], "parallel=pipeline", "parallel=fsdp"),
         (LEAN, [10, 10, 10], "parallel=pipeline", "models.yml"),
+        (
+            LEAN | ROUNDED | {"load_in_4bit": True},
+            [5] * 8,
+            "=fsdp and load_in_4bit=false",
+            "pipeline",
+        ),
         (
             LEAN | {"load_in_8bit": True},
             [8],

@@ -104,6 +104,7 @@ def test_auto_is_resolved_by_what_fits(tmp_path, gib, parallel, whole_on):
     [
         ({}, (24, 24, 1), "-e nodes=desk,attic"),  # no room for a single layer
         ({"elastic": "true"}, (10, 8, 8), "load_in_4bit=true"),
+        ({"compress": "bf16"}, (10, 8, 8), "load_in_4bit=true"),
         ({"parallel": "ddp"}, (10, 8, 8), "parallel=pipeline"),
     ],
 )
@@ -128,7 +129,7 @@ def test_layers_go_by_speed_and_memory_and_the_run_file_says_where(tmp_path):
     assert sum(counts.values()) == LAYERS
     assert counts[0] > counts[1] > counts[2]
     assert placed["run"]["requested"] == list(ADDRESSES)
-    assert_line(placed["say"], "parallel=auto: pipeline")
+    assert_line(placed["say"], "parallel=auto: pipeline", "parallel=fsdp", "at most")
     assert_line(placed["say"], "tokens/s", f"{run.pipeline.step_seconds:.2f} s")
     for name, rank in zip(ADDRESSES, range(3), strict=True):
         assert_line(placed["say"], name, f"of {LAYERS}", "a micro-batch")

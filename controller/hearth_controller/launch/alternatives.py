@@ -1,0 +1,83 @@
+"""The speed that a run would have if its layers were not divided over the nodes. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from pydantic import TypeAdapter
+
+from hearth.config import Settings
+from hearth.config.shape import Shape
+from hearth.fit.capacity import Room
+from hearth.fit.case import case_of
+from hearth.fit.estimate import adapter_parameters
+from hearth.plan.placement import LayerSpeed
+from hearth.plan.prediction import Contender, Prediction, Traffic, choose
+from hearth.plan.sharded import fetch_seconds, turns
+from hearth.plan.speed import Speed
+
+
+@dataclass(frozen=True)
+class MeasuredNode:
+    """One node: the speed of its ranks for parts of the model, its memory, links and device."""
+
+    speeds: tuple[LayerSpeed, ...]
+    room: Room
+    mbit: Mapping[str, float] = field(default_factory=dict)
+    milliseconds: Mapping[str, float] = field(default_factory=dict)
+    device: str = ""
+
+
+def measured_node(
+    layers: Mapping[str, Any], room: Room, links: Mapping[str, Any], device: str
+) -> MeasuredNode:
+    """Return a node with the facts of `hearth.measure layers` and of the link tests."""
+    speeds = tuple(
+        TypeAdapter(LayerSpeed).validate_python(rank["speed"]) for rank in layers["layers"]
+    )
+    return MeasuredNode(speeds, room, links.get("mbit", {}), links.get("milliseconds", {}), device)
+
+
+def undivided(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]) -> Prediction:
+    """Return the prediction of `ddp` over the nodes that hold the whole model."""
+    layers = shape.num_hidden_layers
+    contenders = [
+        Contender(
+            name,
+            tuple(_whole_speed(speed, layers) for speed in node.speeds),
+            node.mbit,
+            node.milliseconds,
+        )
+        for name, node in nodes.items()
+    ]
+    learned = adapter_parameters(shape, settings.lora_rank, settings.lora_targets, settings.dora)
+    traffic = Traffic.of(4 * learned, 1, settings.compress != "none")
+    return choose(contenders, settings.global_batch, traffic)
+
+
+def _whole_speed(speed: LayerSpeed, layers: int) -> Speed:
+    """Return the speed of a rank for the whole model."""
+    parts = zip(speed.layer.seconds, speed.embedding.seconds, speed.head.seconds, strict=True)
+    return Speed(
+        speed.layer.sizes, tuple(layers * layer + first + last for layer, first, last in parts)
+    )
+
+
+def sharded(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]) -> float | None:
+    """Return the most rows a second of `fsdp`, which fetches the weights over the slowest link.
+
+    None where it cannot be had, or where no link was measured.
+    """
+    changes = {"parallel": "fsdp", "load_in_4bit": False, "load_in_8bit": False}
+    whole = settings.model_copy(update=changes)
+    links = [mbit for node in nodes.values() for mbit in node.mbit.values()]
+    if whole.contradictions() or not links:
+        return None
+    gpus = [bool(node.room.gpu) for node in nodes.values()]
+    ranks = sum(len(node.speeds) for node in nodes.values())
+    case = case_of(whole, any(gpus), any(gpus), all(gpus), ranks)
+    fetches = turns(settings.global_batch, case.settings.micro_batch, None, ranks)
+    seconds = fetches * fetch_seconds(shape.parameters * case.size, ranks, min(links))
+    return settings.global_batch / seconds
