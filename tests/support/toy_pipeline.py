@@ -88,7 +88,7 @@ class Layers(torch.nn.Module):
         self.own = torch.nn.ModuleList(every[number] for number in layers)
         self.first, self.last = first, last
         self._pauses, self._fails_at, self._passes = list(pauses), fails_at, 0
-        self.layers, self.network, self._holds = layers, self, holds
+        self.layers, self._holds = layers, holds
 
     def hidden(self, batch, hidden, seeds):
         self._passes += 1
@@ -103,6 +103,10 @@ class Layers(torch.nn.Module):
 
     def stage_loss(self, batch, hidden, denominator, seeds):
         return self.hidden(batch, hidden, seeds).square().sum() / denominator
+
+    @property
+    def network(self) -> torch.nn.Module:
+        return self
 
     def before_step(self) -> None:
         """Nothing is done between two steps."""

@@ -7,11 +7,11 @@ many micro-batches are under way. With one more under way per stage than 1F1B ha
 stages cost less time. A stage takes the micro-batches in their order, forward and backward, so the
 sums of its gradients have the same bits whatever came first.
 
-`torch.distributed.pipelining` is not used: with 16 micro-batches and stages of 0.33, 0.30 and 0.27 s
-its 1F1B reached 0.91 of the slowest stage's pace on gloo and this 0.95 (both 0.88 with equal stages;
-no order has more than 16/18 then). All micro-batches of its pass have one shape, and a rank that
-runs out of memory leaves the others waiting. Here it goes on with zeros, so that all ranks can
-decide together.
+`torch.distributed.pipelining` is not used. With 16 micro-batches and stages of 0.33, 0.30 and
+0.27 s its 1F1B reached 0.91 of the slowest stage's pace on gloo, and this 0.95. (With equal stages
+both reached 0.88, of 16/18 that any order can.) All micro-batches of its pass have one shape, and
+a rank that runs out of memory leaves the others waiting; here it goes on with zeros, so that all
+ranks can decide together.
 """
 
 from __future__ import annotations
