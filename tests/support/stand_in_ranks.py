@@ -5,7 +5,8 @@ others over sockets to the first rank: whoever loses one, or is interrupted, lea
 
 STEPS is the number of steps, PACE the seconds of each, LOADING those of loading alone, and ALLOWED
 those that a step may take. Files in the results folder make it finish (`enough`), raise (`raise`),
-hang (`hang`) and evaluate (`evaluate`); its checkpoint is the number in the file `kept`.
+hang (`hang`) and evaluate (`evaluate`). Its checkpoint is a folder where those of a run are, so
+that supervisors bring it to each other; the number of the step is all that it holds.
 """
 
 from __future__ import annotations
@@ -45,8 +46,8 @@ from hearth.ranks.orders import (
 layout = parse_layout(os.environ[LAYOUT])
 node, local = os.environ["HEARTH_NODE"], int(os.environ["LOCAL_RANK"])
 own = ranks_of(layout, [node])[local]
-kept = Path("kept")
-step = int(kept.read_text()) if kept.exists() else 0
+checkpoints = Path(os.environ["HEARTH_WORKSPACE"], "checkpoints", Path.cwd().name)
+step = max((int(path.name[5:]) for path in checkpoints.glob("step-*")), default=0)
 last = int(os.environ.get("STEPS", 100000))
 pace = float(os.environ.get("PACE", 0.05))
 
@@ -196,7 +197,9 @@ while True:
     if isinstance(order, Leave):
         if order.save:
             print(f"saved step {step}", flush=True)
-            kept.write_text(str(step))
+            folder = checkpoints / f"step-{step}"
+            folder.mkdir(parents=True, exist_ok=True)
+            (folder / "adapter").write_text(str(step))
         control.tell(Ended("stopped", step))
         break
     if isinstance(order, Load):
