@@ -36,6 +36,7 @@ from hearth.ranks.control import take_ranks_in_place
 from hearth.ranks.ending import exit_with
 from hearth.ranks.orders import RANK_AGAIN
 from hearth.ranks.slurm import STEP, take_ranks
+from hearth.share.by_hand import check_afterwards, go_on_afterwards
 
 
 def requested_run(typed: CommandLine, layout: Layout) -> Run:
@@ -61,7 +62,10 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         from hearth.ranks.world import GroupBroken, agree, join, leave
         from hearth.trainer.loop import Trainer
 
-    say = print if rank_from_environment() == 0 else lambda _: None
+    first = rank_from_environment() == 0
+    say = print if first else lambda _: None
+    if by_hand and first:
+        check_afterwards(run, say)
     prepared = prepare(run, layout, say, judge_fit=by_hand)
     run = pinned(run, prepared.model.commit, prepared.data.revision)
     measured = measured_here(run, layout, prepared, say)
@@ -89,6 +93,9 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
     leave(world)
     if world.control:
         world.control.end(outcome, trainer.step)
+    if by_hand and world.leads and outcome == "finished":
+        del trainer  # it holds the memory that scores need
+        go_on_afterwards(run, folder)
     return 0
 
 

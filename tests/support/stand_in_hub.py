@@ -1,10 +1,11 @@
 """A stand-in for the Hugging Face Hub on loopback: as much of it as fetching a model, or the
-rows of a data set, needs."""
+rows of a data set, and pushing to a repository needs."""
 
 from __future__ import annotations
 
 import json
 import re
+from base64 import b64decode
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict
@@ -22,7 +23,9 @@ COMMIT = "0123456789abcdef0123456789abcdef01234567"
 class StandInHub(ThreadingHTTPServer):
     """Serves model folders by Hub id, None for a gated one; notes every request in `asked`.
 
-    It accepts one token and refuses any other as invalid.
+    It accepts one token and refuses any other as invalid. That is the token of `me`, which the Hub
+    describes so; `pushed` holds the files of the repositories made, `public` those that are not
+    private, and `down` is whether it answers as a Hub that is being repaired.
     """
 
     daemon_threads = True
@@ -35,6 +38,15 @@ class StandInHub(ThreadingHTTPServer):
         self.failures = 0  # of so many requests for files to come
         self.token = "hf_theonethatisaccepted"
         self.asked: list[str] = []
+        self.me: dict[str, object] = {
+            "type": "user",
+            "name": "ada",
+            "orgs": [{"name": "home", "roleInOrg": "write"}],
+            "auth": {"accessToken": {"displayName": "night", "role": "write"}},
+        }
+        self.pushed: dict[str, dict[str, bytes]] = {}
+        self.public: set[str] = set()
+        self.down = False
 
     @property
     def url(self) -> str:
@@ -78,6 +90,10 @@ class _Handler(BaseHTTPRequestHandler):
         if (given or self.server.only_with_token) and given != self.server.token:
             message = {"X-Error-Message": "Invalid credentials in Authorization header"}
             return self._send(401, message)
+        if self.server.down:
+            return self._send(503, {})
+        if answer := self._of_a_push(path):
+            return self._send(*answer)
         kind, path = "models", path.removeprefix("/api").removeprefix("/models")
         if path.startswith("/datasets/"):
             kind, path = "datasets", path.removeprefix("/datasets")
@@ -123,6 +139,46 @@ class _Handler(BaseHTTPRequestHandler):
         return self._send(200, {}, json.dumps(body).encode())
 
     do_HEAD = do_POST = do_GET
+
+    def _of_a_push(self, path: str) -> tuple[int, dict[str, str], bytes] | None:
+        """Return the answer to a request that only somebody who pushes makes."""
+        hub = self.server
+
+        def answer(**body: object) -> tuple[int, dict[str, str], bytes]:
+            return 200, {}, json.dumps(body).encode()
+
+        if path == "/api/whoami-v2":
+            return answer(**hub.me)
+        if path == "/api/validate-yaml":
+            return answer(warnings=[], errors=[])
+        if path == "/api/repos/create":
+            asked = json.loads(self._body())
+            name = "/".join(filter(None, (asked.get("organization"), asked["name"])))
+            name = name if "/" in name else f"{hub.me['name']}/{name}"
+            if name in hub.pushed:
+                return 409, {}, json.dumps({"url": f"{hub.url}/{name}"}).encode()
+            hub.pushed[name] = {}
+            if asked.get("visibility") != "private":
+                hub.public.add(name)
+            return answer(url=f"{hub.url}/{name}")
+        repository = "/".join(path.removeprefix("/api/models/").split("/")[:2])
+        if repository not in hub.pushed:
+            return None
+        if "/preupload/" in path:
+            files = json.loads(self._body())["files"]
+            modes = {"uploadMode": "regular", "shouldIgnore": False}
+            return answer(files=[{"path": file["path"], **modes} for file in files])
+        if "/commit/" in path:
+            for line in map(json.loads, self._body().splitlines()):
+                if line["key"] == "file":
+                    content = b64decode(line["value"]["content"])
+                    hub.pushed[repository][line["value"]["path"]] = content
+            return answer(success=True, commitOid=COMMIT, commitUrl=f"{hub.url}/{repository}")
+        private = repository not in hub.public
+        return answer(id=repository, sha=COMMIT, siblings=[], private=private)
+
+    def _body(self) -> bytes:
+        return self.rfile.read(int(self.headers["Content-Length"]))
 
     def _asked_paths(self) -> list[str]:
         """Return the paths that a request of paths-info asks for."""

@@ -172,6 +172,7 @@ def described(run: Run) -> dict[str, Any]:
         "by_speed": run.settings.split == "auto" and run.settings.replay is None,
         "global_batch": run.settings.global_batch,
         "sync_every": run.settings.sync_every,
+        "afterwards": run.settings.goes_on_afterwards,
         "split": [] if isinstance(run.settings.split, str) else list(run.settings.split),
         "files": [
             {"source": source, "staged": staged_name(sha256, source)}

@@ -38,6 +38,7 @@ def node_specs(
         **timeouts,
         "slurm": slurm,
         "elastic": is_elastic(run, timeouts),
+        "afterwards": bool(run.get("afterwards")),
         "min_nodes": min(run["min_nodes"] or _fewest(len(names), in_place), len(names)),
         **(_in_place(run, names, facts, nproc) if in_place else {}),
         **run.get("spec", {}),

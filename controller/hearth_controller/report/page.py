@@ -14,6 +14,7 @@ from markupsafe import Markup
 from hearth.base.files import write_whole
 from hearth.base.text import duration
 from hearth.config import Settings, shown
+from hearth.harness.scores import rows_of
 from hearth.measure.limit_cost import describe_limit
 from hearth_controller.report import figures
 from hearth_controller.report.palette import as_variables, colours_of
@@ -71,6 +72,7 @@ def page(known: RunFolder) -> str:
         teams=team_rows(known),
         cost=describe_cost(story.teams),
         figures=_figures(known),
+        scores=story.scores and rows_of(list(story.scores.values())),
         settings=setting_rows(known),
         facts=fact_rows(known),
         command=known.run

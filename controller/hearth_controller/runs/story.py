@@ -12,6 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
+from hearth.harness.scores import Score, from_records
 from hearth_controller.runs.metric_line import is_sound
 from hearth_controller.runs.teams import Absence, Team, absences, explained
 from hearth_controller.runs.windows import NodeWork, Window, sum_of_known, warmest
@@ -101,6 +102,20 @@ class Plan:
         return {node: count for node, count in rows.items() if count or node in self.present}
 
 
+@dataclass(frozen=True)
+class Shared:
+    """A part of what was to follow the training: `what` is `eval`, `copy_to` or `push`.
+
+    `place` is the address of what was done, `error` why it was not and `again` the command that
+    repeats it.
+    """
+
+    what: str
+    place: str = ""
+    error: str = ""
+    again: str = ""
+
+
 @dataclass
 class Story:
     """The history of a run; for a resumed run, the latest records count.
@@ -114,6 +129,8 @@ class Story:
         loss, tokens_per_second, eta_seconds: As of the last step, if they are known.
         joules: Energy of all nodes so far, None if none is measured.
         joules_at_end: By node, the part of it after the last step.
+        scores: By task and metric, those of lm-eval before and after.
+        shared: By kind, the parts that were to follow the training, as they were done last.
     """
 
     step: int = 0
@@ -137,6 +154,8 @@ class Story:
     checkpoints: list[Mark] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     skips: list[Mark] = field(default_factory=list)
+    scores: dict[tuple[str, str], Score] = field(default_factory=dict)
+    shared: dict[str, Shared] = field(default_factory=dict)
 
     @classmethod
     def from_lines(cls, lines: Iterable[Mapping[str, Any]]) -> Story:
@@ -264,6 +283,13 @@ class Story:
             case "skip":
                 rows = ", ".join(line["rows"]) or "no row by itself"
                 self.skips.append(Mark(at, line["step"], f"not finite: {rows}"))
+            case "scores":
+                for score in from_records(line["scores"]):
+                    self.scores[score.task, score.metric] = score
+                self.shared["eval"] = Shared("eval")
+            case "shared":
+                told = (str(line.get(name, "")) for name in ("place", "error", "again"))
+                self.shared[line["what"]] = Shared(line["what"], *told)
             case "end":
                 self.step, self.state = line["step"], line.get("state")
                 self.reason = line.get("reason")

@@ -8,8 +8,9 @@ from datetime import datetime
 from pathlib import Path
 
 from hearth.base.errors import ConfigError
-from hearth.base.text import duration
+from hearth.base.text import aligned, duration
 from hearth.config import read_run
+from hearth.harness.scores import rows_of
 from hearth_controller.runs.energy import describe, energy_of
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story
@@ -58,16 +59,20 @@ def summary(
             for label, answer in (("  before", sample.before), ("  after", sample.after))
             if answer is not None
         ]
+    rows += _scores(story)
     rows += _job(outcome) + _absences(story) + _interruptions(outcome, story)
     rows += _unreported(outcome)
     if energy := energy_of(story, outcome.electricity_price):
         rows.append(("energy", textwrap.wrap(describe(energy), _WIDTH)))
     rows += [(label, f"{folder}/{name}") for label, name in _PLACES.items() if name in files]
     if state == "finished":
+        rows += _shared(story)
         train = f"{playbook} train.yml"
         more = "early_stop=none" if story.reason else f"max_steps={story.steps * 2}"
         rows += [
             ("train longer", f"{train} -e resume={run} -e {more}"),
+            ("share it", f"{playbook} playbooks/share.yml -e run={run} -e push=OWNER/NAME"),
+            ("is it better?", f"{playbook} playbooks/eval.yml -e run={run} -e eval=hellaswag"),
             ("your own data", f"{train} {model_variable} -e dataset=FILE.jsonl"),
             ("every setting", "python training/train_distributed.py --help"),
         ]
@@ -121,6 +126,24 @@ def table(rows: Iterable[Row]) -> list[str]:
             lines.append(f"  {label:<{wide}}  {part}")
             label = ""
     return lines
+
+
+def _scores(story: Story) -> list[Row]:
+    """Return the scores of lm-eval before and after the training."""
+    scores = list(story.scores.values())
+    return [("scores", [line.rstrip() for line in aligned(rows_of(scores))])] if scores else []
+
+
+def _shared(story: Story) -> list[Row]:
+    """Return the places that have the result, and the parts that failed with what repeats them."""
+    rows: list[Row] = []
+    for each in story.shared.values():
+        if each.error:
+            lines = [*paragraph(each.error), f"again: {each.again}"]
+            rows.append((f"{each.what} failed", lines))
+        elif each.place:
+            rows.append(({"push": "pushed to"}.get(each.what, "copied to"), each.place))
+    return rows
 
 
 def _headline(run: str, done: str, outcome: Outcome, elapsed: str) -> str:

@@ -74,10 +74,12 @@ def test_of_a_persons_shell_only_two_tokens_and_the_addresses_of_messages_go_to_
     asked = re.compile(r"""\benv['"],\s*['"](\w+)""")
     found = {name: asked.findall(path.read_text()) for name, path in FILES.items()}
     assert {name: tokens for name, tokens in found.items() if tokens} == {
+        "playbooks/eval.yml": ["HF_TOKEN"],
         "playbooks/tasks/distribute.yml": ["HF_TOKEN"],
-        "playbooks/tasks/launch/look.yml": ["HF_TOKEN"],
+        "playbooks/share.yml": ["HF_TOKEN"],
+        "playbooks/tasks/launch/look.yml": ["HF_TOKEN", "HF_TOKEN"],
         "playbooks/tasks/launch/prepare.yml": ["HF_TOKEN"],
-        "playbooks/tasks/launch/start.yml": ["WANDB_API_KEY", "HF_TOKEN"],
+        "playbooks/tasks/launch/start.yml": ["WANDB_API_KEY", "HF_TOKEN", "HF_TOKEN"],
         "roles/hearth/defaults/main.yml": ["HEARTH_NOTIFY"],
         "roles/python/defaults/main.yml": ["XDG_CACHE_HOME"],  # a folder here, for wheels
     }

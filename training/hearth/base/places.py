@@ -29,7 +29,13 @@ SUPERVISED = "HEARTH_SUPERVISED"
 NOTIFY = "HEARTH_NOTIFY"
 """Environment variable with the addresses of a person that get messages; they hold tokens."""
 
-TOKENS = ("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY", NOTIFY)
+PUSH_TOKEN = "HEARTH_PUSH_TOKEN"
+"""Environment variable with the token for a push, on its way to a supervisor: ranks get none."""
+
+TOKENS = (
+    *("HF_TOKEN", "HUGGING_FACE_HUB_TOKEN", "HUGGINGFACE_TOKEN", "WANDB_API_KEY"),
+    *(NOTIFY, PUSH_TOKEN),
+)
 """Environment variables with a person's tokens, which only processes that need them get."""
 
 OF_A_LAUNCH = (

@@ -71,7 +71,7 @@ def _parser() -> argparse.ArgumentParser:
             options.append("--run-name")
         if field.is_required():
             text = f"{field.description} (required)"
-        elif field.default is None:
+        elif field.default in (None, ()):
             text = field.description
         else:
             text = f"{field.description} (default: {field.default})"

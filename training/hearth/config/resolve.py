@@ -20,7 +20,7 @@ from hearth.base.text import listed
 from hearth.config.mixture import Mixture, parse_mixture
 from hearth.config.presets import load_preset, preset_names
 from hearth.config.problems import describe
-from hearth.config.settings import Settings
+from hearth.config.settings import Settings, is_file
 from hearth.config.shards import files_in_both
 from hearth.config.source import ModelSource
 from hearth.data.locate import (
@@ -198,6 +198,8 @@ def resolve(
     if source.kind == "folder":
         merged["model"] = source.id
     settings = Settings.model_validate(merged)
+    tasks = tuple(_absolute(task) if is_file(task) else task for task in settings.eval)
+    settings = settings.model_copy(update={"eval": tasks})
     if source.kind == "hub":
         source = replace(source, weights=not settings.scratch)
     findings = settings.contradictions()

@@ -316,7 +316,7 @@ def describe_settings(run: Run) -> str:
 
 def shown(value: Any) -> str:
     """Format a setting's value as a person would type it."""
-    if value is None:
+    if value is None or value == ():
         return "-"
     if isinstance(value, bool):
         return str(value).lower()

@@ -26,6 +26,11 @@ def for_run_name(text: str, fallback: str) -> str:
     return re.sub(r"[^a-z0-9._-]+", "-", text.lower()).strip("-._")[:60] or fallback
 
 
+def is_file(task: str) -> bool:
+    """Return whether an entry of `eval` is the file of a task, and not a name that lm-eval has."""
+    return task.endswith((".yaml", ".yml"))
+
+
 def _listed_unless(*words: str) -> Callable[[Any], Any]:
     """Return a validator that splits `4:2:1` or `q_proj,v_proj` into a list, except for `words`."""
 
@@ -46,6 +51,11 @@ def _setting(group: str, help_: str, default: Any = ..., **constraints: Any) -> 
     """Return a pydantic field with the `group` that is its heading in `--help`."""
     return Field(default, description=help_, json_schema_extra={"group": group}, **constraints)
 
+
+REPOSITORY = re.compile(
+    r"(?=.{3,96}$)(?!.*(--|\.\.))[A-Za-z0-9](?:[\w.-]*\w)?/\w(?:[\w.-]*\w)?(?<!\.git)", re.ASCII
+)
+"""Names of repositories on the Hub, with their owner."""
 
 Count = Annotated[int, Field(ge=1)]
 _None = Literal["none", "null", ""] | None
@@ -69,6 +79,10 @@ Split = Annotated[
         | Literal["auto", "equal"]
         | Annotated[str, Field(pattern=r"^\s*\d+\s*([:,]\s*\d+\s*)*$")],
     ),
+]
+Tasks = Annotated[
+    tuple[str, ...],
+    BeforeValidator(_listed_unless(), json_schema_input_type=tuple[str, ...] | str),
 ]
 Targets = Annotated[
     tuple[str, ...] | Literal["all-linear"],
@@ -291,6 +305,30 @@ class Settings(BaseModel):
     )
     wandb_project: str = _setting("Record", "project name in Weights & Biases", "hearth")
 
+    eval: Tasks = _setting(
+        "Afterwards",
+        "tasks of lm-eval by name, or .yaml files of your own, such as hellaswag,arc_easy: scores "
+        "before and after, once the training is over",
+        (),
+    )
+    eval_limit: OptionalCount = _setting(
+        "Afterwards", "examples per task of eval; by default all", None
+    )
+    push: OptionalText = _setting(
+        "Afterwards", "repository on the Hub (owner/name) for what was trained and its card", None
+    )
+    push_private: bool = _setting(
+        "Afterwards",
+        "keep the repository private: what was trained on your data can give them away",
+        True,
+    )
+    copy_to: OptionalText = _setting(
+        "Afterwards",
+        "folder, or address that fsspec knows such as s3://bucket/runs, for a copy of what was "
+        "trained, with card, settings and metrics",
+        None,
+    )
+
     @field_validator("*", mode="before")
     @classmethod
     def _no_bool_as_number(cls, value: Any, info: Any) -> Any:
@@ -309,6 +347,28 @@ class Settings(BaseModel):
         if value is not None and not RUN_NAME.fullmatch(value):
             raise ValueError(
                 "use letters, digits, '.', '_' and '-' only, starting with a letter or digit"
+            )
+        return value
+
+    @field_validator("push")
+    @classmethod
+    def _repository(cls, value: str | None) -> str | None:
+        """Refuse what the Hub does not take as the name of a repository."""
+        if value is not None and not REPOSITORY.fullmatch(value):
+            raise ValueError(
+                "write owner/name: each of letters, digits, '.', '_' and '-', not beginning or "
+                "ending with '.' or '-', at most 96 characters"
+            )
+        return value
+
+    @field_validator("copy_to")
+    @classmethod
+    def _same_everywhere(cls, value: str | None) -> str | None:
+        """Refuse a folder relative to where the command was typed, which may be another machine."""
+        if value is not None and not value.startswith(("/", "~/")) and "://" not in value:
+            raise ValueError(
+                "write the whole path as the node of rank 0 sees it, such as /mnt/nas/runs, or an "
+                "address such as s3://bucket/runs"
             )
         return value
 
@@ -444,6 +504,10 @@ class Settings(BaseModel):
                 "or take early_stop=none",
             ),
             (
+                self.eval_limit is not None and not self.eval,
+                "eval_limit: it counts only together with eval=TASKS; leave it out",
+            ),
+            (
                 unsloth and not self.lora,
                 "backend: Unsloth is used for LoRA only; with lora=off take backend=auto or "
                 "backend=transformers",
@@ -455,6 +519,11 @@ class Settings(BaseModel):
     def data_sets(self) -> dict[str, float]:
         """The share of each data set by name; a single one has all."""
         return {self.dataset: 1.0} if isinstance(self.dataset, str) else self.dataset
+
+    @property
+    def goes_on_afterwards(self) -> bool:
+        """Whether anything is to be done once the training is over."""
+        return bool(self.eval or self.push or self.copy_to)
 
     @property
     def suits_unsloth(self) -> bool:
@@ -496,6 +565,7 @@ FREE_ON_RESUME = (
     *("compile", "evaluate", "eval_every", "early_stop", "log_every"),
     *("checkpoint_every", "checkpoint_minutes", "checkpoint_keep"),
     *("wandb", "wandb_project"),
+    *("eval", "eval_limit", "push", "push_private", "copy_to"),
 )
 """Settings that may differ when a run is resumed: none of them changes which rows make up a step
 or the result of training on them."""

@@ -27,7 +27,10 @@ from hearth.config.layout import Layout
 from hearth.data.locate import HubDataset, locate
 from hearth.model.cache import held_model
 
-_NOT_OF_THE_INPUTS = ("run", "resume", "wandb", "wandb_project")
+_NOT_OF_THE_INPUTS = (
+    *("run", "resume", "wandb", "wandb_project"),
+    *("eval", "eval_limit", "push", "push_private", "copy_to"),
+)
 """Settings that change neither what is prepared nor how fast it is."""
 
 _KEPT = 50

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import LaunchError, did_you_mean
-from hearth.base.places import NOTIFY
+from hearth.base.places import NOTIFY, PUSH_TOKEN
 from hearth.base.slurm import ENDED, UNKNOWN, call, option_name, queued
 from hearth.supervise.cause import Cause
 from hearth.supervise.record import RunRecord
@@ -128,7 +128,8 @@ def submit(spec: Spec) -> str:
     own = {
         name: text
         for name, text in os.environ.items()
-        if name not in spec.environment and (name == NOTIFY or not name.startswith(_OF_THIS_NODE))
+        if name not in spec.environment
+        and (name in (NOTIFY, PUSH_TOKEN) or not name.startswith(_OF_THIS_NODE))
     }
     status, output, errors = call("sbatch", "--parsable", str(spec.job_script), environment=own)
     if status:

@@ -18,6 +18,7 @@ from typing import Any
 
 from hearth.base.errors import HearthError, LaunchError
 from hearth.base.gpus import gpus
+from hearth.supervise.afterwards import do_afterwards
 from hearth.supervise.cause import ENDS, Cause, LaunchOutcome
 from hearth.supervise.job import end_of_job, own_job
 from hearth.supervise.log import LaunchLog, say
@@ -124,7 +125,23 @@ class NodeSupervisor:
         """Return the nodes of the run that are not there now, as far as this one knows."""
         raise NotImplementedError
 
+    def _ends_afterwards(self, event: Any) -> str:
+        """Return why `event` ends what follows the training, "" if it does not."""
+        match event:
+            case StopAsked(_, why):
+                return why or "asked to stop"
+            case Interrupted(why):
+                return why
+        return ""
+
     # Common to all
+
+    def _wanted_elsewhere(self) -> str:
+        """Return why what follows the training is to end now, "" if it may go on."""
+        while not self._events.empty():
+            if why := self._ends_afterwards(self._events.get_nowait()):
+                return why
+        return ""
 
     async def _listen_at(self, listen: Callable[[], Awaitable[None]]) -> None:
         """Call `listen`; long after the launch, wait if another program took the port meanwhile.
@@ -216,6 +233,8 @@ class NodeSupervisor:
         status = await self._workers.stop(KILL_GRACE)
         if status is not None and self._record.exit_code is None:
             self._record.exit_code = status
+        if verdict.state == "finished" and not self._stopping:
+            await do_afterwards(self._spec, absent, self._wanted_elsewhere, self._say)
         for task in self._tasks | self._of_launch:
             task.cancel()
         with suppress(OSError):

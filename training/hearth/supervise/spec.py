@@ -14,7 +14,7 @@ from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.files import read_object
-from hearth.base.places import NOTIFY, SUPERVISOR_LOCK
+from hearth.base.places import NOTIFY, PUSH_TOKEN, SUPERVISOR_LOCK
 
 _PLACE = re.compile(r"\{(results|data)\}")
 
@@ -54,8 +54,10 @@ class Spec:
     independent of Hearth: `folder` (in the workspace) holds its copy and is its working directory,
     `data` (in the workspace) the files shipped with it.
 
-    `notify` are the addresses that get messages, separated by blanks: secrets, which no file of the
-    spec holds. `playbook` is the command that plays on the run's inventory, for those messages.
+    `afterwards` is whether the run asks for scores, a copy or a push once it has finished. `notify`
+    are the addresses that get messages, separated by blanks, and `push_token` is the Hub's for that
+    push: secrets, which no file of the spec holds. `playbook` is the command that plays on the
+    run's inventory, for those messages.
     """
 
     run: str
@@ -90,7 +92,9 @@ class Spec:
     queue: dict[str, Any] = field(default_factory=dict)
     lend: dict[str, Any] = field(default_factory=dict)
     playbook: str = "ansible-playbook"
+    afterwards: bool = False
     notify: str = field(default="", repr=False)
+    push_token: str = field(default="", repr=False)
     environment: dict[str, str] = field(default_factory=dict, repr=False)
 
     @property
@@ -231,20 +235,25 @@ def spec_of(given: Mapping[str, Any], where: str) -> Spec:
 def with_secrets(spec: Spec, spec_file: Path) -> Spec:
     """Return the spec with the secrets beside its file, if any, added to its environment.
 
-    The addresses that get messages are this supervisor's alone: the ranks do not get them. A job of
-    Slurm has them in its environment, from which they are taken.
+    The addresses that get messages and the token for a push are this supervisor's alone: the ranks
+    do not get them. A job of Slurm has them in its environment, from which they are taken.
 
     Raises `LaunchError` if they cannot be read; the message shows no content of the file.
     """
-    path, notify = secrets_file(spec_file), os.environ.pop(NOTIFY, "")
+    path = secrets_file(spec_file)
+    own = {
+        field: os.environ.pop(name, "")
+        for field, name in (("notify", NOTIFY), ("push_token", PUSH_TOKEN))
+    }
     if not path.exists():
-        return dataclasses.replace(spec, notify=notify)
+        return dataclasses.replace(spec, **own)
     secrets = read_object(path)
     if secrets is None:
         raise LaunchError(f"{path}: cannot be read; start the run anew")
     secrets = {name: str(text) for name, text in secrets.items()}
-    notify = secrets.pop(NOTIFY, notify)
-    return dataclasses.replace(spec, environment=spec.environment | secrets, notify=notify)
+    own["notify"] = secrets.pop(NOTIFY, own["notify"])
+    own["push_token"] = secrets.pop(PUSH_TOKEN, own["push_token"])
+    return dataclasses.replace(spec, environment=spec.environment | secrets, **own)
 
 
 def forget_secrets(spec_file: Path) -> None:

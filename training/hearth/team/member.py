@@ -179,6 +179,14 @@ class Member(RanksKeeper):
     def _absent(self) -> set[str]:
         return {*self._spec.nodes} - {*self._heard, self._spec.node}
 
+    def _wanted_elsewhere(self) -> str:
+        return self._wish.why or super()._wanted_elsewhere()
+
+    def _ends_afterwards(self, event: Any) -> str:
+        if isinstance(event, HouseSays):
+            return f"the house wants this machine: {event.why}" if event.why else ""
+        return super()._ends_afterwards(event)
+
     async def _tick(self) -> None:
         while True:
             await asyncio.sleep(POLL)

@@ -1,0 +1,137 @@
+"""Copies of a run's result: in a folder whole or not at all, in a bucket with run.yml last."""
+
+from __future__ import annotations
+
+import os
+import shutil
+
+import fsspec
+import pytest
+from support.facts import assert_names
+
+from hearth.base.errors import SupplyError
+from hearth.config import read_run
+from hearth.share import after, store
+from hearth.share.request import Request, by_play
+from hearth.share.store import MARK, check_copy
+
+AGAIN = by_play("ansible-playbook", "evening")
+FILES = ["README.md", "adapter/adapter_config.json", "adapter/adapter_model.safetensors"]
+FILES += ["metrics.jsonl", MARK]
+
+
+@pytest.fixture
+def nas(tmp_path):
+    """A folder for copies."""
+    place = tmp_path / "nas"
+    place.mkdir()
+    return place
+
+
+@pytest.fixture
+def bucket():
+    """The address of an empty store in memory, which cannot rename."""
+    system = fsspec.filesystem("memory")
+    yield "memory://bucket/runs"
+    system.rm("/bucket", recursive=True) if system.exists("/bucket") else None
+
+
+def told(target, run):
+    """Return the one finding on a place that cannot be used."""
+    with pytest.raises(SupplyError) as caught:
+        check_copy(str(target), run, print)
+    (finding,) = caught.value.findings
+    return finding
+
+
+def copied(folder, target, say=print):
+    return after.afterwards(folder, Request(copy_to=str(target)), AGAIN, say)
+
+
+def below(place):
+    return sorted(path.relative_to(place).as_posix() for path in place.rglob("*") if path.is_file())
+
+
+def test_a_folder_gets_everything_that_is_needed_to_use_it(folder, nas):
+    check_copy(str(nas), read_run(folder / MARK), print)
+    assert below(nas) == []
+    assert copied(folder, nas)
+    assert below(nas / "evening") == FILES
+    assert copied(folder, nas)  # and again, in its place
+    assert [path.name for path in nas.iterdir()] == ["evening"]
+
+
+def test_places_that_cannot_be_used_are_found_before_the_run(folder, nas, monkeypatch):
+    run = read_run(folder / MARK)
+    assert_names(told(nas / "gone", run), "gone", "mount it")
+    (nas / "evening").mkdir()
+    assert_names(told(nas, run), "no copy of a run")
+    other = (folder / MARK).read_text().replace("created: '2026-11-22", "created: '2026-11-21")
+    (nas / "evening" / MARK).write_text(other)
+    assert_names(told(nas, run), "another run named evening")
+    shutil.rmtree(nas / "evening")
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))
+    assert_names(told(nas, run), "0 B left", "free some space")
+    assert_names(told("nothing://bucket", run), "fsspec", "nothing")
+
+
+def test_what_is_not_hearths_is_never_replaced(folder, nas):
+    (nas / "evening").mkdir()
+    (nas / "evening" / "thesis.txt").write_text("mine")
+    assert not copied(folder, nas)
+    assert below(nas) == ["evening/thesis.txt"]
+
+
+@pytest.mark.parametrize("earlier", [False, True])
+def test_a_nas_that_goes_in_the_middle_keeps_what_it_had(folder, nas, monkeypatch, earlier):
+    if earlier:
+        assert copied(folder, nas)
+    real = shutil.copyfile
+
+    def goes(source, to, **more):
+        if os.path.basename(source) == "metrics.jsonl":
+            raise OSError(5, "Input/output error")
+        return real(source, to, **more)
+
+    monkeypatch.setattr(shutil, "copyfile", goes)
+    said = []
+    assert not copied(folder, nas, said.append)
+    assert_names("\n".join(said), "Input/output error", str(folder / "adapter"), "share.yml")
+    assert below(nas) == ([f"evening/{name}" for name in FILES] if earlier else [])
+
+
+def test_a_store_gets_its_mark_last_and_keeps_no_half_of_a_copy(folder, bucket, monkeypatch):
+    check_copy(bucket, read_run(folder / MARK), print)
+    system, root = fsspec.core.url_to_fs(bucket)
+    assert system.find(root) == []
+    kind, written = type(system), []
+    real = kind.pipe_file
+
+    def full(self, path, value, **more):
+        if path.endswith(MARK):
+            raise OSError(28, "No space left on device")
+        return real(self, path, value, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "pipe_file", full)
+        assert not copied(folder, bucket)
+    assert system.find(root) == []
+
+    def note(self, path, value, **more):
+        written.append(os.path.basename(path))
+        return real(self, path, value, **more)
+
+    monkeypatch.setattr(kind, "pipe_file", note)
+    assert copied(folder, bucket)
+    assert written[-1] == MARK
+    assert [name.removeprefix(f"{root}/evening/") for name in system.find(root)] == FILES
+
+
+def test_a_password_in_an_address_is_not_shown(folder, monkeypatch):
+    def refuses(_):
+        raise ValueError("cannot reach ftp://ada:secret@nas/runs")
+
+    monkeypatch.setattr(store.fsspec.core, "url_to_fs", refuses)
+    finding = told("ftp://ada:secret@nas/runs", read_run(folder / MARK))
+    assert "secret" not in finding
+    assert_names(finding, "nas/runs")

@@ -1,0 +1,142 @@
+"""The parts that a run asks for once it has finished: scores, then a copy, then a push.
+
+Each part is done by itself: one that fails is told with the command that repeats it, is recorded,
+and keeps none of the others from being done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+
+from hearth.base.errors import ConfigError, HearthError
+from hearth.base.hub import scrub
+from hearth.base.text import aligned, brief
+from hearth.config import Run, read_run
+from hearth.config.layout import Layout
+from hearth.harness.aside import check_tasks, evaluate_run
+from hearth.harness.scores import as_records, rows_of
+from hearth.record.history import METRICS, records_in
+from hearth.record.result import Result, find_result
+from hearth.share.card import card_text
+from hearth.share.hub import check_push, push
+from hearth.share.request import Again, Request
+from hearth.share.store import MARK, check_copy, copy_result
+
+Say = Callable[[str], None]
+
+
+def check(request: Request, run: Run, say: Say) -> None:
+    """Check that all of `request` can be done on this node once `run` has finished.
+
+    Raises `HearthError` with everything that is in the way.
+    """
+    findings: list[str] = []
+    for part in request.parts:
+        try:
+            _check_part(part, run, say)
+        except HearthError as error:
+            findings += error.findings
+    if findings:
+        raise HearthError(*findings)
+
+
+def _check_part(part: Request, run: Run, say: Say) -> None:
+    match part.kind:
+        case "eval":
+            check_tasks(part.tasks, say)
+        case "copy_to":
+            check_copy(part.copy_to, run, say)
+        case _:
+            check_push(part.push, part.private)
+
+
+def afterwards(folder: Path, request: Request, again: Again, say: Say) -> bool:
+    """Do `request` for the finished run in `folder`; return whether all of it was done.
+
+    `again` names the command that repeats a part.
+
+    Raises `HearthError` if the folder holds no finished run.
+    """
+    run = read_run(folder / MARK)
+    result = find_result(
+        folder, run, Layout.from_environment().checkpoint_dir(run.name), say, request.best
+    )
+    if result.step is not None:
+        raise ConfigError(
+            f"{folder}: the run has not finished; finish it with resume={run.name} first"
+        )
+    done = [_attempt(part, run, folder, result, again, say) for part in request.parts]
+    return all(done)
+
+
+def _attempt(part: Request, run: Run, folder: Path, result: Result, again: Again, say: Say) -> bool:
+    """Do one part and record what came of it; return whether it was done."""
+    about: dict[str, Any] = {"what": part.kind}
+    try:
+        about |= _do(part, run, folder, result, say)
+    except HearthError as error:
+        about["error"] = "; ".join(error.findings)
+    except Exception as error:  # a bug of a library must not hide that the run has finished
+        about["error"] = f"{part.kind}: {type(error).__name__}: {scrub(brief(error))}"
+    kind = "scores" if "scores" in about else "shared"
+    if "error" in about:
+        about["again"] = again(part)
+        say(f"{about['error']}. Nothing is lost: the weights are in {result.folder}")
+        say(f"again: {about['again']}")
+    _record(folder, kind, about)
+    return "error" not in about
+
+
+def _do(part: Request, run: Run, folder: Path, result: Result, say: Say) -> dict[str, Any]:
+    """Do one part; return what is recorded of it."""
+    match part.kind:
+        case "eval":
+            say(f"eval: {', '.join(part.tasks)}")
+            scores = evaluate_run(folder, part.tasks, part.limit, part.best, say)
+            for line in aligned(rows_of(scores)):
+                say(f"  {line}".rstrip())
+            return {"scores": as_records(scores), "limit": part.limit}
+        case "copy_to":
+            say(f"copy_to: {scrub(part.copy_to)}")
+            texts = {"README.md": _card(run, run.name, folder)}
+            texts[MARK] = (folder / MARK).read_text(encoding="utf-8")
+            files = {result.folder.name: result.folder, METRICS: folder / METRICS}
+            place = scrub(copy_result(part.copy_to, run, files, texts, say))
+            say(f"copied to {place}")
+            return {"place": place}
+        case _:
+            private = "private" if part.private else "public"
+            say(f"push: {part.push} ({private})")
+            source = run.source
+            base = source.name if source.kind == "folder" else None
+            card = _card(run, part.push, folder)
+            page = push(result.folder, part.push, part.private, card, base, say)
+            say(f"pushed to {page}")
+            return {"place": page, "private": part.private}
+
+
+def _card(run: Run, name: str, folder: Path) -> str:
+    return card_text(run, name, records_of(folder))
+
+
+def records_of(folder: Path) -> list[dict[str, Any]]:
+    """Return the metrics of the run in `folder`, none if it has none."""
+    metrics = folder / METRICS
+    text = metrics.read_text(encoding="utf-8") if metrics.is_file() else ""
+    return [record for _, record in records_in(text)]
+
+
+def _record(folder: Path, kind: str, about: dict[str, Any]) -> None:
+    """Append a line to the metrics of a run, which a resumed run drops again (`when`)."""
+    step = max((each.get("step", 0) for each in records_of(folder)), default=0)
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    line = {"kind": kind, "time": time, "step": step, "when": "after", **about}
+    try:
+        with (folder / METRICS).open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+    except OSError:
+        pass  # a full disk, which the part itself has told of

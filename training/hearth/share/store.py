@@ -1,0 +1,216 @@
+"""Copies of a run's result in a folder, such as that of a NAS, or at an address of fsspec.
+
+A folder is written beside its place and renamed, so that it is whole or not there. A bucket cannot
+rename: run.yml goes last and marks a whole copy, and what was sent of another is removed again.
+"""
+
+from __future__ import annotations
+
+import secrets
+import shutil
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+import fsspec
+import yaml
+
+from hearth.base.errors import SupplyError
+from hearth.base.extras import ensure_extra, use_extra
+from hearth.base.files import bytes_below, replaced_folder
+from hearth.base.hub import scrub
+from hearth.base.text import brief, byte_count
+from hearth.config import Run
+
+LEAST = 100_000_000
+"""Free bytes that a folder must have before a run, whose adapter has no size yet."""
+
+MARK = "run.yml"
+
+_BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs")
+"""Schemes that obstore has; its settings and secrets are environment variables, such as AWS_…"""
+
+Say = Callable[[str], None]
+
+
+def check_copy(target: str, run: Run, say: Say) -> None:
+    """Check that a copy of `run` can be written below `target`; nothing stays there.
+
+    Raises `SupplyError` with the reason and the cure if it cannot.
+    """
+    if is_folder(target):
+        _check_folder(folder_of(target), run)
+        return
+    system, root = _opened(target, say)
+    probe = f"{root.rstrip('/')}/.hearth-{secrets.token_hex(4)}"
+    with _told(target):
+        system.pipe_file(probe, b"")
+        system.rm_file(probe)
+        _check_other(target, _created_at(system, f"{root.rstrip('/')}/{run.name}"), run)
+
+
+def copy_result(
+    target: str, run: Run, files: Mapping[str, Path], texts: Mapping[str, str], say: Say
+) -> str:
+    """Write a copy of `run` below `target` and return its place.
+
+    `files` are paths of files and folders by their names in the copy, `texts` further files. An
+    earlier copy of the same run is replaced.
+
+    Raises `SupplyError` if it cannot be written; what was written of it is removed then.
+    """
+    if is_folder(target):
+        return str(_copy_to_folder(folder_of(target), run, files, texts))
+    system, root = _opened(target, say)
+    place = f"{root.rstrip('/')}/{run.name}"
+    with _told(target):
+        earlier = _created_at(system, place)
+        _check_other(target, earlier, run)
+        try:
+            for name, path in files.items():
+                for source, inner in _files(path):
+                    system.put_file(str(source), "/".join(filter(None, [place, name, inner])))
+            for name in sorted(texts, key=lambda each: each == MARK):
+                system.pipe_file(f"{place}/{name}", texts[name].encode())
+        except BaseException:
+            if earlier is None:
+                with suppress(Exception):  # the first error is the one to tell
+                    system.rm(place, recursive=True)
+            raise
+    return system.unstrip_protocol(place)
+
+
+def is_folder(target: str) -> bool:
+    """Return whether `target` is a folder of this node, and not the address of a store."""
+    return "://" not in target or target.startswith("file://")
+
+
+def folder_of(target: str) -> Path:
+    """Return the path of a folder."""
+    return Path(target.removeprefix("file://")).expanduser()
+
+
+def _check_folder(folder: Path, run: Run) -> None:
+    if not folder.is_dir():
+        raise SupplyError(
+            f"copy_to: there is no folder {folder} on this node; mount it, or make it. It is not "
+            "made for you, since it would then lie below an empty mount point"
+        )
+    with _told(str(folder)):
+        probe = folder / f".hearth-{secrets.token_hex(4)}"
+        try:
+            probe.touch()
+        finally:
+            probe.unlink(missing_ok=True)
+        free = shutil.disk_usage(folder).free
+        place = folder / run.name
+        created = _created_in((place / MARK).read_text()) if (place / MARK).is_file() else None
+    if free < LEAST:
+        raise SupplyError(
+            f"copy_to: {folder} has {byte_count(free)} left, less than {byte_count(LEAST)}; free "
+            "some space there, or name another folder"
+        )
+    if place.exists() and created is None:
+        raise SupplyError(
+            f"copy_to: {place} is there already and is no copy of a run; move it away, or name "
+            "another folder"
+        )
+    _check_other(str(folder), created, run)
+
+
+def _copy_to_folder(
+    folder: Path, run: Run, files: Mapping[str, Path], texts: Mapping[str, str]
+) -> Path:
+    """Write a copy of `run` into a folder of this node, and return its path."""
+    _check_folder(folder, run)
+    size = sum(bytes_below(path) or path.stat().st_size for path in files.values())
+    free = shutil.disk_usage(folder).free
+    if size > free:
+        raise SupplyError(
+            f"copy_to: {folder} has {byte_count(free)} left and the result takes "
+            f"{byte_count(size)}; free some space there, or name another folder"
+        )
+    place = folder / run.name
+    with _told(str(folder)), replaced_folder(place) as new:
+        for name, path in files.items():
+            if path.is_dir():
+                shutil.copytree(path, new / name, copy_function=shutil.copyfile)
+            else:
+                shutil.copyfile(path, new / name)
+        for name, text in texts.items():
+            (new / name).write_text(text, encoding="utf-8")
+    return place
+
+
+def _files(path: Path) -> Iterator[tuple[Path, str]]:
+    """Yield each file of a file or folder, and its name within the folder."""
+    if path.is_file():
+        yield path, ""
+    for inner in sorted(path.rglob("*")):
+        if inner.is_file():
+            yield inner, inner.relative_to(path).as_posix()
+
+
+def _opened(target: str, say: Say) -> tuple[Any, str]:
+    """Return fsspec's file system of an address, and the path in it.
+
+    Raises `SupplyError` if there is none, or if this node lacks what it needs.
+    """
+    scheme = target.partition("://")[0]
+    if scheme in _BUCKETS:
+        use_extra(ensure_extra("stores", f"copy_to={scheme}:// (obstore)", say))
+        import_module("obstore.fsspec").register(scheme)
+    with _told(target):
+        try:
+            return fsspec.core.url_to_fs(target)
+        except ImportError as error:
+            raise SupplyError(
+                f"copy_to: {scheme}:// needs a package that this node lacks ({brief(error)}); "
+                "install it into the Python that trains, or take a folder or s3://"
+            ) from error
+        except ValueError as error:
+            raise SupplyError(
+                f"copy_to: fsspec cannot use {scrub(target)}: {scrub(brief(error))}; take a "
+                "folder, or an address such as s3://bucket/runs"
+            ) from error
+
+
+def _created_at(system: Any, place: str) -> str | None:
+    """Return when the run was created whose copy is at `place`; None without one."""
+    try:
+        return _created_in(system.cat_file(f"{place}/{MARK}").decode())
+    except FileNotFoundError:
+        return None
+
+
+def _created_in(text: str) -> str:
+    """Return when the run in the text of a run.yml was created; '' if it is none."""
+    with suppress(yaml.YAMLError, KeyError, TypeError):
+        return str(yaml.safe_load(text)["created"])
+    return ""
+
+
+def _check_other(target: str, created: str | None, run: Run) -> None:
+    """Raise `SupplyError` if there is a copy, and of another run than `run`."""
+    if created not in (None, run.created):
+        raise SupplyError(
+            f"copy_to: {scrub(target)} has a copy of another run named {run.name} already; move it "
+            "away, or name another place"
+        )
+
+
+@contextmanager
+def _told(target: str) -> Iterator[None]:
+    """Turn a store's errors into a `SupplyError` with a cure."""
+    try:
+        yield
+    except SupplyError:
+        raise
+    except Exception as error:  # each store has errors of its own
+        detail = (isinstance(error, OSError) and error.strerror) or scrub(brief(error))
+        raise SupplyError(
+            f"copy_to: {scrub(target)} cannot be written ({detail}); check that it is there, has "
+            "room, and that this node may write to it"
+        ) from error
