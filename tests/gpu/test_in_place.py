@@ -10,13 +10,14 @@ import subprocess
 import sys
 import time
 from collections.abc import Callable, Iterator
+from functools import partial
 from pathlib import Path
 
 import pytest
 import torch
 from support.conductor import Conductor
 from support.ranks import environment, figures
-from support.summing import LARGE, RANK, SMALL, formed, waiting
+from support.summing import LARGE, SMALL, conducted, formed, waiting
 from support.team import SUM, Fault, Team
 from support.waiting import until
 
@@ -51,24 +52,10 @@ if os.environ["HEARTH_NODE"] == {node!r}:
 
 
 @pytest.fixture
-def conducted(tmp_path: Path, kernels: dict[str, str]) -> Iterator[Callable[..., Conductor]]:
-    """Return a function that starts ranks which sum on the card; they are ended in the end.
-
-    What they have printed is then printed here.
-    """
-    made: list[Conductor] = []
-
-    def make(size: int, prelude: str = APART) -> Conductor:
-        made.append(Conductor(tmp_path, LAYOUT, prelude + RANK, size, **kernels, **NCCL))
-        made[-1].start()
-        waiting(made[-1], "new", 0)
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
-        for rank in each.ranks():
-            print(f"--- rank {rank}: {each.log(rank)}")
+def start(tmp_path: Path, kernels: dict[str, str]) -> Iterator[Callable[..., Conductor]]:
+    """Return a function that starts three ranks which sum on the card."""
+    with conducted(tmp_path, **kernels, **NCCL) as start:
+        yield partial(start, LAYOUT, prelude=APART)
 
 
 def sums(conductor: Conductor, *nodes: str) -> float:
@@ -84,8 +71,8 @@ def sums(conductor: Conductor, *nodes: str) -> float:
 @pytest.mark.parametrize(
     ("lost", "size"), [("tower", SMALL), ("attic", LARGE)], ids=["between sums", "in a sum"]
 )
-def test_the_others_of_a_killed_rank_form_the_next_nccl_group_in_place(conducted, keep, lost, size):
-    conductor = conducted(size)
+def test_the_others_of_a_killed_rank_form_the_next_nccl_group_in_place(start, keep, lost, size):
+    conductor = start(size)
     first = sums(conductor, *LAYOUT)
     time.sleep(0.5)  # into the sums
     others = [node for node in LAYOUT if node != lost]
@@ -100,8 +87,8 @@ def test_the_others_of_a_killed_rank_form_the_next_nccl_group_in_place(conducted
     assert left < 5
 
 
-def test_a_rank_that_stands_still_in_an_nccl_sum_is_left_behind_and_comes_back(conducted, keep):
-    conductor = conducted(LARGE)
+def test_a_rank_that_stands_still_in_an_nccl_sum_is_left_behind_and_comes_back(start, keep):
+    conductor = start(LARGE)
     sums(conductor, *LAYOUT)
     time.sleep(0.5)
     conductor.stop(1)
@@ -121,9 +108,9 @@ def test_a_rank_that_stands_still_in_an_nccl_sum_is_left_behind_and_comes_back(c
     sums(conductor, *LAYOUT)
 
 
-def test_twenty_nccl_groups_in_a_row_leave_hardly_anything_behind(conducted, keep):
+def test_twenty_nccl_groups_in_a_row_leave_hardly_anything_behind(start, keep):
     """A group that is aborted in its first large sum leaves a descriptor and 96 MiB (NCCL 2.28)."""
-    conductor = conducted(LARGE)
+    conductor = start(LARGE)
     used, free, seconds = [], [], []
     for turn in range(20):
         began = time.monotonic()
@@ -146,10 +133,8 @@ def test_twenty_nccl_groups_in_a_row_leave_hardly_anything_behind(conducted, kee
 
 
 @pytest.mark.parametrize("still", ["tower", "attic"])
-def test_a_rank_that_stands_still_while_nccl_connects_does_not_hold_up_the_next_group(
-    conducted, still
-):
-    conductor = conducted(SMALL, APART + STOPS.format(node=still))
+def test_a_rank_that_stands_still_while_nccl_connects_does_not_hold_up_the_next_group(start, still):
+    conductor = start(SMALL, prelude=APART + STOPS.format(node=still))
     others = [node for node in LAYOUT if node != still]
     (rank,) = conductor.ranks(still)
     status = Path(f"/proc/{conductor.pids[rank]}/stat")
@@ -166,8 +151,8 @@ def test_a_rank_that_stands_still_while_nccl_connects_does_not_hold_up_the_next_
     assert conductor.wait(*conductor.ranks(*others), seconds=60) == [0, 0]
 
 
-def test_ranks_that_nccl_refuses_say_why_and_live_on(conducted):
-    conductor = conducted(SMALL, APART.replace("NCCL_HOSTID", "NOTHING"))
+def test_ranks_that_nccl_refuses_say_why_and_live_on(start):
+    conductor = start(SMALL, prelude=APART.replace("NCCL_HOSTID", "NOTHING"))
     order = conductor.form()
     for said in waiting(conductor, "broken", order.generation):
         assert "no NCCL group could be formed" in said.message.message

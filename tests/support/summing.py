@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from pathlib import Path
 from typing import Any
 
 from hearth.ranks.orders import Form, Formed, Waiting
@@ -64,6 +67,27 @@ control.end("stopped", step)
 
 SMALL, LARGE = 10, 8_000_000
 """Numbers in a sum: one that is over at once, and one that is always under way."""
+
+
+@contextmanager
+def conducted(folder: Path, **environment: str) -> Iterator[Callable[..., Conductor]]:
+    """Have a function that starts the ranks of a layout, which sum `size` numbers.
+
+    `prelude` is run by each of them first. In the end they are ended, and their logs printed.
+    """
+    made: list[Conductor] = []
+
+    def start(layout: dict[str, int], size: int = SMALL, prelude: str = "") -> Conductor:
+        made.append(Conductor(folder, layout, prelude + RANK, size, **environment))
+        made[-1].start()
+        waiting(made[-1], "new", 0)
+        return made[-1]
+
+    yield start
+    for each in made:
+        each.close()
+        for rank in each.ranks():
+            print(f"--- rank {rank}: {each.log(rank)}")
 
 
 def formed(conductor: Conductor, order: Form, *ranks: int, **bound: float) -> list[dict[str, Any]]:

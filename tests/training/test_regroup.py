@@ -11,7 +11,7 @@ from pathlib import Path
 import pytest
 from support.conductor import Conductor
 from support.strangers import answers
-from support.summing import LARGE, RANK, SMALL, formed, waiting
+from support.summing import LARGE, SMALL, conducted, formed, waiting
 from support.waiting import HANG
 
 from hearth.ranks.orders import Ended, Formed, Interrupt, Leave, Pause, Waiting
@@ -20,23 +20,14 @@ LAYOUT = {"tower": 1, "laptop": 2, "attic": 1}
 
 
 @pytest.fixture
-def conducted(tmp_path: Path) -> Iterator[Callable[..., Conductor]]:
-    """Return a function that starts the ranks of a layout; they are ended in the end."""
-    made: list[Conductor] = []
-
-    def make(layout: dict[str, int] = LAYOUT, size: int = SMALL) -> Conductor:
-        made.append(Conductor(tmp_path, layout, RANK, size))
-        made[-1].start()
-        waiting(made[-1], "new", 0)
-        return made[-1]
-
-    yield make
-    for each in made:
-        each.close()
+def start(tmp_path: Path) -> Iterator[Callable[..., Conductor]]:
+    """Return a function that starts the ranks of a layout."""
+    with conducted(tmp_path) as start:
+        yield start
 
 
-def test_ranks_keep_their_numbers_in_whatever_group(conducted):
-    conductor = conducted()
+def test_ranks_keep_their_numbers_in_whatever_group(start):
+    conductor = start(LAYOUT)
     for told in formed(conductor, conductor.form()):
         assert told["sum"] == 1111
         assert told["nodes"] == ["tower", "laptop", "laptop", "attic"]
@@ -59,8 +50,8 @@ def test_ranks_keep_their_numbers_in_whatever_group(conducted):
 
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=["between sums", "in a sum"])
 @pytest.mark.parametrize("lost", ["tower", "laptop", "attic"])
-def test_the_others_of_a_killed_rank_go_on_within_a_second(conducted, size, lost):
-    conductor = conducted(size=size)
+def test_the_others_of_a_killed_rank_go_on_within_a_second(start, size, lost):
+    conductor = start(LAYOUT, size)
     formed(conductor, conductor.form())
     time.sleep(0.3)  # into the sums
     others = [node for node in LAYOUT if node != lost]
@@ -75,8 +66,8 @@ def test_the_others_of_a_killed_rank_go_on_within_a_second(conducted, size, lost
 
 
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=["between sums", "in a sum"])
-def test_a_rank_that_stands_still_holds_up_the_others_until_they_are_interrupted(conducted, size):
-    conductor = conducted({"tower": 1, "laptop": 1, "attic": 1}, size)
+def test_a_rank_that_stands_still_holds_up_the_others_until_they_are_interrupted(start, size):
+    conductor = start({"tower": 1, "laptop": 1, "attic": 1}, size)
     formed(conductor, conductor.form())
     time.sleep(0.3)
     conductor.stop(2)
@@ -107,8 +98,8 @@ def test_a_rank_that_stands_still_holds_up_the_others_until_they_are_interrupted
     assert conductor.wait(0, 1, seconds=20) == [0, 0]
 
 
-def test_a_rank_may_end_in_a_group_with_one_that_stands_still(conducted):
-    conductor = conducted({"tower": 1, "laptop": 1})
+def test_a_rank_may_end_in_a_group_with_one_that_stands_still(start):
+    conductor = start({"tower": 1, "laptop": 1})
     formed(conductor, conductor.form())
     conductor.stop(1)
     os.kill(conductor.pids[0], signal.SIGINT)  # Python's exit, in the middle of a sum
@@ -117,8 +108,8 @@ def test_a_rank_may_end_in_a_group_with_one_that_stands_still(conducted):
 
 
 @pytest.mark.parametrize("missing", ["tower", "attic"])
-def test_forming_ends_at_once_when_it_is_interrupted(conducted, missing):
-    conductor = conducted({"tower": 1, "laptop": 1, "attic": 1})
+def test_forming_ends_at_once_when_it_is_interrupted(start, missing):
+    conductor = start({"tower": 1, "laptop": 1, "attic": 1})
     present = [rank for rank in range(3) if rank not in conductor.ranks(missing)]
     conductor.form(to=tuple(present))
     time.sleep(0.3)
@@ -134,8 +125,8 @@ def test_forming_ends_at_once_when_it_is_interrupted(conducted, missing):
     assert [told["sum"] for told in formed(conductor, conductor.form())] == [111] * 3
 
 
-def test_a_member_that_stands_still_while_a_group_forms_does_not_hold_up_the_next(conducted):
-    conductor = conducted({"tower": 1, "laptop": 1, "attic": 1})
+def test_a_member_that_stands_still_while_a_group_forms_does_not_hold_up_the_next(start):
+    conductor = start({"tower": 1, "laptop": 1, "attic": 1})
     conductor.stop(1)
     conductor.form()
     time.sleep(0.3)
@@ -148,8 +139,8 @@ def test_a_member_that_stands_still_while_a_group_forms_does_not_hold_up_the_nex
     waiting(conductor, "broken", 1, 1)
 
 
-def test_an_order_that_was_interrupted_before_it_was_read_forms_nothing(conducted):
-    conductor = conducted({"tower": 1, "laptop": 1})
+def test_an_order_that_was_interrupted_before_it_was_read_forms_nothing(start):
+    conductor = start({"tower": 1, "laptop": 1})
     conductor.stop(0, 1)
     conductor.form()
     conductor.interrupt()
@@ -159,8 +150,8 @@ def test_an_order_that_was_interrupted_before_it_was_read_forms_nothing(conducte
     assert [told["sum"] for told in formed(conductor, order)] == [11, 11]
 
 
-def test_twenty_groups_in_a_row_leave_nothing_behind(conducted):
-    conductor = conducted({"tower": 1, "laptop": 1, "attic": 1}, LARGE)
+def test_twenty_groups_in_a_row_leave_nothing_behind(start):
+    conductor = start({"tower": 1, "laptop": 1, "attic": 1}, LARGE)
     used, slowest = [], 0.0
     for turn in range(20):
         began = time.monotonic()
@@ -178,8 +169,8 @@ def test_twenty_groups_in_a_row_leave_nothing_behind(conducted):
     assert used[-1] == used[0]
 
 
-def test_a_rank_that_starts_again_joins_between_two_steps(conducted):
-    conductor = conducted({"tower": 1, "laptop": 1})
+def test_a_rank_that_starts_again_joins_between_two_steps(start):
+    conductor = start({"tower": 1, "laptop": 1})
     formed(conductor, conductor.form("tower"), 0)
     conductor.kill(1)
     since = len(conductor.said)
@@ -191,8 +182,8 @@ def test_a_rank_that_starts_again_joins_between_two_steps(conducted):
     assert [told["sum"] for told in formed(conductor, conductor.form())] == [11, 11]
 
 
-def test_nobody_but_the_nodes_is_answered_while_a_group_forms(conducted):
-    conductor = conducted({"tower": 1, "laptop": 1})
+def test_nobody_but_the_nodes_is_answered_while_a_group_forms(start):
+    conductor = start({"tower": 1, "laptop": 1})
     conductor.stop(1)
     order = conductor.form()
     time.sleep(0.5)
@@ -203,8 +194,8 @@ def test_nobody_but_the_nodes_is_answered_while_a_group_forms(conducted):
 
 
 @pytest.mark.parametrize("stopped", [False, True], ids=["sums", "waits for a stopped rank"])
-def test_ranks_end_with_their_supervisors(conducted, stopped):
-    conductor = conducted({"tower": 1, "laptop": 1})
+def test_ranks_end_with_their_supervisors(start, stopped):
+    conductor = start({"tower": 1, "laptop": 1})
     formed(conductor, conductor.form())
     if stopped:
         conductor.stop(1)
