@@ -11,8 +11,9 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
-from support.toy_cluster import Cluster, Rank
+from support.toy_cluster import Cluster
 from support.toy_faults import CURED, HEALED, faults, inflict
+from support.toy_rank import Rank
 
 NAMES = ("desk", "laptop", "shelf", "tower")
 EVER = 10**9
