@@ -143,6 +143,7 @@ def test_a_script_is_looked_at_stopped_and_goes_on_as_it_was_when_it_began(home)
     assert_line(screen, "finished", "-e run=NAME")
 
 
+@pytest.mark.rotated
 def test_what_cannot_be_is_refused_all_at_once_before_anything_is_started(home):
     (home.folder / "work" / "notes.txt").write_text("")
     screen = home.play(

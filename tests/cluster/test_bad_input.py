@@ -30,15 +30,12 @@ def refused(house: House, *arguments: object, **changes: str) -> str:
     return screen
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     ("settings", "facts"),
     [
         ({"split": "4:2:1"}, ["4:2:1", "3 shares", "2 ranks"]),
-        pytest.param(
-            {"lora_targets": "nope"},
-            ["desk, laptop: lora_targets", "nope"],
-            marks=pytest.mark.rotated,
-        ),
+        ({"lora_targets": "nope"}, ["desk, laptop: lora_targets", "nope"]),
     ],
     ids=["split", "lora_targets"],
 )
@@ -62,16 +59,19 @@ def test_all_problems_are_shown_at_once(shared):
     assert_names(screen, "'80'", "'perhaps'", "global_batch: given twice")
 
 
+@pytest.mark.rotated
 def test_a_partition_is_refused_without_slurm(shared):
     screen = refused(shared, *shared.tiny(), "-e", "partition=gpu")
     assert_names(screen, "--partition=gpu", "-e launcher=slurm")
 
 
+@pytest.mark.rotated
 def test_a_limit_is_refused_with_the_reason(shared):
     screen = refused(shared, *shared.tiny(), "--limit", "desk")
     assert_names(screen, "all nodes")
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     ("hosts", "words"),
     [
@@ -118,6 +118,7 @@ def test_the_token_of_the_shell_reaches_the_hub_and_is_shown_nowhere(house):
     assert token not in screen
 
 
+@pytest.mark.rotated
 def test_an_address_for_messages_that_cannot_be_used_is_told_by_its_scheme_alone(shared):
     token = "tk_wrongbutsecret"
     screen = refused(shared, *shared.tiny(), "-e", f"hearth_notify={token}")

@@ -40,6 +40,7 @@ def staged(house: House, node: str) -> list[bytes]:
     return [path.read_bytes() for path in folder.glob(f"*-{house.data.name}")]
 
 
+@pytest.mark.rotated
 def test_the_node_that_has_the_model_sends_it_and_once_more_nothing_is_changed(house):
     make_cached(caches(house) / "laptop", SIZE)
     house.play("playbooks/workspace.yml")

@@ -55,6 +55,7 @@ def test_this_computer_is_examined_without_root_and_nothing_is_changed(home):
     assert kept(home) == before
 
 
+@pytest.mark.rotated
 def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
     code = home.workspace("laptop") / "scripts" / "hearth" / "base"
     errors, text, stale = (code / f"{name}.py" for name in ("errors", "text", "stale"))

@@ -1,8 +1,8 @@
 """Failures really provoked on two machines: each is named with its node, its cause and its cure.
 
 One rank fails as real scripts do (fixtures/scripts/fails), the other one only with an echo of it.
-Each day plays some failures (support/rotated.py); `python -m tests.bench.diagnosis` plays all, and
-writes down how long each takes to be named.
+A day of a week plays some failures (support/rotated.py); `python -m tests.bench.diagnosis` plays
+all, and writes down how long each takes to be named.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from support.rotated import ALL, SEED, of_today
 
 from hearth.diagnose.catalogue import entries
 
-pytestmark = pytest.mark.lab
+pytestmark = [pytest.mark.lab, pytest.mark.rotated("failures on machines", seconds=30)]
 
 SCRIPTS = Path(__file__).resolve().parents[1] / "fixtures" / "scripts"
 NAMED_WITHIN = 60  # seconds from the failure to the last line on the screen

@@ -13,7 +13,7 @@ from support.lab import READY, Controller, as_root, at_home, inside, on
 from support.runs import cluster, record, start, steps, until_state, until_step
 from support.waiting import until
 
-pytestmark = [pytest.mark.lab, pytest.mark.long]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.rotated("runs under Slurm")]
 
 NODES = ("tower", "laptop", "oldbox")
 SLURM = ("-e", "launcher=slurm")
@@ -53,7 +53,6 @@ def nothing_is_left() -> bool:
     return queue() == [] and not any(supervisors)
 
 
-@pytest.mark.rotated
 @pytest.mark.parametrize("kind", ["model", "plain", "lightning"])
 def test_a_run_is_a_job_of_its_nodes_and_leaves_nothing_in_the_queue(home, kind):
     script = ROOT / "tests/fixtures/scripts" / kind / "train.py"
@@ -68,7 +67,6 @@ def test_a_run_is_a_job_of_its_nodes_and_leaves_nothing_in_the_queue(home, kind)
     until(nothing_is_left)
 
 
-@pytest.mark.rotated
 def test_a_run_waits_for_a_drained_node_by_name_and_begins_when_it_is_back(home):
     drain()
     start(home, "drained", *SLURM, max_steps=3)
@@ -80,7 +78,6 @@ def test_a_run_waits_for_a_drained_node_by_name_and_begins_when_it_is_back(home)
     until(nothing_is_left)
 
 
-@pytest.mark.rotated
 def test_a_run_that_waits_is_stopped_or_cancelled_and_can_be_resumed(home):
     drain()
     start(home, "early", *SLURM, max_steps=3)
@@ -97,7 +94,6 @@ def test_a_run_that_waits_is_stopped_or_cancelled_and_can_be_resumed(home):
     until_state("finished", "early", NODES)
 
 
-@pytest.mark.rotated
 def test_a_requeued_job_goes_on_from_its_checkpoint_by_itself(home, monkeypatch):
     monkeypatch.setitem(home.environment, "WANDB_API_KEY", KEY)
     start(home, "requeued", *SLURM, max_steps=60, checkpoint_every=5)
@@ -125,7 +121,6 @@ def test_a_requeued_job_goes_on_from_its_checkpoint_by_itself(home, monkeypatch)
     assert int(begun[-1]) >= 10
 
 
-@pytest.mark.rotated
 def test_a_cancelled_run_is_stopped_with_that_cause_and_resumed(home):
     start(home, "cancelled", *SLURM, max_steps=60, checkpoint_every=5)
     until_step("cancelled", 12)
@@ -139,7 +134,6 @@ def test_a_cancelled_run_is_stopped_with_that_cause_and_resumed(home):
     assert "cancelled finished" in home.play("playbooks/resume.yml", *READY, *SLURM, *again)
 
 
-@pytest.mark.rotated
 def test_what_slurm_does_not_take_is_refused_by_name_and_nothing_is_queued(home):
     typed = (*READY, *SLURM, *home.tiny(max_steps=3), "-e", "run=refused")
     screen = home.play("train.yml", *typed, "-e", "partition=gpu", status=2)
@@ -164,7 +158,6 @@ def limits(enforced: str) -> None:
     as_root("tower", "scontrol reconfigure")
 
 
-@pytest.mark.rotated
 def test_a_partition_with_fewer_nodes_is_named_whether_slurm_refuses_the_job_or_lets_it_wait(home):
     pair = (*SLURM, "-e", "partition=pair")
     start(home, "wide", *pair, max_steps=3)

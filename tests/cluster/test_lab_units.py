@@ -54,6 +54,7 @@ def holding(node: str) -> str:
     return at_home(node, f"grep -rl {API_KEY} ~ /tmp /run/user/$(id -u) 2>/dev/null || true")
 
 
+@pytest.mark.rotated("a supervisor is lost")
 def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(
     home, started, monkeypatch
 ):
@@ -95,7 +96,7 @@ def stop(run: str) -> None:
         until(lambda node=node: units(node) == "")
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated("a supervisor is lost")
 @pytest.mark.parametrize(("run", "sign"), [("third", "KILL"), ("unasked", "TERM")])
 def test_a_supervisor_that_is_killed_comes_back_and_the_run_goes_on(started, run, sign):
     started(run, max_steps=100_000)
@@ -105,7 +106,7 @@ def test_a_supervisor_that_is_killed_comes_back_and_the_run_goes_on(started, run
     goes_on_and_takes_in_again(run, before)
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated("a machine's supervisors are lost")
 @pytest.mark.parametrize(
     ("run", "ended"),
     [
@@ -123,7 +124,7 @@ def test_the_systemd_of_the_user_is_ended_and_the_run_goes_on(started, run, ende
     assert as_root("laptop", "systemctl is-active user@$(id -u lab)") == "active"
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated("a machine's supervisors are lost")
 def test_a_machine_that_is_restarted_joins_again_when_it_is_back(started):
     started("reboot", max_steps=100_000)
     until_step("reboot", 12)
@@ -136,7 +137,7 @@ def test_a_machine_that_is_restarted_joins_again_when_it_is_back(started):
     assert "this machine is being shut down" in at_home("laptop", "cat ai-cluster/logs/reboot.log")
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated("a machine's supervisors are lost")
 def test_after_a_power_cut_in_the_whole_house_the_run_goes_on(started):
     started("fourth", max_steps=100_000, checkpoint_every=10, global_batch=16)
     until_step("fourth", 15)
@@ -169,7 +170,7 @@ def dark() -> None:
         lab("power-off", node)
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated("a supervisor is lost")
 def test_a_node_that_would_slow_the_run_down_is_left_out_by_name(home):
     measured = home.tiny(split="auto", micro_batch="auto", lora_rank=64, max_steps=2)
     lab("link", "laptop", "10mbit")  # what the gradients cross, in more time than they save

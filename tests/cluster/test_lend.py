@@ -27,6 +27,7 @@ def word_of(house, node: str) -> str:
     return path.read_text() if path.exists() else ""
 
 
+@pytest.mark.rotated
 def test_nodes_get_a_word_once_and_one_that_does_not_answer_is_named(house):
     house.play("playbooks/workspace.yml")
     off = ("playbooks/lend.yml", "-e", "node=laptop", "-e", "lend=false", "-e", "till=07:00")

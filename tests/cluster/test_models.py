@@ -14,6 +14,7 @@ from hearth.config import preset_names
 pytestmark = pytest.mark.cluster
 
 
+@pytest.mark.rotated
 def test_every_preset_is_shown_with_the_nodes_that_it_fits(house: House):
     screen = house.play("playbooks/models.yml")
     for name in preset_names():

@@ -78,6 +78,7 @@ def test_each_node_computes_by_itself_and_one_that_cannot_use_its_gpu_is_named(h
     assert "by itself" in screen
 
 
+@pytest.mark.rotated
 def test_v_shows_what_ansible_shows(shared):
     screen = shared.play("playbooks/inventory.yml", "-v")
     assert "TASK [" in screen

@@ -20,6 +20,7 @@ def _holds_alpha(path: Path) -> bool:
     return b"x" * 100_000 in path.read_bytes()
 
 
+@pytest.mark.rotated
 def test_two_nodes_on_this_computer_share_one_environment_and_one_download(tmp_path):
     house = House(tmp_path, tmp_path / "no-model", tmp_path / "no-data")
     for kind in ("cpu", "gpu"):

@@ -201,6 +201,7 @@ def test_what_the_supervisors_share_is_in_their_launch_specs_alone(trained):
     assert holding(house.folder, token) == there
 
 
+@pytest.mark.rotated("a short run")
 def test_short_output_tells_what_changed_and_what_to_do_next(short):
     _, screen = short
     how_to_look = screen.index("playbooks/attach.yml -e run=short")
@@ -212,6 +213,7 @@ def test_short_output_tells_what_changed_and_what_to_do_next(short):
     assert "TASK [" not in screen
 
 
+@pytest.mark.rotated("a short run")
 def test_the_report_is_named_at_the_end_and_another_look_changes_nothing(short):
     house, screen = short
     assert "  report               runs/short/report.html\n" in screen
@@ -225,6 +227,7 @@ def test_the_report_is_named_at_the_end_and_another_look_changes_nothing(short):
     assert (house.runs / "short" / "report.html").read_text() == page
 
 
+@pytest.mark.rotated
 def test_a_look_at_nodes_without_rank_0_brings_what_they_have(trained, tmp_path):
     house, *_ = trained
     elsewhere = ("-e", f"plan_runs={tmp_path}")

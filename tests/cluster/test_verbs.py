@@ -61,6 +61,7 @@ def test_a_run_under_way_is_shown_with_its_speed_and_its_nodes(home):
         assert node["cpu_percent"] > 0
 
 
+@pytest.mark.rotated
 def test_a_run_under_way_is_not_removed(home):
     screen = home.play("playbooks/runs.yml", "-e", "delete=evening", "-e", "yes=true", status=2)
     assert_line(screen, "evening", "under way")
@@ -116,6 +117,7 @@ def test_the_newest_run_goes_on_and_a_second_stop_ends_it_at_once(home):
     assert screen.index("asked to stop") < max(map(screen.rfind, ENDS))
 
 
+@pytest.mark.rotated("a run is lost, compared and removed")
 def test_a_run_goes_on_by_its_name_but_not_without_the_node_that_has_its_checkpoints(home):
     kept, aside = (home.workspace("laptop") / "checkpoints" / name for name in ("evening", "aside"))
     more = ("playbooks/resume.yml", "-e", "run=evening", "-e", "max_steps=200000", *DETACHED)
@@ -130,6 +132,7 @@ def test_a_run_goes_on_by_its_name_but_not_without_the_node_that_has_its_checkpo
     until(lambda: '"steps": 200000, "epoch"' in metrics.read_text())
 
 
+@pytest.mark.rotated("a run is lost, compared and removed")
 def test_a_run_whose_node_vanished_is_lost_and_that_is_broken(home):
     psutil.Process(home.record("laptop", "evening")["pid"]).kill()
     until(lambda: home.record("desk", "evening")["state"] == "failed")
@@ -141,6 +144,7 @@ def test_a_run_whose_node_vanished_is_lost_and_that_is_broken(home):
     assert "Status\n" not in done.stdout  # the table, and nothing of the play
 
 
+@pytest.mark.rotated("a run is lost, compared and removed")
 def test_two_runs_are_listed_and_compared_by_what_differs(home):
     for node in NODES:  # the same run under another name, with another rank of its LoRA
         results = home.workspace(node) / "results"
@@ -161,6 +165,7 @@ def test_two_runs_are_listed_and_compared_by_what_differs(home):
     assert_line(screen, "'othr'", "'other'?")
 
 
+@pytest.mark.rotated
 def test_the_curves_of_a_run_are_shown_on_loopback_until_that_is_ended(home):
     screen = home.play("playbooks/dashboard.yml", "-e", "run=evening")
     assert "Start TensorBoard: changed on desk" in screen
@@ -206,6 +211,7 @@ def test_somebody_can_talk_to_the_run_as_they_are_told(home):
     assert "End the endpoint: changed on laptop" in screen
 
 
+@pytest.mark.rotated("a run is lost, compared and removed")
 def test_a_run_is_removed_only_with_consent(home):
     log = home.workspace("laptop") / "logs" / "evening.log"
     screen = home.play("playbooks/runs.yml", "-e", "delete=evening")

@@ -47,6 +47,7 @@ def test_the_draw_is_the_micro_batchs_whichever_rank_computes_it(drawn):
     assert furthest(one, three) < 1e-9
 
 
+@pytest.mark.rotated
 def test_noise_and_magnitudes_are_the_same_after_a_resume(tmp_path, arguments):
     more = [*arguments, "--dora", "--rslora", "--neftune", 5, "--max-steps", 4, "--split", "2:1"]
     expected = trained(tmp_path, "whole", 2, *more)

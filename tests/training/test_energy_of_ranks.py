@@ -63,6 +63,7 @@ def reached(team: Team, node: str, step: int) -> bool:
     return path.exists() and f'"step": {step}, "steps"' in path.read_text()
 
 
+@pytest.mark.rotated
 def test_what_nodes_use_is_the_integral_of_their_power_while_they_take_part(tmp_path, settings):
     a = StandInCards(tmp_path / "a.json", first=OWN)
     # It tells its power only, and c tells nothing.

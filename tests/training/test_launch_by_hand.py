@@ -80,6 +80,7 @@ def test_a_run_under_way_keeps_the_node(run):
     assert run.record("node0")["state"] == "waiting"
 
 
+@pytest.mark.rotated
 def test_a_node_is_held_by_one_at_a_time_however_that_was_started(run):
     run.change("node0", environment={})
     (run.workspace("node0") / "config" / "first.json").write_text(run.spec("node0").read_text())
@@ -97,6 +98,7 @@ def test_a_node_is_held_by_one_at_a_time_however_that_was_started(run):
         ours.kill()
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     ("words", "change", "facts"),
     [

@@ -19,6 +19,7 @@ def until_away(run, *nodes: str) -> None:
     run.until_down(*nodes)
 
 
+@pytest.mark.rotated
 def test_ten_times_a_node_leaves_and_returns_and_the_others_hardly_wait(team):
     run = team(3)
     run.start()
@@ -44,6 +45,7 @@ def test_ten_times_a_node_leaves_and_returns_and_the_others_hardly_wait(team):
     run.every_step_once()
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("wanted", [("node0", "node1"), ("node0", "node1", "node2")])
 def test_several_leave_at_once_and_come_back(team, wanted):
     run = team(3)
@@ -67,6 +69,7 @@ def test_several_leave_at_once_and_come_back(team, wanted):
     run.every_step_once()
 
 
+@pytest.mark.rotated
 def test_where_the_house_has_the_machine_at_the_start_no_ranks_are_started(team):
     run = team(3)
     run.want("node0")

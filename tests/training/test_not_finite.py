@@ -83,6 +83,7 @@ def test_three_in_a_row_end_the_run_and_name_the_rows(tmp_path, poisoned, how, f
     assert len(metrics(tmp_path / "runs" / "night", "skip")) == 3
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("how", [(), ("--sync-every", 2)], ids=["steps", "rounds"])
 def test_a_run_in_which_no_step_was_taken_has_failed(tmp_path, poisoned, how):
     done = trained(tmp_path, poisoned, set(range(1, 25)), "--global-batch", 12, *how)
@@ -90,6 +91,7 @@ def test_a_run_in_which_no_step_was_taken_has_failed(tmp_path, poisoned, how):
     assert_names(done.stderr, "night", "nothing was learned", "2 steps")
 
 
+@pytest.mark.rotated
 def test_a_rank_that_learns_by_itself_skips_by_itself_and_names_its_line(tmp_path, poisoned):
     skip, said = the_skip(tmp_path, trained(tmp_path, poisoned, {7}, "--sync-every", 2))
     assert_names(said, "1 local step", "the 2", f"step {skip['step'] + 1}")
@@ -101,6 +103,7 @@ def test_a_rank_that_learns_by_itself_skips_by_itself_and_names_its_line(tmp_pat
     assert any(bool(each.any()) for name, each in numbers.items() if "_B" in name)
 
 
+@pytest.mark.rotated
 def test_rounds_from_which_something_was_learned_do_not_end_the_run(tmp_path, poisoned):
     """A round is an epoch here, so each has the one bad line."""
     succeeded(trained(tmp_path, poisoned, {7}, "--sync-every", 4, "--epochs", 4))
@@ -148,6 +151,7 @@ def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
     return train
 
 
+@pytest.mark.rotated
 def test_steps_in_which_the_loss_scaler_looks_for_its_scale_are_counted_apart(
     tmp_path, in_fp16, capsys
 ):
@@ -164,6 +168,7 @@ def test_steps_in_which_the_loss_scaler_looks_for_its_scale_are_counted_apart(
     assert steps[-1]["loss"] < steps[0]["loss"]
 
 
+@pytest.mark.rotated
 def test_a_rank_without_rows_looks_for_the_scale_with_the_others(tmp_path, in_fp16):
     def act(world):
         in_fp16(world, tmp_path / world.node, global_batch=1, max_steps=20)

@@ -40,7 +40,9 @@ def dead(how: str) -> Iterator[str]:
 # Which arrive
 
 
-@pytest.mark.parametrize("kind", ["relaunched", "in place"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("relaunched", marks=pytest.mark.rotated), "in place"]
+)
 def test_one_node_says_that_a_run_has_finished(nodes, team, kind):
     with phone() as here:
         run = telling(nodes(3, ENDS) if kind == "relaunched" else team(3), here.ntfy, here.json)
@@ -54,7 +56,9 @@ def test_one_node_says_that_a_run_has_finished(nodes, team, kind):
     assert_names(run.log("node0"), "the run has finished: ntfy: sent; json: sent")
 
 
-@pytest.mark.parametrize("kind", ["relaunched", "in place"])
+@pytest.mark.parametrize(
+    "kind", [pytest.param("relaunched", marks=pytest.mark.rotated), "in place"]
+)
 def test_a_failure_comes_with_node_cause_and_cure(nodes, team, kind):
     with phone() as here:
         run = nodes(2, ENDS) if kind == "relaunched" else team(2)
@@ -83,6 +87,7 @@ def test_the_message_of_a_run_of_the_trainer_tells_its_steps(nodes):
     assert here.arrived[0]["body"].splitlines()[0].startswith("12 of 60 steps in ")
 
 
+@pytest.mark.rotated
 def test_a_stop_that_a_person_asked_for_is_no_message(nodes):
     with phone() as here:
         run = telling(nodes(2), here.json)
@@ -128,6 +133,7 @@ def test_a_long_wait_for_a_node_and_its_end_are_told_once(nodes, team, tmp_path,
     assert_names(wait, f"the supervisor of {lost} broke off", "goes on by itself", "gives up at")
 
 
+@pytest.mark.rotated
 def test_machines_that_the_house_has_are_no_message(team, tmp_path):
     with phone() as here:
         run = team(2)
@@ -145,6 +151,7 @@ def test_machines_that_the_house_has_are_no_message(team, tmp_path):
     assert here.titles == ["first finished"]
 
 
+@pytest.mark.rotated
 def test_under_slurm_the_end_of_a_job_is_told_and_the_addresses_stay_with_the_supervisor(
     nodes, tmp_path
 ):
@@ -170,6 +177,7 @@ def test_under_slurm_the_end_of_a_job_is_told_and_the_addresses_stay_with_the_su
 # What they do not do
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("how", ["without messages", "refused", "silent"])
 def test_a_dead_server_delays_neither_the_end_nor_the_next_run(nodes, how):
     """The record has the end, the lock is free and the next run starts while a message waits."""
@@ -220,6 +228,7 @@ def test_no_token_is_in_a_file_a_command_line_or_the_environment_of_a_rank(nodes
     assert [path for path in files if b"planted" in path.read_bytes()] == []
 
 
+@pytest.mark.rotated
 def test_a_supervisor_that_is_asked_to_end_waits_for_no_message(nodes):
     with phone(answers=False) as silent:
         run = telling(nodes(1, ENDS), silent.json)
@@ -232,6 +241,7 @@ def test_a_supervisor_that_is_asked_to_end_waits_for_no_message(nodes):
         assert time.monotonic() - began < 2
 
 
+@pytest.mark.rotated
 def test_a_message_under_way_outlives_the_ranks_that_are_cleared_away(nodes, tmp_path):
     """Clearing ranks ends every process below the supervisor but the one that sends."""
     with phone(answers=False) as silent:

@@ -48,6 +48,7 @@ def test_ranks_keep_their_numbers_in_whatever_group(start):
     assert [said.message.outcome for said in conductor.hear(Ended)] == ["stopped"] * 4
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=["between sums", "in a sum"])
 @pytest.mark.parametrize("lost", ["tower", "laptop", "attic"])
 def test_the_others_of_a_killed_rank_go_on_within_a_second(start, size, lost):
@@ -65,6 +66,7 @@ def test_the_others_of_a_killed_rank_go_on_within_a_second(start, size, lost):
         assert told["sum"] == expected
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("size", [SMALL, LARGE], ids=["between sums", "in a sum"])
 def test_a_rank_that_stands_still_holds_up_the_others_until_they_are_interrupted(start, size):
     conductor = start({"tower": 1, "laptop": 1, "attic": 1}, size)
@@ -98,6 +100,7 @@ def test_a_rank_that_stands_still_holds_up_the_others_until_they_are_interrupted
     assert conductor.wait(0, 1, seconds=20) == [0, 0]
 
 
+@pytest.mark.rotated
 def test_a_rank_may_end_in_a_group_with_one_that_stands_still(start):
     conductor = start({"tower": 1, "laptop": 1})
     formed(conductor, conductor.form())
@@ -107,6 +110,7 @@ def test_a_rank_may_end_in_a_group_with_one_that_stands_still(start):
     assert "KeyboardInterrupt" in conductor.log(0)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("missing", ["tower", "attic"])
 def test_forming_ends_at_once_when_it_is_interrupted(start, missing):
     conductor = start({"tower": 1, "laptop": 1, "attic": 1})
@@ -125,6 +129,7 @@ def test_forming_ends_at_once_when_it_is_interrupted(start, missing):
     assert [told["sum"] for told in formed(conductor, conductor.form())] == [111] * 3
 
 
+@pytest.mark.rotated
 def test_a_member_that_stands_still_while_a_group_forms_does_not_hold_up_the_next(start):
     conductor = start({"tower": 1, "laptop": 1, "attic": 1})
     conductor.stop(1)
@@ -139,6 +144,7 @@ def test_a_member_that_stands_still_while_a_group_forms_does_not_hold_up_the_nex
     waiting(conductor, "broken", 1, 1)
 
 
+@pytest.mark.rotated
 def test_an_order_that_was_interrupted_before_it_was_read_forms_nothing(start):
     conductor = start({"tower": 1, "laptop": 1})
     conductor.stop(0, 1)
@@ -150,6 +156,7 @@ def test_an_order_that_was_interrupted_before_it_was_read_forms_nothing(start):
     assert [told["sum"] for told in formed(conductor, order)] == [11, 11]
 
 
+@pytest.mark.rotated
 def test_twenty_groups_in_a_row_leave_nothing_behind(start):
     conductor = start({"tower": 1, "laptop": 1, "attic": 1}, LARGE)
     used, slowest = [], 0.0
@@ -182,6 +189,7 @@ def test_a_rank_that_starts_again_joins_between_two_steps(start):
     assert [told["sum"] for told in formed(conductor, conductor.form())] == [11, 11]
 
 
+@pytest.mark.rotated
 def test_nobody_but_the_nodes_is_answered_while_a_group_forms(start):
     conductor = start({"tower": 1, "laptop": 1})
     conductor.stop(1)
@@ -193,6 +201,7 @@ def test_nobody_but_the_nodes_is_answered_while_a_group_forms(start):
     assert [told["sum"] for told in formed(conductor, order)] == [11, 11]
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("stopped", [False, True], ids=["sums", "waits for a stopped rank"])
 def test_ranks_end_with_their_supervisors(start, stopped):
     conductor = start({"tower": 1, "laptop": 1})

@@ -66,6 +66,7 @@ def test_a_killed_torchrun_starts_all_again_under_a_new_generation(begun):
         assert launches(record) == [(0, "node2", "rank_failed")]
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("victim", ["node0", "node1"])
 def test_a_supervisor_that_comes_back_is_waited_for(begun, victim):
     run = begun(3)
@@ -81,6 +82,7 @@ def test_a_supervisor_that_comes_back_is_waited_for(begun, victim):
         assert launches(record) == [(0, victim, "node_lost")]
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("victim", ["node0", "node1"])
 def test_a_supervisor_that_has_to_end_though_nobody_asked_is_waited_for(
     nodes, tmp_path, monkeypatch, victim
@@ -124,6 +126,7 @@ def test_who_never_comes_back_ends_the_run_with_its_loss(begun):
     assert_names(record["cause"]["message"], "node1 broke off", "back within 5 s")
 
 
+@pytest.mark.rotated
 def test_launches_that_lead_nowhere_come_to_an_end(nodes):
     run = nodes(2, "import os\nif os.environ['RANK'] == '1': os.kill(os.getppid(), 9)\n" + LOOP)
     run.start()
@@ -191,6 +194,7 @@ def lose_both(run: Nodes, said: str) -> None:
     run.start()
 
 
+@pytest.mark.rotated
 def test_a_pause_that_was_left_behind_does_not_end_the_run(begun):
     run = begun(2)
     lose_both(run, "pause\n")
@@ -201,6 +205,7 @@ def test_a_pause_that_was_left_behind_does_not_end_the_run(begun):
     assert {record["state"] for record in finish(run).values()} == {"finished"}
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("said", ["stop\n", ""])
 def test_a_stop_that_was_asked_for_before_the_machine_went_down_holds(begun, said):
     run = begun(2)

@@ -84,6 +84,7 @@ def test_two_nodes_with_unlike_numbers_of_ranks_train_under_torchrun_and_finish(
     assert run.status("node0")["alive"] is False
 
 
+@pytest.mark.rotated
 def test_under_torchrun_everything_listens_on_the_cluster_addresses_only(nodes):
     run = with_torchrun(nodes, 2)
     run.start()
@@ -104,6 +105,7 @@ def test_under_torchrun_everything_listens_on_the_cluster_addresses_only(nodes):
         assert not answers(place, "127.0.0.9")
 
 
+@pytest.mark.rotated
 def test_under_torchrun_a_port_that_was_taken_in_the_last_moment_is_named(tmp_path):
     script = tmp_path / "train.py"
     script.write_text("")
@@ -146,6 +148,7 @@ def test_each_node_gets_its_own_rank_and_interface_and_nothing_else(nodes):
         assert "secret" not in told
 
 
+@pytest.mark.rotated
 def test_nothing_that_lies_in_the_folder_of_a_run_is_imported(nodes, tmp_path):
     run = with_torchrun(nodes, 1, STEPS="2")
     results = run.workspace("node0") / "results" / "first"
@@ -157,6 +160,7 @@ def test_nothing_that_lies_in_the_folder_of_a_run_is_imported(nodes, tmp_path):
     assert not (tmp_path / "it-was-run").exists()
 
 
+@pytest.mark.rotated
 def test_a_missing_node_is_named_on_all_that_are_there(nodes):
     run = nodes(3, ready_timeout=2)
     run.start("node0", "node2")
@@ -202,6 +206,7 @@ def test_a_stranger_at_the_meeting_point_disturbs_nobody(nodes):
     assert run.log("node0").count("away 127.0.0.1") == 1
 
 
+@pytest.mark.rotated
 def test_the_token_is_never_sent(nodes):
     run = nodes(2, environment={"STEPS": "3"})
     run.start("node0")
@@ -271,6 +276,7 @@ def test_kill_9_of_a_rank_or_of_torchrun_stops_all_nodes(nodes, victim, count):
         assert_names(cause["message"], "signal 9 (SIGKILL)")
 
 
+@pytest.mark.rotated
 def test_what_the_kernel_says_of_a_killed_rank_is_in_the_nodes_log(nodes, tmp_path, monkeypatch):
     said = "Out of memory: Killed process 4242 (python3) total-vm:53312244kB"
     stand_in = tmp_path / "bin" / "journalctl"
@@ -292,7 +298,7 @@ def test_what_the_kernel_says_of_a_killed_rank_is_in_the_nodes_log(nodes, tmp_pa
     ("victim", "make"),
     [
         ("node0", None),
-        ("node1", None),
+        pytest.param("node1", None, marks=pytest.mark.rotated),
         pytest.param("node1", with_torchrun, marks=pytest.mark.rotated),
     ],
     ids=["the first", "another", "another under torchrun"],
@@ -330,6 +336,7 @@ def test_a_silent_supervisor_stops_its_peers_and_itself_when_it_wakes(nodes, vic
     run.until_down(victim)
 
 
+@pytest.mark.rotated
 def test_ranks_that_ignore_sigterm_or_hide_in_another_session_end_too(nodes):
     run = nodes(2, IGNORES_SIGTERM + LOOP)
     run.start()
@@ -352,7 +359,9 @@ def test_a_command_that_cannot_be_run_is_the_cause(nodes):
 # Stopping
 
 
-@pytest.mark.parametrize("by_signal", [False, True], ids=["stop", "SIGTERM"])
+@pytest.mark.parametrize(
+    "by_signal", [False, pytest.param(True, marks=pytest.mark.rotated)], ids=["stop", "SIGTERM"]
+)
 def test_stop_or_sigterm_lets_every_node_end_after_its_step(nodes, by_signal):
     run = nodes(3)
     run.start()
@@ -369,6 +378,7 @@ def test_stop_or_sigterm_lets_every_node_end_after_its_step(nodes, by_signal):
     assert run.stop("node1")["asked"] is False
 
 
+@pytest.mark.rotated
 def test_stop_now_kills(nodes):
     run = nodes(2, NEVER_STOPS)
     run.start()
@@ -416,6 +426,7 @@ def test_a_persons_script_is_told_to_end_by_sigterm_on_every_node(nodes):
         assert f"step 2 {run.workspace(node)}/scripts" in run.log(node)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("what", ["signal.SIG_DFL", "signal.SIG_IGN"])
 def test_a_script_that_knows_no_sigterm_is_stopped_and_has_not_failed(nodes, what):
     script = SCRIPT.replace("SIGTERM, saved", f"SIGTERM, {what}")
@@ -423,6 +434,7 @@ def test_a_script_that_knows_no_sigterm_is_stopped_and_has_not_failed(nodes, wha
     stop_in_vain(run, lambda: run.stop("node0"))
 
 
+@pytest.mark.rotated
 def test_sigterm_kills_after_the_grace(nodes):
     run = nodes(2, NEVER_STOPS, stop_grace=1)
     stop_in_vain(run, lambda: run.supervisor("node0").terminate())
@@ -502,6 +514,7 @@ def test_secrets_that_cannot_be_read_end_the_start_and_are_not_shown(nodes):
     assert "planted-word" not in finding
 
 
+@pytest.mark.rotated
 def test_after_a_crash_the_next_run_starts_and_ends_what_was_left(nodes):
     run = nodes(1)
     run.start()
@@ -578,6 +591,7 @@ def test_only_the_standard_library_and_psutil_are_loaded():
 # Under Slurm
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("again", [False, True], ids=["cancelled", "requeued"])
 def test_slurm_ends_the_job_and_the_run_stops_or_goes_on_with_the_job(nodes, tmp_path, again):
     scontrol = stand_in(tmp_path / "programs" / "scontrol", f"echo Restarts={int(again)}")

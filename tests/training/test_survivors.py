@@ -109,6 +109,7 @@ KILLED = {
 }
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("when", KILLED)
 def test_the_others_go_on_when_one_is_killed(tmp_path, settings, trained_by, when):
     fault, done = KILLED[when]
@@ -132,6 +133,7 @@ def test_the_last_one_goes_on_when_both_others_are_killed(tmp_path, settings, tr
         assert [each["step"] for each in teams(team, "c")] == [1, 3]
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("behind", [["a"], ["c"], ["a", "b"]], ids="".join)
 def test_who_lacks_the_sum_gets_it_from_who_has_it(tmp_path, settings, trained_by, behind):
     faults = [Fault(node, SUM, 3, act="break") for node in behind]
@@ -153,7 +155,11 @@ def test_a_sum_that_nobody_has_is_made_again(tmp_path, settings, trained_by):
         assert [each["step"] for each in teams(team, "a")] == [2]
 
 
-@pytest.mark.parametrize("more", [{}, {"lora": False, "log_every": 4}], ids=["adapter", "model"])
+@pytest.mark.parametrize(
+    "more",
+    [{}, pytest.param({"lora": False, "log_every": 4}, marks=pytest.mark.rotated)],
+    ids=["adapter", "model"],
+)
 def test_a_node_that_comes_back_gets_the_state_and_joins_between_two_steps(
     tmp_path, settings, trained_by, more
 ):

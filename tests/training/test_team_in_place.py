@@ -29,7 +29,7 @@ def test_three_nodes_form_a_group_and_finish(team):
     run.every_step_once()
 
 
-@pytest.mark.parametrize("victim", ["node0", "node1"])
+@pytest.mark.parametrize("victim", ["node0", pytest.param("node1", marks=pytest.mark.rotated)])
 def test_after_a_killed_rank_the_others_go_on_and_the_node_joins_again(team, victim):
     run = team(3)
     run.start()
@@ -53,7 +53,7 @@ def test_after_a_killed_rank_the_others_go_on_and_the_node_joins_again(team, vic
     run.every_step_once(*others)
 
 
-@pytest.mark.parametrize("victim", ["node0", "node2"])
+@pytest.mark.parametrize("victim", ["node0", pytest.param("node2", marks=pytest.mark.rotated)])
 def test_after_a_killed_supervisor_the_others_go_on_and_it_joins_again(team, victim):
     run = team(3)
     run.start()
@@ -71,6 +71,7 @@ def test_after_a_killed_supervisor_the_others_go_on_and_it_joins_again(team, vic
     run.every_step_once(*others)
 
 
+@pytest.mark.rotated
 def test_several_ranks_of_a_node_are_started_again_together(team):
     run = team(2, nproc=2)
     run.start()
@@ -96,7 +97,8 @@ def test_a_killed_torchrun_is_started_again(team):
     assert_names(run.record("node1")["launches"][0]["cause"]["message"], "torchrun was killed")
 
 
-@pytest.mark.parametrize("victim", ["node0", pytest.param("node1", marks=pytest.mark.rotated)])
+@pytest.mark.rotated
+@pytest.mark.parametrize("victim", ["node0", "node1"])
 def test_without_a_silent_supervisor_the_others_go_on_and_it_joins_when_it_wakes(team, victim):
     run = team(3, silence_timeout=2)
     run.start()
@@ -111,6 +113,7 @@ def test_without_a_silent_supervisor_the_others_go_on_and_it_joins_when_it_wakes
     run.every_step_once(*others)
 
 
+@pytest.mark.rotated
 def test_a_brief_pause_of_a_supervisor_ends_nothing(team):
     run = team(2, silence_timeout=6)
     run.start()
@@ -165,6 +168,7 @@ def test_starts_that_lead_nowhere_come_to_an_end(team):
         assert_names(record["cause"]["message"], "signal 9 (SIGKILL)", "4 starts in a row")
 
 
+@pytest.mark.rotated
 def test_a_command_that_cannot_be_run_is_the_cause(team):
     run = team(2)
     run.change("node1", python="/nowhere/python")
@@ -177,6 +181,7 @@ def test_a_command_that_cannot_be_run_is_the_cause(team):
 # Waiting
 
 
+@pytest.mark.rotated
 def test_a_missing_node_is_named_on_all_that_are_there(team):
     run = team(3, ready_timeout=2)
     run.start("node1", "node2")
@@ -186,6 +191,7 @@ def test_a_missing_node_is_named_on_all_that_are_there(team):
         assert_names(record["cause"]["message"], "node0", "2 s")
 
 
+@pytest.mark.rotated
 def test_a_node_with_another_token_is_named_with_the_reason(team):
     run = team(2, ready_timeout=3)
     run.change("node1", token="another-secret-of-another-run")
@@ -196,6 +202,7 @@ def test_a_node_with_another_token_is_named_with_the_reason(team):
     assert "secret" not in run.log("node0") + run.log("node1")
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("victim", ["node0", "node1"])
 def test_of_two_nodes_the_first_goes_on_alone_and_the_other_waits(team, victim):
     run = team(2)
@@ -215,6 +222,7 @@ def test_of_two_nodes_the_first_goes_on_alone_and_the_other_waits(team, victim):
     run.every_step_once(other)
 
 
+@pytest.mark.rotated
 def test_without_elastic_the_others_wait_with_their_ranks_alive(team):
     run = team(3, elastic=False)
     run.start()
@@ -328,6 +336,7 @@ class Cable:
                 each.shutdown(socket.SHUT_RDWR)
 
 
+@pytest.mark.rotated
 def test_two_nodes_that_do_not_reach_each_other_are_in_no_group_together(team):
     run = team(3)
     cable = Cable(run, "node2", "node0")
@@ -367,6 +376,7 @@ def test_of_a_cut_network_the_smaller_part_waits(team):
 # Leaving and stopping
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize("node", ["node0", "node2"])
 def test_a_node_that_has_to_end_leaves_in_order_and_the_run_stays_open_there(
     team, tmp_path, monkeypatch, node
@@ -394,7 +404,7 @@ def test_a_node_that_has_to_end_leaves_in_order_and_the_run_stays_open_there(
     run.every_step_once(*others)
 
 
-@pytest.mark.parametrize("node", ["node0", "node1"])
+@pytest.mark.parametrize("node", ["node0", pytest.param("node1", marks=pytest.mark.rotated)])
 def test_a_stop_on_any_node_ends_all_after_their_step(team, node):
     run = team(3)
     run.start()
@@ -409,6 +419,7 @@ def test_a_stop_on_any_node_ends_all_after_their_step(team, node):
     run.every_step_once()
 
 
+@pytest.mark.rotated
 def test_a_stop_now_kills(team):
     run = team(2)
     run.start()
@@ -420,6 +431,7 @@ def test_a_stop_now_kills(team):
     run.until_down()
 
 
+@pytest.mark.rotated
 def test_a_stop_before_all_are_there_ends_those_that_wait(team):
     run = team(3)
     run.start("node0", "node1")
@@ -429,6 +441,7 @@ def test_a_stop_before_all_are_there_ends_those_that_wait(team):
         assert (record["state"], record["cause"]["kind"]) == ("stopped", "stopped")
 
 
+@pytest.mark.rotated
 def test_a_stop_while_the_others_wait_saves_their_state(team):
     run = team(3, elastic=False)
     run.start()

@@ -26,7 +26,7 @@ def apart(one, other):
     [
         {},
         pytest.param({"packing": False}, marks=pytest.mark.rotated),
-        {"gradient_checkpointing": True},
+        pytest.param({"gradient_checkpointing": True}, marks=pytest.mark.rotated),
     ],
 )
 def test_rows_packed_padded_or_checkpointed_have_the_gradients_of_transformers(
@@ -49,10 +49,8 @@ def test_inputs_of_layers_that_wait_in_host_memory_lose_no_digit(computed, llama
     assert apart(found, expected) < 3e-6
 
 
-@pytest.mark.parametrize(
-    ("precision", "bound"),
-    [("bf16", 0.03), pytest.param("fp16", 5e-3, marks=pytest.mark.rotated)],
-)
+@pytest.mark.rotated
+@pytest.mark.parametrize(("precision", "bound"), [("bf16", 0.03), ("fp16", 5e-3)])
 def test_16_bits_are_as_near_to_float32_as_those_of_transformers(computed, llama, precision, bound):
     exact = computed("gradients", "transformers", "fp32", llama, 3)
     plain = computed("gradients", "transformers", precision, llama, *UNEQUAL)
@@ -61,13 +59,14 @@ def test_16_bits_are_as_near_to_float32_as_those_of_transformers(computed, llama
     assert apart(fast, exact) < 2 * apart(plain, exact)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     ("switch", "effect"),
     [
         ({"load_in_4bit": True}, 0.1),
-        pytest.param({"load_in_8bit": True}, 1e-3, marks=pytest.mark.rotated),
-        pytest.param({"rslora": True}, 1, marks=pytest.mark.rotated),
-        pytest.param({"neftune": 5.0}, 0.1, marks=pytest.mark.rotated),
+        ({"load_in_8bit": True}, 1e-3),
+        ({"rslora": True}, 1),
+        ({"neftune": 5.0}, 0.1),
     ],
     ids=str,
 )
