@@ -154,8 +154,8 @@ def test_two_runs_are_listed_and_compared_by_what_differs(home):
         text = text.replace("lora_rank: 4", "lora_rank: 8").replace("run: evening", "run: other")
         (results / "other" / "run.yml").write_text(text)
     screen = home.play("playbooks/runs.yml")
-    for run in ("evening", "other"):  # steps: those that it was told last
-        assert re.search(rf"{run} +lost +\d+ of 200000 .* tiny .* desk, laptop", screen)
+    for name in ("evening", "other"):  # steps: those that it was told last
+        assert re.search(rf"{name} +lost +\d+ of 200000 .* tiny .* desk, laptop", screen)
 
     screen = home.play("playbooks/runs.yml", "-e", "compare=evening,other")
     assert screen.index("settings that differ:") < screen.index("lora_rank  4  8")
