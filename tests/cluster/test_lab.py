@@ -95,6 +95,7 @@ def test_a_cut_cable_is_dark_on_both_ends_until_it_is_joined(machines):
     assert int(on("laptop", losses)) == lost + 1
 
 
+@pytest.mark.rotated(seconds=8)
 def test_power_off_keeps_the_disk_and_power_on_boots_anew(machines):
     on("oldbox", "echo kept >note")
     started = "systemctl show -p KernelTimestamp -p UserspaceTimestamp"
@@ -108,6 +109,7 @@ def test_power_off_keeps_the_disk_and_power_on_boots_anew(machines):
     assert on("oldbox", started) != boot
 
 
+@pytest.mark.rotated(seconds=8)
 def test_reset_gives_a_bare_machine_and_leaves_the_others(machines):
     for node in ("laptop", "oldbox"):
         on(node, "echo mine >~/left")
@@ -126,6 +128,7 @@ print(time.process_time() - used)
 """
 
 
+@pytest.mark.rotated(seconds=8)
 def test_a_share_of_the_processor_holds_and_is_lifted(machines):
     lab("cpu", "tower", "0.3")
     assert float(on("tower", f"python3 -c '{BUSY}'")) < 0.4
@@ -160,6 +163,7 @@ def measured(sender: str, receiver: str) -> float:
         return float(result.result())
 
 
+@pytest.mark.rotated(seconds=8)
 def test_a_cable_carries_what_it_is_set_to_in_both_directions(machines):
     lab("link", "laptop", "100mbit")
     assert 60 < measured("laptop", "tower") < 115

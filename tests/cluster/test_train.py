@@ -54,14 +54,15 @@ class Watch(threading.Thread):
 
     def __init__(self, *words: str) -> None:
         super().__init__(daemon=True)
-        self.words, self.seen, self.looks, self.done = words, [], 0, threading.Event()
+        self.words = [word.encode() for word in words]
+        self.seen, self.looks, self.done = [], 0, threading.Event()
 
     def run(self) -> None:
         while not self.done.wait(0.1):
             self.looks += 1
-            for process in psutil.process_iter():
-                with suppress(psutil.Error):
-                    command = " ".join(process.cmdline())
+            for pid in psutil.pids():
+                with suppress(OSError):  # it has ended
+                    command = Path(f"/proc/{pid}/cmdline").read_bytes()
                     if any(word in command for word in self.words):
                         self.seen.append(command)
 
