@@ -3,9 +3,10 @@
 
     python training/merge.py runs/evening --to models/evening
 
-The folder loads with Transformers alone. It takes as much disk and memory as the base model, and
-appears only when complete. Its weights are rounded to the precision of the base model, mostly bf16;
-the adapter stays unchanged. After training in 4 bits the base is the model in 16 bits.
+The folder loads with Transformers alone. It takes as much disk as the base model, and appears only
+when complete. Memory holds one tensor at a time, so the model may be larger than memory. Weights
+are rounded to the precision of the base model, mostly bf16; the adapter stays unchanged. After
+training in 4 bits the base is the model in 16 bits.
 """
 
 from __future__ import annotations

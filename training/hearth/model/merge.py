@@ -4,12 +4,8 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
-import torch
-from peft import PeftModel
-from peft.tuners.tuners_utils import BaseTunerLayer
-from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
+from transformers import AutoConfig, AutoTokenizer
 
 from hearth.base.errors import ModelError
 from hearth.base.files import bytes_below, level_modes, replaced_folder
@@ -18,6 +14,7 @@ from hearth.data.template import ensure_chat_template
 from hearth.model.code import code_to_run
 from hearth.model.fetch import fetch_model
 from hearth.model.folder import check_space
+from hearth.model.merge_files import merge_files
 
 Say = Callable[[str], None]
 
@@ -60,7 +57,7 @@ def merge_run(
         check_space(to.parent, bytes_below(base), "--to")
         say(f"merging {adapter} into {base}")
         with replaced_folder(to) as folder:
-            _write(base, own_code, adapter, folder)
+            _write(base, own_code, adapter, folder, say)
     except OSError as error:
         raise ModelError(
             f"{to} cannot be written ({error.strerror or error}); free some space or name another "
@@ -89,31 +86,9 @@ def _adapter(run_folder: Path, name: str) -> Path:
     )
 
 
-def _untie_if_adapted(model: Any) -> None:
-    """Give an adapted head its own weights if it shares them with the embeddings.
-
-    The adapter changes the head's output, not the embeddings; merged into shared weights, it would
-    change both.
-    """
-    head = model.get_output_embeddings()
-    if isinstance(head, BaseTunerLayer):
-        shared = head.get_base_layer()
-        if shared.weight is model.get_input_embeddings().weight:
-            shared.weight = torch.nn.Parameter(shared.weight.clone())
-            model.config.get_text_config().tie_word_embeddings = False
-            model.config.tie_word_embeddings = False
-
-
-def _write(base: Path, own_code: bool, adapter: Path, folder: Path) -> None:
+def _write(base: Path, own_code: bool, adapter: Path, folder: Path, say: Say) -> None:
     """Write the merged model with tokenizer and chat template into `folder`."""
-    model: Any = AutoModelForCausalLM.from_pretrained(
-        base, dtype="auto", local_files_only=True, trust_remote_code=own_code
-    )
-    with torch.no_grad():
-        adapted = PeftModel.from_pretrained(model, adapter)
-        _untie_if_adapted(model)
-        merged = adapted.merge_and_unload(safe_merge=True)
-    merged.save_pretrained(folder)
+    merge_files(base, own_code, adapter, folder, say)
     tokenizer = AutoTokenizer.from_pretrained(base, trust_remote_code=own_code)
     ensure_chat_template(tokenizer)  # as the trainer did
     tokenizer.save_pretrained(folder)
