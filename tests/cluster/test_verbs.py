@@ -15,9 +15,9 @@ from contextlib import closing
 
 import psutil
 import pytest
+from support import programs
 from support.house import NODES, House, ended
 from support.lines import assert_line
-from support.programs import run
 from support.waiting import HANG, until
 
 from hearth.supervise.cause import ENDS
@@ -199,7 +199,7 @@ def test_the_curves_of_a_run_are_shown_on_loopback_until_that_is_ended(home):
 def test_somebody_can_talk_to_the_run_as_they_are_told(home):
     screen = home.play("playbooks/chat.yml", "-e", "run=evening")
     typed = re.search(r"^ +talk to it +(env .+)$", screen, re.M)[1]
-    done = run("sh", "-c", f"echo say 1 | {typed} --max-tokens 5")
+    done = programs.run("sh", "-c", f"echo say 1 | {typed} --max-tokens 5")
     assert done.returncode == 0, done.stderr
     assert done.stdout.count("(5 tokens") == 2
 

@@ -1,4 +1,4 @@
-"""What is typed into a chat: prompts and commands."""
+"""Lines typed into a chat: prompts and commands."""
 
 from __future__ import annotations
 

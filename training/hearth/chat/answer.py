@@ -1,4 +1,4 @@
-"""A model's answer as a stream of text, one token at a time and only when it is asked for.
+"""A model's answer as a stream of text, computed token by token on demand.
 
 Transformers' `generate` computes in a thread that waits before every token until the reader wants
 the next one. So several answers take turns: two sides stream at once, each with random numbers of
@@ -27,7 +27,7 @@ End = Literal["stop", "length", "interrupted"]
 
 @dataclass(frozen=True)
 class Sampling:
-    """How tokens are chosen: greedily at temperature 0, else by chance from `seed`."""
+    """The choice of tokens: greedy at temperature 0, else random numbers that begin with `seed`."""
 
     temperature: float = 0.0
     seed: int = 1
@@ -152,7 +152,7 @@ class Answer:
             self._finish("interrupted")
 
     def _show(self, piece: str) -> str:
-        """Return what of `piece` can be shown: not the beginning of a possible `until`."""
+        """Add `piece` to the text, but for an end that may be the beginning of `until`."""
         self._held += piece
         before, found, _ = (
             self._held.partition(self._until) if self._until else (self._held, "", "")

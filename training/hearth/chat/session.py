@@ -104,7 +104,7 @@ class Session:
 
 
 def described(sampling: Sampling) -> str:
-    """Return how answers are chosen, for a person."""
+    """Describe the choice of tokens to a person."""
     if sampling.temperature == 0:
         return "greedy: the same answer each time"
     return f"temperature {sampling.temperature:g}, seed {sampling.seed}"

@@ -1,4 +1,4 @@
-"""The two sides of a chat: the base model and what a run has made of it, loaded together."""
+"""The two sides of a chat, loaded together: the base model and the trained one."""
 
 from __future__ import annotations
 
@@ -45,7 +45,7 @@ class Side:
 
 @dataclass(frozen=True)
 class Loading:
-    """How to load: on the CPU alone, in 4 bits, with code of the base model's own, with `base`.
+    """Options of loading: on the CPU alone, in 4 bits, with the base model's own code.
 
     `base` is a folder to take the base model from instead of the run's own source.
     """
