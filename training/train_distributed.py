@@ -15,6 +15,7 @@ from __future__ import annotations
 
 import os
 import sys
+from pathlib import Path
 
 from hearth.base.errors import ConfigError, HearthError
 from hearth.base.imports import loading
@@ -90,6 +91,10 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         raise
     if world.leads:
         print(f"{outcome}: {folder}", flush=True)
+        if by_hand and outcome == "finished":
+            here = Path(sys.argv[0]).parent
+            print(f"talk to it: python {here / 'chat.py'} {run.name}")
+            print(f"export it:  python {here / 'export.py'} {run.name} --to ollama", flush=True)
     leave(world)
     if world.control:
         world.control.end(outcome, trainer.step)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 import torch
 from peft import PeftModel
@@ -10,7 +12,8 @@ from support.ranks import figures, succeeded, train_forked
 from transformers import AutoModelForCausalLM
 
 from hearth.base.errors import ModelError
-from hearth.model.merge import merge_run
+from hearth.config.layout import Layout
+from hearth.export.export import Request, export_run
 
 pytestmark = pytest.mark.usefixtures("code_cache")
 IDS = torch.arange(40)[None]
@@ -41,9 +44,11 @@ def test_two_ranks_that_load_its_code_at_the_same_time_train_and_the_adapter_is_
     assert f"runs: {', '.join(CODE)} in" in done.stdout
     assert figures(tmp_path / "runs" / "night", "step", "step") == [1, 2, 3, 4]
     run, base = tmp_path / "runs" / "night", tmp_path / "hermit"
+    layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path)})
+    asked = Request(run, "merged", folder=tmp_path / "merged")
     with pytest.raises(ModelError, match="trust_remote_code"):
-        merge_run(run, tmp_path / "merged", tmp_path / "models", lambda _: None)
-    merge_run(run, tmp_path / "merged", tmp_path / "models", lambda _: None, trust_remote_code=True)
+        export_run(asked, layout, print)
+    export_run(replace(asked, trust_remote_code=True), layout, print)
     learned = logits(base, run / "adapter")
     assert (learned - logits(base)).abs().max() > 0.01
     assert (learned - logits(tmp_path / "merged")).abs().max() < 1e-5

@@ -69,6 +69,11 @@ def summary(
         rows += _shared(story)
         train = f"{playbook} train.yml"
         more = "early_stop=none" if story.reason else f"max_steps={story.steps * 2}"
+        if {"adapter", "model"} & {*files}:
+            rows += [
+                ("talk to it", f"{playbook} playbooks/chat.yml -e run={run}"),
+                ("export it", f"{playbook} playbooks/export.yml -e run={run} -e to=ollama"),
+            ]
         rows += [
             ("train longer", f"{train} -e resume={run} -e {more}"),
             ("share it", f"{playbook} playbooks/share.yml -e run={run} -e push=OWNER/NAME"),

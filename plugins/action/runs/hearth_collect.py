@@ -42,10 +42,16 @@ options:
     type: str
     default: python3
   answers:
-    description: Outcomes of O(run) on its nodes, as M(hearth_follow) returns them.
+    description: >-
+      Outcomes of O(run) on its nodes, as M(hearth_follow) returns them; they tell which files a
+      node has.
     type: list
     elements: dict
-    required: true
+  files:
+    description: >-
+      Files or folders of O(workspace) instead, by their name in O(into). One that cannot be
+      brought whole is a failure.
+    type: dict
 """
 
 
@@ -56,8 +62,11 @@ class ActionModule(ActionBase):
         """Return the names (in `into`) of the fetched files, `collected`."""
         result = super().run(tmp, task_vars)
         _, options = self.validate_argument_spec(argument_spec(DOCUMENTATION))
-        node, outcome = task_vars["inventory_hostname"], Outcome.from_answers(options["answers"])
-        files, copies = outcome.files(node, options["run"]), outcome.copies(node)
+        files, copies = options["files"], []
+        if files is None:
+            node = task_vars["inventory_hostname"]
+            outcome = Outcome.from_answers(options["answers"])
+            files, copies = outcome.files(node, options["run"]), outcome.copies(node)
         if not files:
             return result | {"skipped": True, "msg": "this node has nothing of the run"}
         if self._task.check_mode:
@@ -73,4 +82,6 @@ class ActionModule(ActionBase):
         result |= {"changed": changed, "collected": collected}
         lacks = [line for line in said if line.startswith(NOT_SENT)]
         lacks += [f"the others were not brought: {(said or [why])[-1]}"] if why else []
+        if options["files"] and (lacks or {*files} - {*collected}):
+            return result | {"failed": True, "msg": "\n".join(lacks or ["it is gone"])}
         return result | ({"note": "\n".join(lacks)} if lacks else {})

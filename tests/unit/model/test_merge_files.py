@@ -95,6 +95,21 @@ def test_the_bits_are_those_of_pefts_merge(tmp_path, case):
     assert any(not torch.equal(found[name], unchanged[name]) for name in found)
 
 
+@pytest.mark.parametrize("case", ["plain", "head"])
+def test_weights_of_another_type_get_it_before_they_are_merged(tmp_path, case):
+    family, sizes, more = CASES[case]
+    base = make_model(tmp_path / "base", family=family, dtype=torch.bfloat16, **sizes)
+    adapter = make_adapter(base, tmp_path / "adapter", **more)
+    (tmp_path / "merged").mkdir()
+    merge_files(base, False, adapter, tmp_path / "merged", lambda _: None, torch.float16)
+    found = AutoModelForCausalLM.from_pretrained(tmp_path / "merged").state_dict()
+    exact = AutoModelForCausalLM.from_pretrained(base, dtype=torch.float32)
+    name = "model.layers.1.self_attn.q_proj.weight"
+    merged = PeftModel.from_pretrained(exact, adapter).merge_and_unload().state_dict()[name]
+    assert {tensor.dtype for tensor in found.values()} == {torch.float16}
+    assert (found[name].float() - merged).abs().max() < 2e-4  # a bf16 rounds ten times as much
+
+
 _LIMITED = """
 import re, resource, sys
 from pathlib import Path

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import hashlib
 import platform
+import re
 import shutil
 import subprocess
 import sys
@@ -22,6 +23,9 @@ from hearth.base.places import user_cache
 LOCKS = Path(__file__).resolve().parents[2] / "extras"
 """Folder of the locks, beside the training code."""
 
+Install = Callable[[Path, Path, str], None]
+"""Lays the packages of a lock into a folder, whole or not at all; the text names who needs them."""
+
 _TIMEOUT = 1800.0
 
 
@@ -33,10 +37,21 @@ def extra_folder(name: str) -> Path:
     return user_cache() / "extras" / f"{name}-{digest}"
 
 
-def ensure_extra(name: str, what: str, say: Callable[[str], None] = print) -> Path:
+def packages_of(name: str) -> list[str]:
+    """Return the names of the packages of the set `name`."""
+    return re.findall(r"^([\w.-]+)==", (LOCKS / f"{name}.lock").read_text(), re.MULTILINE)
+
+
+def ensure_extra(
+    name: str,
+    what: str,
+    say: Callable[[str], None] = print,
+    install: Install | None = None,
+) -> Path:
     """Return the folder of the set `name`, installed if this is the first time.
 
-    `what` names in messages the setting that needs it.
+    `what` names in messages the setting that needs it. `install` lays the set down in another way
+    than pip does.
 
     Raises `SupplyError` if it cannot be installed; nothing half-installed stays.
     """
@@ -48,7 +63,7 @@ def ensure_extra(name: str, what: str, say: Callable[[str], None] = print) -> Pa
     with locked(folder.parent / f".{name}.lock", say, waiting):
         if not folder.is_dir():
             say(f"{what}: installing its packages into {folder} (once)")
-            _install(LOCKS / f"{name}.lock", folder, what)
+            (install or _install)(LOCKS / f"{name}.lock", folder, what)
             for old in folder.parent.glob(f"{name}-*"):
                 if old != folder:
                     shutil.rmtree(old, ignore_errors=True)

@@ -87,7 +87,7 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
 
 def encode_prompt(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
     """Return the tokens of a conversation, ending with the prompt for the assistant's answer."""
-    text = _render(tokenizer, messages, add_generation_prompt=True)
+    text = render(tokenizer, messages, add_generation_prompt=True)
     return tokenizer(text, add_special_tokens=False).input_ids
 
 
@@ -144,13 +144,13 @@ def _find_answers(tokenizer: Any, special: re.Pattern[str], messages: Sequence[M
     An answer starts at the end of the template's prompt for it and ends with the first special
     token after its content, which ends the turn.
     """
-    text = _render(tokenizer, messages)
+    text = render(tokenizer, messages)
     spans, seen, end_of_turn = [], 0, None
     for index, (role, content) in enumerate(messages):
         at = text.find(content.strip(), seen) if role != "system" else -1
         if role == "assistant":
             before = messages[:index]
-            prompt = _render(tokenizer, before, add_generation_prompt=True) if before else ""
+            prompt = render(tokenizer, before, add_generation_prompt=True) if before else ""
             if prompt and text.startswith(prompt):
                 start = len(prompt)
                 at = text.find(content.strip(), start)
@@ -176,9 +176,8 @@ def _find_answers(tokenizer: Any, special: re.Pattern[str], messages: Sequence[M
     return _Chat(text, tuple(spans), ended=end_of_turn is not None)
 
 
-def _render(
-    tokenizer: Any, messages: Sequence[Message], add_generation_prompt: bool = False
-) -> str:
+def render(tokenizer: Any, messages: Sequence[Message], add_generation_prompt: bool = False) -> str:
+    """Return a conversation as text. Raises `Problem` if the chat template refuses it."""
     try:
         return tokenizer.apply_chat_template(
             [{"role": role, "content": content} for role, content in messages],

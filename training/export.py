@@ -1,0 +1,91 @@
+#!/usr/bin/env python3
+"""Make of a run's result what other programs read: GGUF, a folder for Ollama, or one plain model.
+
+    python training/export.py evening --to ollama
+    python training/export.py evening --to gguf --precision q4_k_m
+    python training/export.py evening --to merged
+
+gguf    for llama.cpp and what builds on it: the model with the adapter merged into it, and the
+        adapter by itself (LoRA) to put on top of a base model
+ollama  the same model with a Modelfile; or, with --onto, the adapter alone
+merged  a folder that loads with Transformers, in the precision of the base model
+
+llama.cpp's converter and library are fetched when they are first needed. The adapter stays
+unchanged. After training in 4 bits the base is the model in 16 bits.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+from pathlib import Path
+
+from hearth.base.errors import HearthError
+from hearth.base.imports import loading
+from hearth.config.find import find_run
+from hearth.config.layout import Layout
+
+
+def main() -> int:
+    """Run the command line; return the exit status: 0, or 2 if nothing can be exported."""
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("run", metavar="RUN", help="a run: runs/NAME or NAME")
+    parser.add_argument("--to", choices=("gguf", "ollama", "merged"), required=True)
+    parser.add_argument(
+        "--precision",
+        help="of gguf and ollama: f16, q8_0 (the default), q6_k, q5_k_m or q4_k_m",
+    )
+    parser.add_argument(
+        "--onto",
+        metavar="NAME",
+        help="ollama: the base model's name there, such as smollm2:135m, if it has the same one; "
+        "then only the adapter is exported",
+    )
+    parser.add_argument(
+        "--best", action="store_true", help="the result with the lowest held-out loss (best/)"
+    )
+    parser.add_argument(
+        "--folder", type=Path, help="a new folder to write (default: RUN/export/FORMAT)"
+    )
+    parser.add_argument(
+        "--wheels", type=Path, metavar="FOLDER", help="take llama.cpp's packages from here"
+    )
+    parser.add_argument(
+        "--trust-remote-code",
+        action="store_true",
+        help="run Python code that comes with the base model; read it first",
+    )
+    given = parser.parse_args()
+    try:
+        layout = Layout.from_environment()
+        folder = find_run(given.run, layout.results)
+        # Imported late, so that --help and a wrong name are answered soon.
+        with loading():
+            from hearth.base.quiet import hush
+
+            hush()
+            from hearth.export.export import Request, export_run
+
+        request = Request(
+            run=folder,
+            to=given.to,
+            precision=given.precision,
+            best=given.best,
+            onto=given.onto,
+            folder=given.folder and given.folder.resolve(),
+            trust_remote_code=given.trust_remote_code,
+        )
+        export_run(request, layout, print, given.wheels)
+    except HearthError as error:
+        for finding in error.findings:
+            print(f"hearth: error: {finding}", file=sys.stderr)
+        return 2
+    except KeyboardInterrupt:
+        return 130
+    return 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,62 @@
+"""The commands of the export playbook on a node: are llama.cpp's tools here, and export a run."""
+
+from __future__ import annotations
+
+import platform
+import sys
+from pathlib import Path
+from typing import Any
+
+from hearth.base.command import run_verb
+from hearth.base.extras import extra_folder, packages_of
+from hearth.config.find import find_run
+from hearth.config.layout import Layout
+from hearth.export.llama_cpp import SET
+
+
+def tools(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
+    """Return the packages that llama.cpp's tools still need, and this platform."""
+    there = spec["to"] == "merged" or extra_folder(SET).is_dir()
+    glibc = platform.libc_ver()[1].rpartition(".")[2]
+    return {
+        "facts": {
+            "kind": SET,
+            "differing": [] if there else [{"name": name} for name in packages_of(SET)],
+            "target": {
+                "python": sys.version_info[:2],
+                "machine": platform.machine(),
+                "glibc": int(glibc or 0),
+            },
+        }
+    }
+
+
+def export(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
+    """Export a run; return the new folder, relative to the workspace and to the run."""
+    from hearth.base.quiet import hush
+
+    hush()
+    from hearth.export.export import Request, export_run
+
+    layout = Layout.from_environment()
+    request = Request(
+        run=find_run(spec["run"], layout.results),
+        to=spec["to"],
+        precision=spec["precision"] or None,
+        best=spec["best"],
+        onto=spec["onto"] or None,
+        trust_remote_code=spec["trust_remote_code"],
+    )
+    wheels = spec["wheels"] and Path(spec["wheels"]).expanduser()
+    target = export_run(request, layout, print, wheels or None)
+    return {
+        "facts": {
+            "changed": True,
+            "folder": str(target.relative_to(request.run)),
+            "files": sorted(path.name for path in target.iterdir()),
+        }
+    }
+
+
+if __name__ == "__main__":
+    sys.exit(run_verb({"tools": tools, "export": export}))

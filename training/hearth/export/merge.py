@@ -1,0 +1,79 @@
+"""A model folder for other programs: an adapter merged into its model, or configuration alone."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+import torch
+from transformers import AutoConfig, AutoTokenizer
+
+from hearth.base.errors import ModelError
+from hearth.base.files import level_modes
+from hearth.data.template import ensure_chat_template
+from hearth.model.fetch import Say
+from hearth.model.merge_files import merge_files
+
+
+def check_mergeable(base: Path, code: bool) -> None:
+    """Raise `ModelError` if the weights of the model in `base` are quantised.
+
+    `code`: whether the model's own code may run, here and below.
+    """
+    if hasattr(AutoConfig.from_pretrained(base, trust_remote_code=code), "quantization_config"):
+        raise ModelError(
+            f"{base}: an adapter cannot be merged into quantised weights; train on the model in "
+            "16 bits (with load_in_4bit=true if memory is scarce)"
+        )
+
+
+def write_outline(model: Path, code: bool, folder: Path) -> Any:
+    """Write configuration, tokenizer and chat template of the model in `model` to `folder`.
+
+    Returns the tokenizer.
+    """
+    AutoConfig.from_pretrained(model, trust_remote_code=code).save_pretrained(folder)
+    tokenizer = _write_tokenizer(model, code, folder)
+    _level(folder, code)
+    return tokenizer
+
+
+def write_merged(
+    base: Path,
+    code: bool,
+    adapter: Path,
+    folder: Path,
+    say: Say,
+    dtype: torch.dtype | None = None,
+) -> None:
+    """Write the model in `base` with the `adapter` merged into it to `folder`.
+
+    Each adapted weight W becomes W + (alpha / rank) * B @ A (LoRA, arXiv:2106.09685, section 4.1),
+    with `rslora` and `dora` as their papers have it; after training in 4 or 8 bits too, so that
+    merging loses nothing more than those did. `dtype` is that of the weights, by default the base
+    model's.
+    """
+    merge_files(base, code, adapter, folder, say, dtype)
+    _write_tokenizer(base, code, folder)
+    _level(folder, code)
+
+
+def _write_tokenizer(model: Path, code: bool, folder: Path) -> Any:
+    tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=code)
+    ensure_chat_template(tokenizer)  # as the trainer did
+    tokenizer.save_pretrained(folder)
+    return tokenizer
+
+
+def _level(folder: Path, code: bool) -> None:
+    """Give all files one mode, and name no code that the model does not need.
+
+    Other programs would run it.
+    """
+    for name in () if code else ("config.json", "tokenizer_config.json"):
+        content = json.loads((folder / name).read_text(encoding="utf-8"))
+        if content.pop("auto_map", None):
+            text = json.dumps(content, indent=2, ensure_ascii=False)
+            (folder / name).write_text(text + "\n", encoding="utf-8")
+    level_modes(folder)

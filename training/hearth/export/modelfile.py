@@ -1,0 +1,38 @@
+"""Ollama's Modelfile: the model, its adapter, its chat template and where an answer ends."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+
+from hearth.export.turns import Turns
+
+MODELFILE = "Modelfile"
+
+
+def modelfile(
+    name: str, base: str, adapter: str | None, turns: Turns | None, stops: Iterable[str]
+) -> str:
+    """Return the text of the Modelfile of a run `name`.
+
+    `base` is a GGUF file of the same folder or the name of a model in Ollama, `adapter` a GGUF
+    file that goes on top of it. Without `turns` Ollama reads the template from the GGUF file.
+    """
+    lines = [f"# The run {name}, exported by Hearth:", f"#   ollama create {name} -f {MODELFILE}"]
+    lines += [f"#   ollama run {name}", f"FROM {base}"]
+    lines += [f"ADAPTER ./{adapter}"] if adapter else []
+    if turns:
+        lines.append(f'TEMPLATE """{turns.as_go()}"""')
+    elif not adapter:
+        lines += [
+            "# This model's chat template is more than fixed texts around each message, so it",
+            "# is left to Ollama, which compares the one in the GGUF file with those that it",
+            "# knows. See which one it took:",
+            f"#   ollama show --template {name}",
+        ]
+    lines += [f'PARAMETER stop "{_quoted(stop)}"' for stop in dict.fromkeys(stops)]
+    return "\n".join(lines) + "\n"
+
+
+def _quoted(text: str) -> str:
+    """Return a text as it stands between quotes."""
+    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")
