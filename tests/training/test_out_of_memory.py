@@ -86,6 +86,20 @@ def test_held_out_rows_too_are_taken_fewer_at_once(folder, arguments):
 
 
 @pytest.mark.rotated
+def test_a_stage_of_a_pipeline_has_all_take_fewer_rows_at_once(folder, arguments):
+    data = folder / "all-long.jsonl"
+    with data.open("w", encoding="ascii") as file:
+        for number in range(16):
+            file.write(json.dumps({"text": f"line {number} of a text " * (LENGTH // 20)}) + "\n")
+    stages = ("--parallel", "pipeline", "--split", "equal", "--dataset", data, "--max-steps", 1)
+    few = trained(folder, "few", 2, *arguments, *stages, "--micro-batch", 2)
+    much = ("--micro-batch", 16, "--memory-limit", 0.9)
+    done = train_forked(folder, 2, "--run-name", "stages", *arguments, *stages, *much)
+    assert_names(succeeded(done).stdout, "16 rows", "stage 1 of 2", "rank 0", "continue with 8")
+    assert furthest(learned(folder, "stages"), few) < 1e-9
+
+
+@pytest.mark.rotated
 def test_where_ranks_compute_together_the_run_ends_and_says_how_to_go_on(
     folder, arguments, careful
 ):

@@ -44,7 +44,7 @@ def describe_stages(placement: Placement, nodes: Sequence[str], pieces: Sequence
 
     `nodes` names each rank's node; `pieces` are the rows of the micro-batches.
     """
-    stages = ", ".join(_describe(stage, nodes[stage.rank]) for stage in placement.stages)
+    stages = ", ".join(describe_stage(stage, nodes[stage.rank]) for stage in placement.stages)
     rows = f"{max(pieces)} row{'s' * (max(pieces) > 1)}"
     return (
         f"parallel=pipeline: {stages} of {placement.layers}; micro-batches per step: {len(pieces)} "
@@ -52,7 +52,7 @@ def describe_stages(placement: Placement, nodes: Sequence[str], pieces: Sequence
     )
 
 
-def _describe(stage: Stage, node: str) -> str:
+def describe_stage(stage: Stage, node: str) -> str:
     """Return the node of a stage with its layers, counted from 1."""
     first, last = stage.layers.start + 1, stage.layers.stop
     return f"{node} layer {first}" if first == last else f"{node} layers {first}-{last}"

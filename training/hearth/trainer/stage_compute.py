@@ -11,7 +11,8 @@ import torch
 from hearth.data.rows import IGNORED, Batch, Rows
 from hearth.plan.placement import Placement
 from hearth.plan.speed import micro_batches, pieces_of
-from hearth.ranks.memory import stage_too_large
+from hearth.plan.staged import describe_stage
+from hearth.ranks.memory import is_out_of_memory, stage_too_large
 from hearth.ranks.world import World
 from hearth.trainer.compute import Computed, Computing
 from hearth.trainer.pipeline import MicroBatch, Passed, StagePasses
@@ -89,16 +90,23 @@ class StageCompute(Computing):
 
         `attempt` gets the sizes of the micro-batches; see `gradients` for what it raises.
         """
+        own_tokens = int(rows.tokens[own].max())
         while True:
             sizes = micro_batches(len(own), most)
-            passed = attempt(sizes)
+            try:
+                passed = attempt(sizes)
+            except (RuntimeError, MemoryError) as error:
+                if not is_out_of_memory(error):
+                    raise
+                # Between the passes over its layers: there is no room even for what arrives.
+                raise stage_too_large(self._stage(self._world.rank), own_tokens) from error
             fitted = self._world.gather(passed.fitted)
             if all(fitted):
                 return passed, most
             self._model.release()
             largest, stage = max(sizes), self._stage(fitted.index(False))
             if largest == 1:
-                raise stage_too_large(stage, int(rows.tokens[own].max()))
+                raise stage_too_large(stage, own_tokens)
             most = largest // 2
             if self._world.leads:
                 # Not by `say`, which would name the leader's node.
@@ -109,11 +117,9 @@ class StageCompute(Computing):
         """Return a description of the stage of `rank`."""
         position = self._placement.position(rank)
         assert position is not None
-        layers = self._placement.stages[position].layers
-        return (
-            f"stage {position + 1} of {len(self._placement.stages)} (layers {layers.start + 1} to "
-            f"{layers.stop}, rank {rank}, {self._world.layout[rank]})"
-        )
+        stages = self._placement.stages
+        layers = describe_stage(stages[position], self._world.layout[rank])
+        return f"stage {position + 1} of {len(stages)} (rank {rank}, {layers})"
 
     def _squares(self) -> float:
         """Return the squared norm of this stage's gradients."""
