@@ -22,6 +22,7 @@ from support.ranks import (
 )
 from support.tiny_model import POISON, make_model, poison
 from torch.distributed.tensor import DTensor
+from transformers import Glm4MoeConfig
 
 from hearth.base.errors import ModelError
 from hearth.data.rows import Batch
@@ -158,3 +159,23 @@ def test_a_model_that_does_not_name_its_layers_is_refused(group, tiny_model):
     model.network.get_base_model()._no_split_modules = set()
     with refuses(ModelError, "LlamaForCausalLM", "parallel=ddp"):
         shard(model, group, model.device)
+
+
+@pytest.mark.rotated("a mixture of experts by ddp and fsdp")
+def test_experts_stay_frozen_and_ranks_learn_what_one_learns(tmp_path, tiny_data):
+    sizes = {"num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    sizes |= {"n_group": 1, "topk_group": 1, "n_shared_experts": 1, "first_k_dense_replace": 1}
+    model = make_model(tmp_path / "model", family=Glm4MoeConfig, num_hidden_layers=3, **sizes)
+    common = [
+        *("--model", model, "--dataset", tiny_data, "--sequence-length", 96, "--wandb", "off"),
+        *("--learning-rate", 0.01, "--warmup-steps", 2, "--global-batch", 7, "--split", "equal"),
+        *("--micro-batch", 1, "--lora-rank", 4, "--no-evaluate", "--max-steps", 8),
+        *("--precision", "fp64"),
+    ]
+    alone = trained(tmp_path, "alone", 1, *common)
+    layers = {name.removeprefix("base_model.model.model.").split(".lora_")[0] for name in alone}
+    kinds = {layer.split(".", 2)[2].rpartition(".")[0] for layer in layers}
+    assert kinds == {"self_attn", "mlp", "mlp.shared_experts"}
+    for parallel in ("ddp", "fsdp"):
+        found = trained(tmp_path, parallel, 2, *common, "--parallel", parallel)
+        assert furthest(found, alone) < 1e-9
