@@ -28,6 +28,18 @@ class _Rank(BaseModel):
     power: _Power = None
 
 
+class _Score(BaseModel):
+    model_config = ConfigDict(strict=True)
+    task: str
+    metric: str
+    after: _Number
+    after_error: _Number | None
+    before: _Number | None
+    before_error: _Number | None
+    higher: bool
+    examples: _Count
+
+
 class MetricLine(BaseModel):
     """The fields that the controller reads, of lines of any kind."""
 
@@ -81,6 +93,12 @@ class MetricLine(BaseModel):
     state: str | None = None
     reason: str | None = None
     seconds: _Number | None = None
+    # scores, shared
+    scores: list[_Score] = None
+    what: str = None
+    place: str = None
+    error: str = None
+    again: str = None
 
 
 def is_sound(line: Any) -> bool:

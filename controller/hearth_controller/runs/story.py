@@ -130,7 +130,8 @@ class Story:
         joules: Energy of all nodes so far, None if none is measured.
         joules_at_end: By node, the part of it after the last step.
         scores: By task and metric, those of lm-eval before and after.
-        shared: By kind, the parts that were to follow the training, as they were done last.
+        shared: By kind and place, the parts that followed the training; of a kind that failed, the
+            last failure, until one of that kind is done.
     """
 
     step: int = 0
@@ -155,7 +156,7 @@ class Story:
     plans: list[Plan] = field(default_factory=list)
     skips: list[Mark] = field(default_factory=list)
     scores: dict[tuple[str, str], Score] = field(default_factory=dict)
-    shared: dict[str, Shared] = field(default_factory=dict)
+    shared: dict[tuple[str, str], Shared] = field(default_factory=dict)
 
     @classmethod
     def from_lines(cls, lines: Iterable[Mapping[str, Any]]) -> Story:
@@ -286,10 +287,12 @@ class Story:
             case "scores":
                 for score in from_records(line["scores"]):
                     self.scores[score.task, score.metric] = score
-                self.shared["eval"] = Shared("eval")
+                self.shared.pop(("eval", ""), None)
             case "shared":
                 told = (str(line.get(name, "")) for name in ("place", "error", "again"))
-                self.shared[line["what"]] = Shared(line["what"], *told)
+                part = Shared(line["what"], *told)
+                self.shared.pop((part.what, ""), None)
+                self.shared[part.what, part.place] = part
             case "end":
                 self.step, self.state = line["step"], line.get("state")
                 self.reason = line.get("reason")

@@ -1,0 +1,77 @@
+"""What followed the training, as summary and report tell of it: scores, copies, pushes."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from support.facts import assert_names
+from support.house import ROOT
+from support.metric_lines import start_line, step_line, written
+
+from hearth.harness.scores import Score, as_records
+from hearth_controller.report.page import write_report
+from hearth_controller.runs.outcome import Outcome
+from hearth_controller.runs.story import Story, parse
+from hearth_controller.runs.summary import summary
+
+SCORES = [Score("arc_easy", "acc", 0.52, 0.01, before=0.41, before_error=0.01, examples=2376)]
+FOUND = {"kind": "scores", "what": "eval", "when": "after", "step": 12} | {
+    "scores": as_records(SCORES)
+}
+END = {"kind": "end", "state": "finished", "step": 12}
+FAILED = "push: the Hub does not answer"
+AGAIN = "ansible-playbook playbooks/share.yml -e run=r -e push=ada/x"
+
+
+def shared(what, **more):
+    return {"kind": "shared", "what": what, "when": "after", "step": 12, **more}
+
+
+def closing(*lines):
+    """Return the closing text of a finished run with these lines after its end."""
+    text = written(start_line("desk"), step_line(100), END, *lines)
+    outcome = Outcome({"desk": {"state": "finished"}})
+    return summary(
+        "r", "-e model=m", Story.from_lines(parse(text.splitlines())), outcome, "runs/r", ()
+    )
+
+
+def test_the_summary_has_scores_and_all_places():
+    text = closing(
+        FOUND,
+        shared("copy_to", place="/mnt/nas/r"),
+        shared("push", place="https://hub/ada/x"),
+        shared("push", place="https://hub/home/x"),
+    )
+    assert_names(text, "arc_easy", "0.41", "0.52", "better", "/mnt/nas/r")
+    assert_names(text, "https://hub/ada/x", "https://hub/home/x")
+
+
+def test_what_failed_has_its_cause_and_the_line_that_repeats_it_until_it_is_done():
+    failed = shared("push", error=FAILED, again=AGAIN)
+    assert_names(closing(failed), FAILED, AGAIN)
+    done = closing(failed, shared("push", place="https://hub/ada/x"))
+    assert FAILED not in done
+    assert_names(closing(shared("eval", error="eval: no memory", again="again!")), "no memory")
+    assert "no memory" not in closing(shared("eval", error="eval: no memory", again="a"), FOUND)
+
+
+def test_a_finished_run_ends_with_the_lines_that_share_it_and_score_it():
+    assert_names(closing(), "playbooks/share.yml -e run=r", "playbooks/eval.yml -e run=r")
+
+
+@pytest.mark.parametrize("damage", ["after", "task"])
+def test_a_damaged_line_of_scores_costs_that_line_only(damage):
+    scores = [as_records(SCORES)[0] | {damage: {"what": "this"}}]
+    text = closing(FOUND | {"scores": scores}, shared("copy_to", place="/mnt/nas/r"))
+    assert "arc_easy" not in text
+    assert_names(text, "/mnt/nas/r")
+
+
+def test_the_report_has_the_scores(tmp_path):
+    folder = tmp_path / "evening"
+    shutil.copytree(ROOT / "tests" / "fixtures" / "run" / "evening", folder)
+    with (folder / "metrics.jsonl").open("a") as file:
+        file.write(written(FOUND))
+    assert_names(write_report(folder).read_text(), "arc_easy", "2,376", "better")
