@@ -13,6 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
+from support.facts import assert_names
 from support.house import NODES, House, ended
 from support.lines import assert_line
 from support.phone import TOKEN, Phone, phone
@@ -212,6 +213,19 @@ def test_short_output_tells_what_changed_and_what_to_do_next(short):
     assert "resume=short" in screen
     assert "{'" not in screen
     assert "TASK [" not in screen
+
+
+@pytest.mark.rotated("a short run")
+def test_a_run_is_exported_on_its_node_and_brought_here(short):
+    house, _ = short
+    wrong = ("-e", "run=short", "-e", "to=gguf", "-e", "precision=q4")
+    assert_names(house.play("playbooks/export.yml", *wrong, status=2), "desk", "q4", "q4_k_m")
+    assert not (house.runs / "short" / "export").exists()
+    screen = house.play("playbooks/export.yml", "-e", "run=short", "-e", "to=merged")
+    merged = house.runs / "short" / "export" / "merged"
+    assert_names(screen, "model.safetensors", merged)
+    assert {"config.json", "model.safetensors"} < {path.name for path in merged.iterdir()}
+    assert not list(house.workspace("desk").glob("results/short/export/*"))
 
 
 @pytest.mark.rotated("a short run")

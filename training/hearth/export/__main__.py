@@ -1,4 +1,4 @@
-"""The commands of the export playbook on a node: are llama.cpp's tools here, and export a run."""
+"""The commands of the export playbook on a node: check the request, and export a run."""
 
 from __future__ import annotations
 
@@ -9,13 +9,37 @@ from typing import Any
 
 from hearth.base.command import run_verb
 from hearth.base.extras import extra_folder, packages_of
+from hearth.base.imports import loading
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
 from hearth.export.llama_cpp import SET
 
+with loading():
+    from hearth.base.quiet import hush
 
-def tools(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
-    """Return the packages that llama.cpp's tools still need, and this platform."""
+    hush()
+    from hearth.export.export import Request, check, export_run
+
+
+def requested(spec: dict[str, Any], layout: Layout) -> Request:
+    """Return the request of a spec."""
+    return Request(
+        run=find_run(spec["run"], layout.results),
+        to=spec["to"],
+        precision=spec["precision"] or None,
+        best=spec["best"],
+        onto=spec["onto"] or None,
+        trust_remote_code=spec["trust_remote_code"],
+    )
+
+
+def look(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
+    """Check the request; return the packages of llama.cpp's tools that this node lacks.
+
+    They come as M(hearth_supplies) reads them.
+    """
+    layout = Layout.from_environment()
+    check(requested(spec, layout), layout, print)
     there = spec["to"] == "merged" or extra_folder(SET).is_dir()
     glibc = platform.libc_ver()[1].rpartition(".")[2]
     return {
@@ -32,23 +56,11 @@ def tools(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def export(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
-    """Export a run; return the new folder, relative to the workspace and to the run."""
-    from hearth.base.quiet import hush
-
-    hush()
-    from hearth.export.export import Request, export_run
-
+    """Export a run; return the new folder, relative to the run's, and its files."""
     layout = Layout.from_environment()
-    request = Request(
-        run=find_run(spec["run"], layout.results),
-        to=spec["to"],
-        precision=spec["precision"] or None,
-        best=spec["best"],
-        onto=spec["onto"] or None,
-        trust_remote_code=spec["trust_remote_code"],
-    )
-    wheels = spec["wheels"] and Path(spec["wheels"]).expanduser()
-    target = export_run(request, layout, print, wheels or None)
+    request = requested(spec, layout)
+    wheels = Path(spec["wheels"]).expanduser() if spec["wheels"] else None
+    target = export_run(request, layout, print, wheels)
     return {
         "facts": {
             "changed": True,
@@ -59,4 +71,4 @@ def export(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_verb({"tools": tools, "export": export}))
+    sys.exit(run_verb({"look": look, "export": export}))

@@ -80,8 +80,7 @@ def export_run(request: Request, layout: Layout, say: Say, wheels: Path | None =
     Raises `HearthError` with all that is wrong with the request, or if the model or llama.cpp's
     tools cannot be obtained, do not fit the run, or if there is too little space.
     """
-    run = read_run(request.run / "run.yml")
-    result = _checked(request, run, layout, say)
+    run, result = check(request, layout, say)
     target = request.target
     model = result.folder if result.kind == "model" else _base(request, run, layout, say)
     code = bool(code_to_run(model, run.source.id, request.trust_remote_code))
@@ -98,8 +97,12 @@ def export_run(request: Request, layout: Layout, say: Say, wheels: Path | None =
     return target
 
 
-def _checked(request: Request, run: Run, layout: Layout, say: Say) -> Result:
-    """Return the run's result. Raises `HearthError` with everything that is wrong."""
+def check(request: Request, layout: Layout, say: Say) -> tuple[Run, Result]:
+    """Return the run and its result.
+
+    Raises `HearthError` with everything that is wrong with the request.
+    """
+    run = read_run(request.run / "run.yml")
     findings = []
     if request.precision and request.precision not in FILE_TYPES:
         findings.append(
@@ -133,7 +136,7 @@ def _checked(request: Request, run: Run, layout: Layout, say: Say) -> Result:
         findings.append(f"{result.folder}: {why}; leave out --onto, which merges it")
     if findings:
         raise ModelError(*findings)
-    return result
+    return run, result
 
 
 def _base(request: Request, run: Run, layout: Layout, say: Say) -> Path:
