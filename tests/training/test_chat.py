@@ -9,6 +9,7 @@ import subprocess
 import sys
 
 import openai
+import psutil
 import pytest
 from support.facts import assert_names
 from support.finished import make_run
@@ -74,6 +75,9 @@ def test_as_an_endpoint_both_are_models_of_openais_client(home):
             said = [server.stdout.readline() for _ in range(4)]
             port = int(re.search(r"http://127\.0\.0\.1:(\d+)/v1 ", "".join(said))[1])
             assert_names("".join(said), f"-L {port}:127.0.0.1:{port}")
+            sockets = psutil.Process(server.pid).net_connections(kind="inet")
+            listening = {each.laddr for each in sockets if each.status == psutil.CONN_LISTEN}
+            assert listening == {("127.0.0.1", port)}
             client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none")
             assert [model.id for model in client.models.list()] == ["base", "adapter"]
             wanted = {

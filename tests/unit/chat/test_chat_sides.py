@@ -9,6 +9,7 @@ import torch
 from peft import PeftModel
 from support.facts import refuses
 from support.finished import make_run
+from support.own_code import make_hermit
 from support.tiny_model import make_model, make_tokenizer
 from transformers import AutoModelForCausalLM
 
@@ -76,6 +77,16 @@ def test_a_base_that_is_gone_or_another_is_refused_with_the_cure(tmp_path, tiny_
     said = []
     assert len(load(folder, Loading(base=moved), said)) == 2
     assert any(str(moved) in line for line in said)
+
+
+@pytest.mark.usefixtures("code_cache")
+def test_code_of_a_models_own_is_asked_for_anew(tmp_path, finished, load):
+    hermit = make_hermit(tmp_path / "hermit")
+    with refuses(ModelError, "modeling_hermit.py", "--trust-remote-code"):
+        load(finished, Loading(base=hermit))
+    base, adapter = load(finished, Loading(base=hermit, trust_remote_code=True))
+    assert type(base.network).__name__ == "HermitForCausalLM"
+    assert not torch.allclose(logits(base.network), logits(adapter.network))
 
 
 def test_what_does_not_fit_into_memory_is_said_with_ways_out(finished, load, monkeypatch):

@@ -142,5 +142,5 @@ def ways_to_ask(model: str, port: int) -> list[tuple[str, str]]:
             f"curl http://{HOST}:{port}/v1/chat/completions -H 'Content-Type: application/json' "
             f"-d '{json.dumps(body)}'",
         ),
-        ("from elsewhere", f"ssh -N -L {port}:{HOST}:{port} {there}, then the same"),
+        ("tunnel", f"ssh -N -L {port}:{HOST}:{port} {there}"),
     ]

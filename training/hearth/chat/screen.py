@@ -43,7 +43,7 @@ class Screen:
     def pairs(self, rows: Sequence[tuple[str, str]]) -> None:
         """Print rows of a name and what it means, each as one line that can be copied."""
         for line in aligned(rows):
-            self._console.print(Text(f"  {line}"), soft_wrap=True)
+            self._console.print(Text(f"  {line}".rstrip()), soft_wrap=True)
 
     def show(self, answers: Sequence[Answer]) -> None:
         """Read all `answers` to their end and show them meanwhile; Ctrl-C ends them all."""
