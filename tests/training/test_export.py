@@ -181,7 +181,12 @@ to = Path(sys.argv[sys.argv.index("--outfile") + 1])
 to.write_bytes(b"GGUF")
 {}
 """
-FULL = "sys.exit('OSError: [Errno 28] No space left on device')"
+FULL = [
+    "OSError: [Errno 28] No space left on device",
+    "OSError: 884736 requested and 482336 written",
+    "llama_model_quantize: failed to quantize: basic_ios::clear: iostream error",
+]
+"""Words of Python, numpy and llama.cpp on a file system of 60 MB (2026-11-26)."""
 
 
 @pytest.fixture
@@ -256,11 +261,20 @@ def test_a_model_that_the_converter_does_not_know_is_not_merged_first(runs, tmp_
     assert not request.target.exists()
 
 
-def test_a_disk_that_fills_up_during_the_conversion_leaves_nothing(runs, tmp_path, layout):
-    stand_in(f"if 'vocab' not in to.name: {FULL}")
+@pytest.mark.parametrize("words", FULL)
+def test_a_disk_that_fills_up_during_the_conversion_leaves_nothing(runs, layout, words):
+    stand_in(f"if 'vocab' not in to.name: sys.exit({words!r})")
     with refuses(ModelError, "No space left", "--folder"):
         export_run(Request(runs / "4-bits", "gguf", "f16"), layout, print)
     assert not (runs / "4-bits" / "export").exists()
+
+
+def test_an_adapter_that_the_converter_refuses_leaves_the_model(runs, tmp_path, layout):
+    stand_in("if 'adapter' in to.name: sys.exit('ValueError: lm_head is present')")
+    said = []
+    request = Request(runs / "16-bits", "gguf", "f16", folder=tmp_path / "gguf")
+    assert names(export_run(request, layout, said.append)) == ["16-bits-f16.gguf"]
+    assert any("lm_head" in line for line in said)
 
 
 def test_other_words_of_the_converter_are_passed_on(runs, tmp_path, layout):

