@@ -61,6 +61,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         from hearth.prepare.node import prepare
         from hearth.ranks.entering import enter
         from hearth.ranks.world import GroupBroken, agree, join, leave
+        from hearth.trainer.in_place import TrainerInPlace
         from hearth.trainer.loop import Trainer
 
     first = rank_from_environment() == 0
@@ -78,7 +79,8 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
     folder = layout.run_dir(run.name)
     choices = enter(world) if world.control else None
     try:
-        trainer = Trainer(run, layout, prepared, measured, world, choices)
+        made = TrainerInPlace if world.control else Trainer
+        trainer = made(run, layout, prepared, measured, world, choices)
     except GroupBroken as broken:  # what has been loaded so far fits no other group
         print(f"hearth: loads again, since a group broke: {broken}", file=sys.stderr, flush=True)
         return RANK_AGAIN

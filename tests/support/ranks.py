@@ -95,7 +95,7 @@ def train(
 
 TRANSFORMERS = "hearth.model.transformers_backend"
 TRAINER = (
-    *("hearth.trainer.loop", "hearth.measure.own_speed"),
+    *("hearth.trainer.in_place", "hearth.measure.own_speed"),
     # What a rank of the tiny model would import on its way.
     *("hearth.config.cli", "hearth.fit.catalogue", "hearth.ranks.entering", "hearth.ranks.slurm"),
     *("torch.distributed.elastic.multiprocessing.errors", "torch.utils.serialization"),

@@ -51,8 +51,13 @@ def test_a_stream_is_exact_under_any_split_and_goes_on_at_the_row(tmp_path, tiny
     split = ("--split", "2:1")
     trained(tmp_path, "night", 2, *more, *split, "--max-steps", 6, origin=origin)
     hub.failures = 2  # while the stream is opened and read
+    stages = ("--parallel", "pipeline", "--split", "equal")
+    succeeded(
+        train_forked(tmp_path, 2, "--resume", "night", *stages, "--max-steps", 8, origin=origin)
+    )
     resumed = ("--resume", "night", "--max-steps", 10)
-    succeeded(train_forked(tmp_path, 1, *resumed, "--split", "equal", origin=origin))
+    whole_again = ("--parallel", "ddp", "--split", "equal")
+    succeeded(train_forked(tmp_path, 1, *resumed, *whole_again, origin=origin))
     whole, night = (tmp_path / "runs" / run for run in ("alone", "night"))
     assert figures(night, "step", "loss") == pytest.approx(figures(whole, "step", "loss"))
     assert furthest(learned(tmp_path, "night"), alone) < 1e-9

@@ -1,8 +1,8 @@
 """The training loop: a run from its first step, or its newest checkpoint, to its end.
 
-Under a supervisor that forms groups in place, the loop outlives its group: whatever a lost rank
-interrupted is undone, and done again by the next group. So everything that ranks do together is
-done in two parts: first all that needs the others, then what changes this rank, by itself.
+Everything that ranks do together is done in two parts: first all that needs the others, then what
+changes this rank, by itself. So what a lost rank interrupts can be undone, and be done again by
+another group (see `in_place`).
 """
 
 from __future__ import annotations
@@ -23,23 +23,20 @@ from hearth.measure.own_speed import power_here
 from hearth.measure.probe import Measured
 from hearth.plan.placement import Placement
 from hearth.plan.planner import Planner
-from hearth.plan.row_order import RowOrder, StreamOrder
 from hearth.plan.staged import Staged
 from hearth.prepare.node import Prepared, inputs_of
 from hearth.ranks.energy import Meter
-from hearth.ranks.orders import Formed, Leave
-from hearth.ranks.world import GroupBroken, World, agree, leave
+from hearth.ranks.world import World, agree
 from hearth.record.checkpoint import DISK_ERRORS, Checkpoint, not_written
 from hearth.record.history import METRICS, joules_so_far
 from hearth.trainer.assembly import assemble, limit_resources
 from hearth.trainer.checkpointing import BEST, Checkpointer
 from hearth.trainer.choices import choose
 from hearth.trainer.evaluation import Evaluator
-from hearth.trainer.handover import hand_over
 from hearth.trainer.placing import choose_placement
-from hearth.trainer.planning import choose_planner, regroup_planner
-from hearth.trainer.progress import Progress, Standing, furthest
-from hearth.trainer.regrouping import Parting, next_group, nodes_of
+from hearth.trainer.planning import choose_order, choose_planner
+from hearth.trainer.progress import Progress
+from hearth.trainer.regrouping import nodes_of
 from hearth.trainer.reports import Reports
 from hearth.trainer.stepper import Stepper
 from hearth.trainer.sync_weights import sync_weights
@@ -47,7 +44,7 @@ from hearth.trainer.telemetry import Telemetry
 from hearth.trainer.window import LogWindow
 from hearth.trainer.work import Work
 
-_RECORDING = 900.0
+RECORDING = 900.0
 """Seconds in which a rank must begin or end its part of the record, also at Weights & Biases."""
 
 STOP_FILE = "stop"
@@ -96,11 +93,7 @@ class Trainer:
             self.planner: Planner = Staged(self.placement, world.size, micro_batch)
         else:
             self.planner = choose_planner(settings, measured, layout, world, joins)
-        self.order: RowOrder | StreamOrder = StreamOrder(settings.global_batch)
-        if not settings.streaming:
-            self.order = RowOrder(
-                len(self.rows), settings.global_batch, settings.seed, prepared.data.parts
-            )
+        self.order = choose_order(settings, prepared.data)
         self.steps = self.order.steps(settings.epochs, settings.max_steps)
         limit_resources(settings, world)
         # A resumed run keeps the values that `auto` was first resolved to, even on other nodes.
@@ -190,40 +183,14 @@ class Trainer:
         return self.progress.step
 
     def _train(self) -> str:
-        """Train in one group after the other; return `finished` or `stopped`.
+        """Train in the group that the trainer was made in; return `finished` or `stopped`.
 
         Raises `HearthError` if the run ends without a single optimizer step.
         """
-        parting = None
-        if self.progress.launch:
-            self._open_record()
-            if self.world.control:
-                self.world.control.tell(self._formed())
-        else:
-            parting = self._parting("new")
-        while True:
-            if parting:
-                step, choices = lambda: self.progress.step, asdict(self.choices)
-                order = next_group(
-                    self.world, parting, step, choices, self._settle, self.work.abandon
-                )
-                if order:
-                    return self._leave(order)
-            try:
-                outcome = self._go_on()
-            except GroupBroken as broken:
-                self.stepper.abandon()
-                parting = self._parting("broken", str(broken))
-                continue
-            if outcome:
-                return outcome
-            leave(self.world)
-            parting = self._parting("paused")
-
-    def _parting(self, why: str, message: str = "") -> Parting:
-        """Return the parting of this rank from its group, now."""
-        generation, nodes = self.world.generation, self.progress.nodes
-        return Parting(why, message, generation, nodes, time.monotonic())
+        self._open_record()
+        outcome = self._go_on()
+        assert outcome, "only a group that is formed in place can pause"
+        return outcome
 
     def _go_on(self) -> str | None:
         """Do what is left of the run; return `finished` or `stopped`, None for a pause.
@@ -327,98 +294,6 @@ class Trainer:
         )
         return outcome
 
-    def _leave(self, order: Leave) -> str:
-        """End by itself, as ordered; return `finished` if nothing is left to do, or `stopped`."""
-        progress = self.progress
-        if progress.launch and progress.ended:
-            self._checkpoint_at_end()
-            return self._conclude("finished")
-        if progress.launch and order.save:
-            self._checkpoint_at_end()
-            return self._conclude("stopped")
-        return "stopped"
-
-    def _settle(self, parting: Parting) -> None:
-        """Bring the members of a new group to the state of the one that is furthest.
-
-        Raises `GroupBroken` if a rank is lost or has other data, model or software; this rank's
-        state is then what it was, or the other's. Raises `HearthError` if this rank is the one.
-        """
-        world, progress = self.world, self.progress
-        self.work.wait()
-        keeps = world.local_rank == 0
-        own = Standing(
-            world.rank,
-            keeps,
-            progress.launch,
-            progress.generation,
-            progress.step,
-            progress.done,
-            self.evaluator.best,
-        )
-        everyone = [Standing(**each) for each in world.gather(asdict(own))]
-        source = furthest(everyone)
-        agree(world, self.identity, source.rank if source else None)
-        if source is None:
-            self._begin_together()
-        elif any(each.reached() != source.reached() for each in everyone):
-            self._take_over(own, source, everyone)
-        first = source.rank if source else world.leader
-        regroup_planner(self.planner, self.settings, self.measured, world, first)
-        nodes = nodes_of(world)
-        change = {
-            "left": parting.left(nodes),
-            "joined": parting.joined(nodes),
-            "waited": parting.waited,
-        }
-        change = world.from_rank(first, change)
-        # From here on by itself.
-        self.work.begin("record of the new group", _RECORDING)
-        self.stepper.regroup()
-        self.telemetry.lead(world.leads, self.progress.step)
-        if source:
-            self.reports.team(self.progress.step, world.generation, nodes, **change)
-            self.progress.done += 1
-        self.progress.nodes, self.progress.generation = nodes, world.generation
-
-    def _take_over(self, own: Standing, source: Standing, everyone: list[Standing]) -> None:
-        """Send the state, the record and the best weights of `source` to whoever lacks them."""
-        gives, state, text = own.rank == source.rank, None, b""
-        if gives:
-            state = {
-                "training": self.state.get(),
-                "progress": self.progress.state(),
-                "best": self.evaluator.best,
-                "since_best": self.evaluator.since_best,
-                "stream": self._stream_position(),
-                "newest_step": self.checkpointer.newest_step,
-            }
-            text = self.telemetry.text().encode()
-        lacks = own.reached() != source.reached()
-        state = hand_over(self.world, source.rank, state, lacks)
-        text = self.world.bytes_from(source.rank, text)
-        if source.best is not None and any(each.best != source.best for each in everyone):
-            self.checkpointer.share_best(source.rank, lacks=own.best != source.best)
-        if not lacks:
-            return
-        # From here on by itself.
-        self.kept = None  # a checkpoint of the same step may be of a step that was taken again
-        self.state.set(state["training"])
-        self.progress = Progress.from_state(state["progress"])
-        self.progress.checkpoint_due |= state["newest_step"] == self.progress.step
-        self.evaluator.best, self.evaluator.since_best = state["best"], state["since_best"]
-        if isinstance(self.rows, StreamedRows):
-            self.rows.go_to(state["stream"])
-        self.telemetry.take_over(text.decode())
-
-    def _begin_together(self) -> None:
-        """Begin at the newest checkpoint, in a group in which nobody has trained yet."""
-        launch = self.world.from_leader(secrets.token_hex(8))
-        found = self._newest()
-        sync_weights(self.parameters, self.world)
-        self._begin(launch, found)
-        self._open_record()
-
     def _newest(self) -> Checkpoint | None:
         """Return the newest checkpoint of any node.
 
@@ -512,10 +387,6 @@ class Trainer:
             "keep": self.checkpointer.overdue(),
             "pause": bool(control and (control.paused or control.leaving)),
         }
-
-    def _formed(self) -> Formed:
-        """Return the message that this rank trains in a group."""
-        return Formed(self.world.generation, self.progress.step, asdict(self.choices))
 
     def _check_begun_with(self, found: Checkpoint) -> None:
         """Raise `HearthError` if checkpoint `found` comes from other data or another model.
