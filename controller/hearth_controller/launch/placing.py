@@ -54,7 +54,9 @@ def place_run(
     names = [name for name in nodes if name in {home.nodes[rank] for rank in found.placement.ranks}]
     lines = _describe_nodes(found, home, nodes)
     if _was_auto(run):
-        lines.append(_reason(whole, sharded(settings, shape, nodes), settings))
+        bound = sharded(settings, shape, nodes) or found.rows_per_second
+        slower = bound if bound < found.rows_per_second else None
+        lines.append(_reason(whole, slower, settings))
     lines.append(_describe_speed(found, settings))
     if left_out := [name for name in nodes if name not in names]:
         lines.append(_describe_left_out(found, left_out, settings, home, shape.num_hidden_layers))
@@ -141,8 +143,11 @@ def _describe_nodes(found: Pipeline, home: Home, nodes: Mapping[str, MeasuredNod
     return lines
 
 
-def _reason(whole: Prediction | None, sharded: float | None, settings: Settings) -> str:
-    """Return why `auto` has become `pipeline`, with the speed of what else could be had."""
+def _reason(whole: Prediction | None, fetched: float | None, settings: Settings) -> str:
+    """Return why `auto` has become `pipeline`, with the speed of what else could be had.
+
+    `fetched` are the rows a second that the links allow `fsdp`, if these are fewer.
+    """
     tokens = settings.sequence_length
     why = "not every node can hold the whole model"
     if whole is not None:
@@ -150,8 +155,8 @@ def _reason(whole: Prediction | None, sharded: float | None, settings: Settings)
             f"ddp on {', '.join(whole.nodes)}, which can hold the whole model, would come to about "
             f"{whole.rows_per_second * tokens:.0f} tokens/s"
         )
-    if sharded is not None:
-        bound = sharded * tokens
+    if fetched is not None:
+        bound = fetched * tokens
         why += f"; parallel=fsdp to at most {bound:.{0 if bound >= 10 else 1}f} tokens/s"
     return f"parallel=auto: pipeline, since {why}"
 

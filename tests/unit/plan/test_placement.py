@@ -104,13 +104,12 @@ def test_no_placement_that_fits_is_faster(home, layers, rows):
 
 
 @settings(max_examples=40, deadline=None)
-@given(_homes(most=4), st.integers(2, 12), st.integers(1, 8))
+@given(_homes(most=4), st.integers(4, 12), st.integers(1, 8))
 def test_the_search_for_many_ranks_is_nearly_as_good_as_all_orders(home, layers, rows):
     step = module._Step(home, layers, rows, 1)
     best, found = module._every_order(step), module._search(step)
-    if best is None:
-        assert found is None
-    elif found is not None:
+    assert (found is None) == (best is None)
+    if best:
         assert found.seconds <= best.seconds * 1.5
 
 

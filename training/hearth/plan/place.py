@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import functools
 import itertools
+import math
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
@@ -15,6 +16,9 @@ from hearth.plan.speed import Speed
 
 _ALL_ORDERS = 6
 """Largest number of ranks for which every order of every subset is tried."""
+
+_CLIMBS = 8
+"""Number of starts, the best ones, from which the search for many ranks climbs."""
 
 _CLEARLY = 1e-9
 """Relative gain below which two placements count as equally fast; the earlier one is kept."""
@@ -221,16 +225,33 @@ def _search(step: _Step, keep_all: bool = False) -> _Found | None:
     """Return the best order that a local search from several starts finds.
 
     A step of the search moves a rank, swaps two, and unless `keep_all` leaves a node out or takes
-    one in. Starts are the ranks as given, by memory, by speed, and those that have room for most.
+    one in. It starts from the ranks as given, and from the fastest 1, 2, 3 … and the roomiest 1, 2,
+    3 … of the nodes.
     """
-    ranks = range(len(step.home.nodes))
+    nodes = step.home.nodes
+    names = list(dict.fromkeys(nodes))
+    ranks = range(len(nodes))
+
+    def mean(values: Sequence[float], node: str) -> float:
+        own = [value for value, its in zip(values, nodes, strict=True) if its == node]
+        return sum(own) / len(own)
+
     by_room = sorted(ranks, key=lambda rank: -step.home.rooms[rank])
-    by_speed = sorted(ranks, key=lambda rank: step.layer[rank])
-    best: _Found | None = None
-    starts = [tuple(ranks), tuple(by_room), tuple(by_speed)]
-    for start in starts if keep_all else [*starts, _roomiest(step)]:
-        best = _better(best, _climb(step, start, keep_all))
-    return best
+    fastest = sorted(names, key=lambda node: mean(step.layer, node))
+    roomiest = sorted(names, key=lambda node: -mean(step.home.rooms, node))
+    starts = [tuple(ranks), tuple(by_room)]
+    if not keep_all:
+        starts += [
+            tuple(rank for rank in by_room if nodes[rank] in order[:count])
+            for order in (fastest, roomiest)
+            for count in range(1, len(names))
+        ]
+        starts.append(_roomiest(step))
+    found = {start: step.counts(start) for start in starts}
+    best = sorted(found, key=lambda start: its.seconds if (its := found[start]) else math.inf)
+    return functools.reduce(
+        _better, (_climb(step, start, keep_all) for start in best[:_CLIMBS]), None
+    )
 
 
 def _climb(step: _Step, order: tuple[int, ...], keep_all: bool) -> _Found | None:
