@@ -26,6 +26,7 @@ def test_check_mode_foretells_and_changes_nothing(house):
     assert not (house.folder / "data").exists()
 
 
+@pytest.mark.rotated
 def test_this_computer_gets_its_workspaces_and_a_second_time_nothing(house):
     screen = house.play("provision.yml")
     assert "this computer alone" in screen

@@ -211,7 +211,7 @@ def test_a_run_that_waits_for_a_node_gives_way_to_one_that_is_moved_before_it(ho
 @pytest.mark.slow
 @pytest.mark.parametrize("back", ["node0", "node1"])
 def test_a_run_that_has_begun_on_one_node_goes_first_on_one_that_is_back_in_the_queue(house, back):
-    times = {"return_timeout": 20, "elastic": False}
+    times = {"return_timeout": 120, "elastic": False}
     night, moved = house("night", 2, **times), house("moved", 1, **times)
     other = next(node for node in night.names if node != back)
     night.start()

@@ -12,7 +12,6 @@ import pytest
 from support.conductor import Conductor
 from support.strangers import answers
 from support.summing import LARGE, SMALL, conducted, formed, waiting
-from support.waiting import HANG
 
 from hearth.ranks.orders import Ended, Formed, Interrupt, Leave, Pause, Waiting
 
@@ -97,7 +96,7 @@ def test_a_rank_that_stands_still_holds_up_the_others_until_they_are_interrupted
     conductor.stop(2)
     conductor.interrupt(0, 1)
     conductor.order(Leave(save=False), 0, 1)
-    assert conductor.wait(0, 1, seconds=20) == [0, 0]
+    assert conductor.wait(0, 1) == [0, 0]
 
 
 @pytest.mark.rotated
@@ -106,7 +105,7 @@ def test_a_rank_may_end_in_a_group_with_one_that_stands_still(start):
     formed(conductor, conductor.form())
     conductor.stop(1)
     os.kill(conductor.pids[0], signal.SIGINT)  # Python's exit, in the middle of a sum
-    assert conductor.wait(0, seconds=20) == [-signal.SIGINT]
+    assert conductor.wait(0) == [-signal.SIGINT]
     assert "KeyboardInterrupt" in conductor.log(0)
 
 
@@ -209,4 +208,4 @@ def test_ranks_end_with_their_supervisors(start, stopped):
     if stopped:
         conductor.stop(1)
     conductor.disconnect("tower")
-    assert conductor.wait(0, seconds=HANG) == [-signal.SIGTERM]
+    assert conductor.wait(0) == [-signal.SIGTERM]

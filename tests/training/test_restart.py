@@ -137,6 +137,7 @@ def test_a_lost_stage_of_a_pipeline_ends_all_and_leaves_no_trace_when_it_is_back
         assert furthest(adapter(lost, node), adapter(whole)) == 0
 
 
+@pytest.mark.rotated
 def test_a_supervisor_whose_run_has_ended_has_nothing_to_do(house):
     nodes = house(max_steps=2)
     nodes.start()

@@ -38,6 +38,7 @@ def hub(tmp_path):
         yield server
 
 
+@pytest.mark.rotated
 def test_a_stream_is_exact_under_any_split_and_goes_on_at_the_row(tmp_path, tiny_model, hub):
     imports = (*Origin().imports, "datasets")
     origin = Origin(imports=imports, variables=tuple(hub.variables.items()))
