@@ -180,7 +180,10 @@ class _Pass:
         return Passed(loss, self._seconds, waited, self._fitted)
 
     def _take(self, forward: int, backward: int) -> tuple[str, torch.Tensor | None]:
-        """Return what comes next, and the tensor that it needs from another stage; wait for it."""
+        """Return the kind of the next pass and the tensor that it needs, from the stage that sends it.
+
+        Wait until one can begin.
+        """
         begins = forward < self._count and (not self._backward or forward - backward < self._most)
         ends = self._backward and backward < forward
         if ends and (self._of._next is None or self._arrivals.has(GRADIENT)):
@@ -224,7 +227,7 @@ class _Pass:
             self._send(self._of._previous, gradient, self._shapes[number])
 
     def _try(self, compute: Callable[[], Any]) -> Any:
-        """Return what `compute` returns; None without memory, now and for the rest of the pass."""
+        """Call `compute` and return its result; None once the memory has run out in this pass."""
         if not self._fitted:
             return None
         try:
