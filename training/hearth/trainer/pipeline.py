@@ -180,7 +180,7 @@ class _Pass:
         return Passed(loss, self._seconds, waited, self._fitted)
 
     def _take(self, forward: int, backward: int) -> tuple[str, torch.Tensor | None]:
-        """Return the kind of the next pass and the tensor that it needs, from the stage that sends it.
+        """Return the kind of the next pass, and the tensor of another stage that it needs.
 
         Wait until one can begin.
         """

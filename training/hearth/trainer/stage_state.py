@@ -74,7 +74,7 @@ class StageState(TrainingState):
         return [state.get(number, {}) for number in range(len(self._trained))]
 
     def _of_all(self, own: Any) -> list[Any]:
-        """Return every stage's `own`, in the order of the stages; [] on a rank that writes nothing."""
+        """Return every stage's `own`, in their order; [] on a rank that writes nothing."""
         writes = self._world.local_rank == 0
         found = [hand_over(self._world, rank, own, writes) for rank in self._placement.ranks]
         return found if writes else []
