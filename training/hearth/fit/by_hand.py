@@ -11,6 +11,7 @@ from hearth.base.errors import ModelError
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.fit.capacity import Room, room_of
+from hearth.fit.home import Candidate, unplaceable
 from hearth.fit.misfits import misfits, unknown
 from hearth.fit.published import shape_beforehand
 from hearth.ranks.memory import free_gib
@@ -27,10 +28,18 @@ def check_fit(run: Run, layout: Layout, say: Callable[[str], None]) -> None:
     if shape is None:
         say(unknown(model))
         return
-    rooms = {"here": room_here(run.settings.memory_limit)}
+    settings, room = run.settings, room_here(run.settings.memory_limit)
     ranks = int(os.environ.get("WORLD_SIZE", "1"))
-    for finding in misfits(model, run.settings, shape, rooms, ranks).values():
-        if run.settings.fit == "refuse":
+    if not settings.in_stages:
+        findings = list(misfits(model, settings, shape, {"here": room}, ranks).values())
+    elif os.environ.get("LOCAL_WORLD_SIZE", "1") == str(ranks):
+        findings = list(
+            filter(None, [unplaceable(settings, shape, [Candidate("here", room)] * ranks)])
+        )
+    else:  # The memory of other computers is known once all ranks have met.
+        findings = []
+    for finding in findings:
+        if settings.fit == "refuse":
             raise ModelError(finding)
         say(f"WARNING: {finding}")
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import functools
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from hearth.config import Settings
 from hearth.config.shape import Shape
@@ -80,7 +80,7 @@ def home_of(
 ) -> Home:
     """Return the home that `ranks` make for a model of this `shape`.
 
-    With `fit: warn` their memory does not count.
+    With `fit: warn` their memory does not count where it does not suffice.
     """
     gpus = [bool(rank.room.gpu) for rank in ranks]
 
@@ -105,13 +105,16 @@ def home_of(
 
     # Of stages of unlike precision there is none: all ranks take one.
     row = settings.sequence_length * hidden_bytes(shape, case(0, 1))
-    return Home(
+    home = Home(
         [rank.node for rank in ranks],
         [rank.speed for rank in ranks],
-        [math.inf if settings.fit == "warn" else _usable(rank.room) for rank in ranks],
+        [_usable(rank.room) for rank in ranks],
         [[links.seconds(a.node, b.node, row) for b in ranks] for a in ranks],
         need,
     )
+    if settings.fit == "warn" and shortage(home, shape.num_hidden_layers, settings.global_batch):
+        return replace(home, rooms=[math.inf for _ in ranks])
+    return home
 
 
 def _usable(room: Room) -> int:
