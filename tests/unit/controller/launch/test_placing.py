@@ -27,7 +27,8 @@ def asked(tmp_path, **typed):
 
 def look(gib, nproc=0, **facts):
     gpus = [{"name": "RTX", "memory_mib": gib * GIB}] * (nproc or 1)
-    own = {"one_computer": False, "nproc": nproc, "lend": {}}
+    own = {"one_computer": False, "nproc": nproc, "lend": {}, "variables": {}, "threads": 0}
+    own |= {"python": "/p", "workspace": "/w", "models": "/m"}
     memory = {"gpus": gpus, "free_mib": 64 * GIB, "cuda": True, "cards": [], "prime_off": False}
     copies = {
         **{
@@ -44,7 +45,10 @@ def look(gib, nproc=0, **facts):
     }
     return {
         "findings": [],
-        "facts": {"own": own, "memory": memory, "copies": copies, "port": 2000, **facts},
+        "facts": {
+            **{"own": own, "memory": memory, "copies": copies, "port": 2000, "generation": 0},
+            **facts,
+        },
     }
 
 
@@ -189,3 +193,21 @@ def test_links_are_measured_between_the_nodes_that_measured_a_layer(tmp_path):
     measured = launch(asked(tmp_path), looks(10, 8, 8), (0.1, 0.2, 0.4))
     assert measured.pair()["talk"].keys() == ADDRESSES.keys()
     assert launch(asked(tmp_path), looks(10, 8, 8)).pair()["talk"] == {}
+
+
+def test_a_placed_run_begins_on_its_nodes_and_is_launched_as_one(tmp_path):
+    inspected = looks(12, 12, 8)
+    placed = planned(asked(tmp_path), inspected, (0.1, 0.1, 9.0))
+    facts = {"nproc": 1, "gpus": 1, "held_out_rows": 16, "checkpoint": None, "summary": []}
+    names = placed["run"]["requested"]
+    prepared = {name: {"findings": [], "facts": facts} for name in names}
+    answers = {"look": {name: inspected[name] for name in names}, "prepared": prepared}
+    begun = Launch(placed["run"], {name: ADDRESSES[name] for name in names}, answers)
+    timeouts = {"ready_timeout": 60.0, "silence_timeout": 15.0, "return_timeout": 60.0}
+    chosen = begun.choose(timeouts)
+    assert chosen["names"] == ["desk", "attic"]
+    specs = list(chosen["specs"].values())
+    assert [spec["rank"] for spec in specs] == [0, 1]
+    assert not any(spec.get("in_place") or spec["elastic"] for spec in specs)
+    seconds = run_of(placed["run"]["file"], "it").pipeline.step_seconds
+    assert specs[0]["stop_grace"] > 3 * seconds
