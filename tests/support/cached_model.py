@@ -8,6 +8,7 @@ from pathlib import Path
 
 from hearth.base.places import MANIFEST
 from hearth.model.folder import take_stock
+from hearth.model.parts import piece_of
 
 ID = "owner/bulky"
 NAME = "owner--bulky"
@@ -28,5 +29,24 @@ def make_cached(models: Path, size: int) -> Path:
         file.write(len(header).to_bytes(8, "little") + header)
         for start in range(0, size, 1 << 20):
             file.write(os.urandom(min(1 << 20, size - start)))
+    take_stock(folder, ID, "hub", "0123abcd").write(folder / MANIFEST)
+    return folder
+
+
+def make_cached_shards(models: Path, layers: int) -> Path:
+    """Write a tiny Llama of which each layer is in a file of its own into the cache `models`."""
+    from safetensors.torch import load_file, save_file  # late: they import torch
+
+    from support.tiny_model import make_model
+
+    folder = make_model(models / NAME, num_hidden_layers=layers)
+    tensors = load_file(folder / "model.safetensors")
+    files = {tensor: f"part-{piece_of(tensor, layers) + 1}.safetensors" for tensor in tensors}
+    (folder / "model.safetensors").unlink()
+    for file in set(files.values()):
+        part = {name: tensors[name] for name in tensors if files[name] == file}
+        save_file(part, folder / file, {"format": "pt"})
+    index = {"metadata": {}, "weight_map": files}
+    (folder / "model.safetensors.index.json").write_text(json.dumps(index))
     take_stock(folder, ID, "hub", "0123abcd").write(folder / MANIFEST)
     return folder

@@ -64,7 +64,8 @@ def place_run(
         _renumbered(found.placement, home, names), found.micro_batch, found.step_seconds
     )
     return {
-        "run": with_parallel(run, "pipeline", planned) | {"requested": names},
+        "run": with_parallel(run, "pipeline", planned)
+        | {"requested": names, "parts": _parts(found.placement, home)},
         "say": "\n".join(f"  {line}" for line in lines),
     }
 
@@ -122,6 +123,15 @@ def _renumbered(
     """Return rank and layers of each stage, where only the ranks of `names` have numbers."""
     kept = [rank for rank, node in enumerate(home.nodes) if node in names]
     return tuple((kept.index(stage.rank), len(stage.layers)) for stage in placement.stages)
+
+
+def _parts(placement: Placement, home: Home) -> dict[str, list[list[int]]]:
+    """Return the first and last but one layer of each stage, by the node that computes it."""
+    parts: dict[str, list[list[int]]] = {}
+    for stage in placement.stages:
+        layers = [stage.layers.start, stage.layers.stop]
+        parts.setdefault(home.nodes[stage.rank], []).append(layers)
+    return parts
 
 
 def _describe_nodes(found: Pipeline, home: Home, nodes: Mapping[str, MeasuredNode]) -> list[str]:

@@ -14,7 +14,15 @@ from typing import Any
 
 from hearth.config import Run, run_of
 from hearth.data.locate import HubDataset, LocalFile, ShardFiles, locate
-from hearth.transfer.chain import NodeCopies, TransferPlan, givers, no_room, order_of, told
+from hearth.transfer.chain import (
+    NodeCopies,
+    NodePart,
+    TransferPlan,
+    givers,
+    no_room,
+    order_of,
+    told,
+)
 
 _BYTES_A_WEIGHT = 2
 """As in most published models; the exact size is known after the download."""
@@ -55,7 +63,7 @@ class Distribution:
         if not nodes:
             nothing: dict[str, Any] = {"lacks": {}, "alike": {}, "found": {}}
             return nothing | {"source": "", "fetches": [], "copies": {}, "links": {}}
-        order = order_of(nodes, wanted)
+        order = order_of(nodes, wanted, self._parts)
         source = next(node for node in nodes if node.name == order.source)
         fetches = [key for key, known in wanted.items() if not known and not source.holds[key]]
         if self.shared:
@@ -86,7 +94,10 @@ class Distribution:
             if own == self.order.source:  # the source first downloads what it lacks
                 lacks = [key for key in self._wanted if not node.holds[key]]
                 node = replace(node, arrived=node.downloaded)
-        return no_room(node, {key: sizes[key] for key in lacks if key in sizes})
+        sizes = {key: sizes[key] for key in lacks if key in sizes}
+        if own in self._parts and own != self.order.source and "model" in sizes:
+            sizes["model"] = round(sizes["model"] * self._parts[own].share())
+        return no_room(node, sizes)
 
     def describe(self) -> str:
         """Describe the location of model and data at the end."""
@@ -121,6 +132,8 @@ class Distribution:
         if verb == "take":
             sources, digest = givers(order.chain, own), self.offer["facts"]["digest"]
             keys = list(order.lacks[own])
+            if own in self._parts:  # the nodes between have other layers
+                sources = [order.source]
         ports = {
             name: self.inspections[name]["facts"]["copies"]["port"] for name in (own, *sources)
         }
@@ -134,6 +147,7 @@ class Distribution:
             "allowed": [self.addresses[name] for name in order.chain],
             "givers": [{"name": name, **endpoints[name]} for name in sources],
             "keys": keys,
+            **(asdict(self._parts[own]) if verb == "take" and own in self._parts else {}),
         }
 
     def proof(self, answer: Mapping[str, Any]) -> dict[str, Any]:
@@ -165,6 +179,13 @@ class Distribution:
     @cached_property
     def _wanted(self) -> dict[str, str]:
         return wanted_of(self._run, self.direct, self.shared)
+
+    @property
+    def _parts(self) -> dict[str, NodePart]:
+        """The layers of each node of a pipeline that the controller has placed."""
+        parts = self.given.get("parts") or {}
+        count = max((stop for layers in parts.values() for _, stop in layers), default=0)
+        return {name: NodePart(layers, count) for name, layers in parts.items()}
 
     @property
     def _names(self) -> dict[str, str]:

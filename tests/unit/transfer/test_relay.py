@@ -19,14 +19,20 @@ from typing import Any
 
 import psutil
 import pytest
-from support.cached_model import NAME, make_cached
-from support.facts import assert_names
+import torch
+from support.cached_model import ID, NAME, make_cached, make_cached_shards
+from support.facts import assert_names, refuses
 from support.programs import run
 from support.strangers import answers
 from support.waiting import until
 
+from hearth.base.errors import ModelError
 from hearth.base.places import MANIFEST
+from hearth.config import resolve
+from hearth.config.source import ModelSource
+from hearth.model.cache import held_model
 from hearth.model.folder import read_manifest
+from hearth.model.stage import load_stage
 from hearth.supervise.interface import free_port
 from hearth.transfer.holding import Holding, arriving
 from hearth.transfer.pieces import Table
@@ -182,6 +188,44 @@ def test_of_many_shards_each_node_gets_those_that_it_lacks(nodes, tmp_path):
         assert (record["sent"], record["here"]) == ((3 - len(here)) * 3 << 20, len(here) * 3 << 20)
         arrived = {path.name: path.read_bytes() for path in (node.folder / "data").glob("*.bin")}
         assert arrived == {name: shards[name] for name in shards.keys() - here.keys()}
+
+
+def test_a_node_of_a_pipeline_gets_the_weights_of_its_layers(nodes, tmp_path, tiny_data):
+    source, first, last = nodes[:3]
+    shutil.rmtree(source.target)
+    make_cached_shards(source.target.parent, layers=4)
+    table = made(["model"], {"model": str(source.target)})
+    assert source.begin()["facts"]["digest"] == table.digest
+
+    def take(node, *layers):
+        task = replace(node.task(table.digest, [source.giver]), layers=layers, count=4)
+        node.folder.mkdir(exist_ok=True)
+        assert start(task, node.folder / "log")["findings"] == []
+        record = node.until("done")
+        here = {path.name for path in node.target.glob("*.safetensors")}
+        return record, {int(name[5:-12]) - 1 for name in here}
+
+    assert take(first, (0, 2))[1] == {-1, 0, 1}
+    assert take(last, (2, 3), (3, 4))[1] == {2, 3, 4}
+    wanted = ModelSource(NAME, ID, "hub", revision="0123abcd")
+    for node in (first, last):
+        models = node.target.parent
+        assert held_model(wanted, models) is None
+        part = held_model(wanted, models, part=True)
+        assert part.fingerprint == held_model(wanted, source.target.parent).fingerprint
+    settings = resolve({"model": str(source.target), "dataset": str(tiny_data)}).settings
+    device = torch.device("cpu")
+    load_stage(settings, last.target, device, "fp32", range(2, 4), 4)
+    with refuses(ModelError, last.target, "layers 1 to 3"):
+        load_stage(settings, last.target, device, "fp32", range(1, 4), 4)
+    # Other layers later: what is here stays, and is not sent again.
+    record, here = take(last, (1, 4))
+    assert here == {1, 2, 3, 4}
+    (layer,) = (file for file in table.items[0].files if file.name == "part-2.safetensors")
+    assert record["sent"] == layer.size
+    record, here = take(last, (0, 4))
+    assert here == {-1, 0, 1, 2, 3, 4}
+    assert held_model(wanted, last.target.parent).absent == ()
 
 
 def test_what_is_whole_already_is_not_sent(nodes, held):

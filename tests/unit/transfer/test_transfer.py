@@ -25,7 +25,15 @@ from hearth.data.hub_rows import keep_hub_rows
 from hearth.data.locate import HubDataset, locate
 from hearth.model.cache import unfinished_of
 from hearth.transfer import own_copies
-from hearth.transfer.chain import SPARE, NodeCopies, givers, no_room, order_of, told
+from hearth.transfer.chain import (
+    SPARE,
+    NodeCopies,
+    NodePart,
+    givers,
+    no_room,
+    order_of,
+    told,
+)
 from hearth.transfer.holding import Holding, arrived_bytes, arriving
 from hearth.transfer.pieces import Item, Table, cut
 from hearth.transfer.relay import made
@@ -68,6 +76,21 @@ def test_everybody_who_has_not_what_the_sender_has_is_in_the_chain_once(nodes):
     lacking = {n.name for n in nodes if not model or n.holds["model"] != model} - {order.source}
     assert order.chain[0] == order.source
     assert sorted(order.chain[1:]) == sorted(lacking)
+
+
+def test_a_node_of_a_pipeline_lacks_nothing_where_its_layers_are(tmp_path):
+    some = {"model": "new", "pieces": [1, 2, 3, 4]}
+    nodes = [
+        seen("whole", "new"),
+        seen("middle", pieces=some),
+        seen("older", pieces=some | {"model": "old"}),
+        seen("tail", pieces=some),
+        seen("head", pieces=some),
+    ]
+    layers = {"whole": (2, 3), "middle": (1, 2), "older": (1, 2), "tail": (3, 4), "head": (0, 1)}
+    parts = {name: NodePart([each], 4) for name, each in layers.items()}
+    assert set(order_of(nodes, WANTED, parts).lacks) == {"older", "head"}
+    assert set(order_of(nodes, WANTED).lacks) == {"middle", "older", "tail", "head"}
 
 
 @given(nodes_of_any_kind)

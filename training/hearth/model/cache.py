@@ -28,13 +28,14 @@ class ModelFolder:
     """A model on this node.
 
     `revision` is the Hub's commit, or the package's name and version, or None; `fingerprint` is
-    equal on nodes that hold the same model.
+    equal on nodes that hold the same model, or parts of it: `absent` are files that are not here.
     """
 
     path: Path
     origin: Literal["hub", "wheel", "folder"]
     revision: str | None
     fingerprint: str
+    absent: tuple[str, ...] = ()
 
     @property
     def commit(self) -> str | None:
@@ -42,13 +43,13 @@ class ModelFolder:
         return self.revision if self.origin == "hub" else None
 
 
-def held_model(source: ModelSource, models: Path) -> ModelFolder | None:
+def held_model(source: ModelSource, models: Path, part: bool = False) -> ModelFolder | None:
     """Return the model of `source` if it is here, complete, and of known checksums.
 
-    Nothing is fetched or written.
+    With `part` some of its weights may be missing. Nothing is fetched or written.
     """
     if source.kind == "hub":
-        return cached_model(source, models / source.folder, lambda _: None, keep=False)
+        return cached_model(source, models / source.folder, lambda _: None, keep=False, part=part)
     path = _own(source)
     known = _known(path, stock_file(source, models))
     return known and as_folder(path, known)
@@ -93,11 +94,16 @@ def _known(path: Path, manifest_path: Path) -> Manifest | None:
 
 
 def cached_model(
-    source: ModelSource, target: Path, say: Callable[[str], None], keep: bool = True
+    source: ModelSource,
+    target: Path,
+    say: Callable[[str], None],
+    keep: bool = True,
+    part: bool = False,
 ) -> ModelFolder | None:
     """Return the cached model, or None if it is missing, damaged or of another revision.
 
-    With `keep` the times of its files are recorded, so that they need not be read again.
+    With `keep` the times of its files are recorded, so that they need not be read again. With
+    `part` some of its weights may be missing.
     """
     manifest = read_manifest(target / MANIFEST)
     if manifest is None or manifest.id != source.id:
@@ -105,9 +111,12 @@ def cached_model(
     if source.revision and manifest.origin == "hub" and manifest.revision != source.revision:
         say(f"model: {source.name} is cached at another revision; fetching {source.revision}")
         return None
+    if manifest.absent and not part:
+        say(f"model: only some layers of {source.name} are cached; fetching all")
+        return None
     try:
         current = verify(manifest, target)
-        check_folder(target, source.weights)
+        check_folder(target, source.weights, manifest.absent)
     except Damaged as damage:
         say(f"model: the cached {source.name} is damaged ({damage}); fetching it again")
         return None
@@ -118,7 +127,9 @@ def cached_model(
 
 def as_folder(path: Path, manifest: Manifest) -> ModelFolder:
     """Return the model in `path` with this manifest."""
-    return ModelFolder(path, manifest.origin, manifest.revision, manifest.fingerprint)
+    return ModelFolder(
+        path, manifest.origin, manifest.revision, manifest.fingerprint, manifest.absent
+    )
 
 
 def unfinished_of(target: Path) -> Path:

@@ -53,11 +53,13 @@ def fetch_model(
     say: Say = print,
     known: Sequence[str] = (),
     weights: bool = True,
+    part: bool = False,
 ) -> ModelFolder:
     """Return the folder of `source`, downloading or converting the model to `models` if needed.
 
     `known` are model names to suggest for a misspelled one. With `weights`, a local folder must
-    hold weights; for a model of the Hub `source` says so.
+    hold weights; for a model of the Hub `source` says so. With `part` a cached model is enough of
+    which a node has some layers only.
 
     Raises `ModelError` if the model cannot be obtained, with the remedy.
     """
@@ -69,7 +71,7 @@ def fetch_model(
         # A read-only cache can still be used, and so can a user's folder.
         if source.kind == "folder":
             return local_folder(source, weights)
-        if held := cached_model(source, models / name, say, keep=False):
+        if held := cached_model(source, models / name, say, keep=False, part=part):
             return held
         raise _cannot_keep(models, error) from error
     waiting = f"model: another process is fetching {source.name}; waiting for it"
@@ -77,7 +79,7 @@ def fetch_model(
         try:
             if source.kind == "folder":
                 return local_folder(source, weights, stock_file(source, models))
-            return cached_model(source, models / name, say) or _fetched(
+            return cached_model(source, models / name, say, part=part) or _fetched(
                 source, models / name, say, known
             )
         except OSError as error:

@@ -6,8 +6,8 @@ import hashlib
 import json
 import os
 import shutil
-from collections.abc import Iterator
-from dataclasses import asdict, dataclass
+from collections.abc import Collection, Iterator
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 from pydantic import TypeAdapter
@@ -44,12 +44,16 @@ class FileRecord:
 
 @dataclass(frozen=True)
 class Manifest:
-    """Origin and files of a model folder."""
+    """Origin and files of a model folder.
+
+    `absent` are weights that are not here: a node of a pipeline needs those of its layers only.
+    """
 
     id: str
     origin: str
     revision: str | None
     files: dict[str, FileRecord]
+    absent: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
@@ -93,18 +97,21 @@ def verify(manifest: Manifest, folder: Path) -> Manifest:
     files = {}
     for name, record in manifest.files.items():
         path = folder / name
+        if name in manifest.absent:
+            files[name] = record
+            continue
         if not path.is_file():
             raise Damaged(f"{name} is gone")
         files[name] = record if record.untouched(path) else _record(path)
         if files[name].sha256 != record.sha256:
             raise Damaged(f"{name} has changed")
-    return Manifest(manifest.id, manifest.origin, manifest.revision, files)
+    return replace(manifest, files=files)
 
 
-def check_folder(folder: Path, weights: bool = True) -> None:
+def check_folder(folder: Path, weights: bool = True, absent: Collection[str] = ()) -> None:
     """Raise `ModelError` with all problems that make `folder` unusable as a model.
 
-    With `weights=False`, configuration and tokenizer are enough.
+    With `weights=False`, configuration and tokenizer are enough; the files `absent` may be missing.
     """
     if not folder.is_dir():
         raise ModelError(f"{folder}: there is no such model folder; check the path")
@@ -131,7 +138,7 @@ def check_folder(folder: Path, weights: bool = True) -> None:
             "of the model into it"
         )
     if weights:
-        findings += _weight_problems(folder)
+        findings += _weight_problems(folder, absent)
     if findings:
         raise ModelError(*findings)
 
@@ -172,8 +179,8 @@ def _record(path: Path) -> FileRecord:
     return FileRecord(sha256_of(path), status.st_size, status.st_mtime_ns)
 
 
-def _weight_problems(folder: Path) -> list[str]:
-    """Return the problems with the weights."""
+def _weight_problems(folder: Path, absent: Collection[str]) -> list[str]:
+    """Return the problems with the weights, apart from the files `absent`."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
         names = sorted(set(((read_object(index) or {}).get("weight_map") or {}).values()))
@@ -188,7 +195,8 @@ def _weight_problems(folder: Path) -> list[str]:
                 "not read; save the model with save_pretrained to get *.safetensors"
             ]
         return [f"{folder}: the weights are missing (*.safetensors)"]
-    return [problem for name in names if (problem := _weight_problem(folder / name))]
+    here = [name for name in names if name not in absent]
+    return [problem for name in here if (problem := _weight_problem(folder / name))]
 
 
 def _weight_problem(path: Path) -> str | None:

@@ -7,12 +7,11 @@ one the final norm and the head, which often shares its weights with the embeddi
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 
 _LAYER = re.compile(r"(?:^|\.)(?:layers|h)\.(\d+)\.")
-_TOKENS = re.compile(r"(?:^|\.)(?:embed_tokens|wte)\.")
-_POSITIONS = re.compile(r"(?:^|\.)wpe\.")
+_EMBEDDINGS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|wpe)\.")
 
 
 @dataclass(frozen=True)
@@ -39,16 +38,33 @@ class Part:
         """Whether it ends with the head."""
         return self.layers.stop == self.count
 
-    def needs(self, tensor: str) -> bool:
-        """Return whether the stage needs the stored tensor of this name."""
-        if layer := _LAYER.search(tensor):
-            return int(layer[1]) in self.layers
-        if _POSITIONS.search(tensor):
-            return self.first
-        if _TOKENS.search(tensor):
-            return self.first or (self.last and self.tied)
-        return self.last
+    @property
+    def pieces(self) -> set[int]:
+        """The pieces of the model (see `piece_of`) that it needs."""
+        embeds = self.first or (self.last and self.tied)
+        return {*self.layers, *([-1] if embeds else []), *([self.count] if self.last else [])}
 
     def needed(self, tensors: Iterable[str]) -> list[str]:
         """Return the names in `tensors` that the stage needs, in their order."""
-        return [name for name in tensors if self.needs(name)]
+        return [name for name in tensors if piece_of(name, self.count) in self.pieces]
+
+
+def piece_of(tensor: str, count: int) -> int:
+    """Return the number of the layer that a stored tensor belongs to, in a model of `count` layers.
+
+    Embeddings are -1, all that follows the layers is `count`.
+    """
+    if layer := _LAYER.search(tensor):
+        return int(layer[1])
+    return -1 if _EMBEDDINGS.search(tensor) else count
+
+
+def files_for(parts: Iterable[Part], files: Mapping[str, str]) -> set[str]:
+    """Return the files that `parts` need; `files` has the file of each tensor."""
+    return {files[tensor] for part in parts for tensor in part.needed(files)}
+
+
+def pieces_without(absent: Collection[str], files: Mapping[str, str], count: int) -> list[int]:
+    """Return the pieces of a model of `count` layers that need none of the `absent` files."""
+    lacking = {piece_of(tensor, count) for tensor, file in files.items() if file in absent}
+    return [piece for piece in range(-1, count + 1) if piece not in lacking]

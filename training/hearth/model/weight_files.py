@@ -7,6 +7,7 @@ from pathlib import Path
 from hearth.base.errors import ModelError
 from hearth.base.files import read_object
 
+CONFIG = "config.json"
 INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 

@@ -132,9 +132,9 @@ def _check_whole_model(run: Run, model: Path, own_code: bool, layout: Layout) ->
     check_folder(checkpoints, _room(run.settings, model, own_code) - held)
 
 
-def _check_model(run: Run, model: Path, own_code: bool, layout: Layout) -> None:
-    """Raise if `model` does not suit the settings of `run`, with all problems found."""
-    settings = run.settings
+def _check_model(run: Run, held: ModelFolder, own_code: bool, layout: Layout) -> None:
+    """Raise if the model `held` does not suit the settings of `run`, with all problems found."""
+    settings, model = run.settings, held.path
     backend = backend_here(settings, device_kind())
     checks = [
         lambda: check_length(model, own_code, settings.sequence_length, backend),
@@ -144,7 +144,7 @@ def _check_model(run: Run, model: Path, own_code: bool, layout: Layout) -> None:
         checks.append(lambda: check_targets(settings.lora_targets, model, own_code))
     else:
         checks.append(lambda: _check_whole_model(run, model, own_code, layout))
-    if not settings.scratch:
+    if not settings.scratch and not held.absent:  # a stage checks its own when it loads them
         checks.append(lambda: check_weights(model, own_code))
     _run_all(checks)
 
@@ -279,13 +279,15 @@ def prepare(
         say,
         known=preset_names(),
         weights=not settings.scratch,
+        # The play has brought the weights of this node's layers.
+        part=run.pipeline is not None,
     )
     model = attempt(fetch) if fits else None
     own_code = attempt(lambda: _allow_code(run, model.path, say)) if model else None
     tokenizer = None
     if own_code is not None:
         tokenizer = attempt(lambda: tokenizer_in(model.path, own_code))
-        attempt(lambda: _check_model(run, model.path, own_code, layout))
+        attempt(lambda: _check_model(run, model, own_code, layout))
     if findings or model is None or own_code is None:
         raise HearthError(*dict.fromkeys(findings))
     data = _load(run, layout, shards, model.path, own_code, tokenizer, say)

@@ -99,7 +99,7 @@ def write_outcome(path: Path | None, facts: Mapping[str, Any]) -> None:
 def _model(run: Run, layout: Layout) -> str | None:
     """Return the fingerprint of the run's model on this node, None if it is not complete."""
     try:
-        held = held_model(run.source, layout.models)
+        held = held_model(run.source, layout.models, part=run.pipeline is not None)
     except HearthError:
         return None
     return held and held.fingerprint

@@ -19,6 +19,8 @@ class NodeCopies:
     Attributes:
         name: of the node.
         holds: checksum of each complete copy, "" where there is none.
+        pieces: of a model of which there are some layers: its checksum, and the `pieces` that are
+            there (see `hearth.model.parts`).
         folders: its path, existing or planned.
         places: identifier of that location, equal on nodes that share it.
         disks: the file system of that location.
@@ -31,6 +33,7 @@ class NodeCopies:
 
     name: str
     holds: Mapping[str, str] = field(default_factory=dict)
+    pieces: Mapping[str, Any] = field(default_factory=dict)
     folders: Mapping[str, str] = field(default_factory=dict)
     places: Mapping[str, str] = field(default_factory=dict)
     disks: Mapping[str, str] = field(default_factory=dict)
@@ -63,8 +66,36 @@ class TransferPlan:
         return [self.source, *self.lacks]
 
 
-def order_of(nodes: Sequence[NodeCopies], wanted: Mapping[str, str]) -> TransferPlan:
+@dataclass(frozen=True)
+class NodePart:
+    """The layers of a divided model on one node: first and last but one of each of its ranks."""
+
+    layers: Sequence[Sequence[int]]
+    count: int
+
+    def is_held(self, node: NodeCopies, model: str) -> bool:
+        """Return whether `node` has the weights of its layers of this `model`, a checksum."""
+        if not model or node.pieces.get("model") != model:
+            return False
+        needed = {number for start, stop in self.layers for number in range(start, stop)}
+        needed |= {-1 for start, _ in self.layers if start == 0}
+        needed |= {self.count for _, stop in self.layers if stop == self.count}
+        return needed <= set(node.pieces["pieces"])
+
+    def share(self) -> float:
+        """Return the node's part of the model's size; embeddings and head count as a layer each."""
+        own = sum(stop - start for start, stop in self.layers)
+        return min(1.0, (own + 2) / (self.count + 2))
+
+
+def order_of(
+    nodes: Sequence[NodeCopies],
+    wanted: Mapping[str, str],
+    parts: Mapping[str, NodePart] | None = None,
+) -> TransferPlan:
     """Return the transfer order for `nodes`, which are given by rank.
+
+    `parts` are those of a divided model, by node.
 
     `wanted` maps each item that all nodes are to have to its required checksum, "" if not known
     beforehand: then the sender's copy, present or to be downloaded, is the reference.
@@ -78,16 +109,20 @@ def order_of(nodes: Sequence[NodeCopies], wanted: Mapping[str, str]) -> Transfer
     alike: dict[str, str] = {}
     served = {source.places[key]: source.name for key in wanted}
     others = [node for node in nodes if node is not source]
+
+    def has(node: NodeCopies, key: str) -> bool:
+        if target[key] and node.holds[key] == target[key]:
+            return True
+        part = (parts or {}).get(node.name)
+        return key == "model" and part is not None and part.is_held(node, target[key])
+
     # Slow links last: a chain is as slow as the links before.
     for node in sorted(others, key=lambda node: (node.wireless, -(node.mbit or 0))):
         for key in wanted:
             if node.places[key] in served:
                 alike[node.name] = served[node.places[key]]
         needs = tuple(
-            key
-            for key in wanted
-            if node.places[key] not in served
-            and (not target[key] or node.holds[key] != target[key])
+            key for key in wanted if node.places[key] not in served and not has(node, key)
         )
         if needs:
             lacks[node.name] = needs

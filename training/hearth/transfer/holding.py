@@ -11,13 +11,21 @@ from __future__ import annotations
 import os
 import shutil
 import threading
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from dataclasses import replace
 from pathlib import Path
 
 from hearth.base.errors import SupplyError
 from hearth.base.files import sha256_of
 from hearth.base.places import MANIFEST
-from hearth.model.folder import Damaged, check_replaceable, read_manifest, take_stock, verify
+from hearth.model.folder import (
+    Damaged,
+    FileRecord,
+    check_replaceable,
+    read_manifest,
+    take_stock,
+    verify,
+)
 from hearth.transfer.pieces import File, Item, checksum
 
 
@@ -46,9 +54,19 @@ class Holding:
     ) -> None:
         self.item, self.target, self._shards = item, target, shards or {}
         self._piece = piece
+        self._absent: frozenset[str] = frozenset()
         self._good = [0] * len(item.files)
         self._folder = arriving(target)
         self._news = threading.Condition()
+
+    def leave_out(self, files: Collection[str]) -> None:
+        """Do without these files, of weights that this node does not need."""
+        self._absent = frozenset(files)
+
+    @property
+    def size(self) -> int:
+        """Total bytes of the files that this node is to have."""
+        return sum(file.size for file in self.item.files if file.name not in self._absent)
 
     def is_whole(self) -> bool:
         """Return whether the target is complete and unchanged on this node; may read all of it."""
@@ -61,6 +79,8 @@ class Holding:
             )
         manifest = read_manifest(self.target / MANIFEST)
         if manifest is None or {n: f.sha256 for n, f in manifest.files.items()} != wanted:
+            return False
+        if not self._absent.issuperset(manifest.absent):
             return False
         try:
             verify(manifest, self.target)
@@ -86,10 +106,23 @@ class Holding:
             check_replaceable(self.target)
         self._folder.mkdir(parents=True, exist_ok=True)
         wanted = {file.name for file in self.item.files} - self._shards.keys()
+        self._take_over()
         for path in self._folder.iterdir():
             if path.name not in wanted:
                 path.unlink()
         return sum(self._resumed(number, file) for number, file in enumerate(self.item.files))
+
+    def _take_over(self) -> None:
+        """Take files of a model of which this node has had some layers only."""
+        manifest = read_manifest(self.target / MANIFEST)
+        if self.item.key != "model" or manifest is None or not manifest.absent:
+            return
+        for file in self.item.files:
+            known, path = manifest.files.get(file.name), self.target / file.name
+            if known and known.sha256 == file.sha256 and path.is_file():
+                arriving_file = self._folder / file.name
+                arriving_file.unlink(missing_ok=True)
+                arriving_file.hardlink_to(path)
 
     def _resumed(self, number: int, file: File) -> int:
         """Return the number of valid bytes of a partial file; the bytes after them are cut off."""
@@ -114,6 +147,7 @@ class Holding:
         return [
             (number, piece)
             for number, file in enumerate(self.item.files)
+            if file.name not in self._absent
             for piece in range(self._good[number], len(file.pieces))
         ]
 
@@ -149,8 +183,19 @@ class Holding:
             OSError: the disk is full, or cannot be written.
         """
         is_model = self.item.key == "model"
+        absent = {
+            file.name
+            for file, good in zip(self.item.files, self._good, strict=True)
+            if file.name in self._absent and good < len(file.pieces)
+        }
+        for name in absent:
+            (self._folder / name).unlink(missing_ok=True)
         stock = take_stock(self._folder, **self.item.about) if is_model else None
-        arrived = [file for file in self.item.files if file.name not in self._shards]
+        arrived = [
+            file
+            for file in self.item.files
+            if file.name not in self._shards and file.name not in absent
+        ]
         for file in arrived:
             path = self._folder / file.name
             found = stock.files[file.name].sha256 if stock else sha256_of(path)
@@ -164,6 +209,9 @@ class Holding:
             with path.open("rb") as content:
                 os.fsync(content.fileno())
         if stock:
+            others = [file for file in self.item.files if file.name in absent]
+            known = {file.name: FileRecord(file.sha256, file.size, 0) for file in others}
+            stock = replace(stock, files=stock.files | known, absent=tuple(sorted(absent)))
             stock.write(self._folder / MANIFEST)
         with self._news:
             if stock:

@@ -13,9 +13,12 @@ from hearth.base.files import bytes_below, sha256_of, write_whole
 from hearth.config import Run
 from hearth.config.held_shards import held_shards
 from hearth.config.layout import Layout, staged_of
+from hearth.config.shape import shape_in
 from hearth.data.locate import HubDataset, locate
 from hearth.model.cache import held_model, unfinished_of
 from hearth.model.folder import check_replaceable
+from hearth.model.parts import pieces_without
+from hearth.model.weight_files import weight_map
 from hearth.supervise.interface import free_port, interface_of
 from hearth.transfer.holding import arrived_bytes
 from hearth.transfer.pieces import Key
@@ -82,6 +85,7 @@ def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
     in_place = {"data": sum(path.stat().st_size for path in shards.values())}
     facts: dict[str, Any] = {
         "holds": {key: held.get(key, "") for key in targets},
+        "pieces": _pieces_held(run, layout) if "model" in targets and "model" not in held else {},
         "folders": {key: str(path.parent) for key, path in targets.items()},
         "places": {key: _place(path) for key, path in targets.items()},
         "disks": {key: str(_nearest(path).stat().st_dev) for key, path in targets.items()},
@@ -131,6 +135,19 @@ def _held(
         if run.dataset_sha256 in (None, found):
             held["data"] = found[:DIGITS]
     return held
+
+
+def _pieces_held(run: Run, layout: Layout) -> dict[str, Any]:
+    """Return the checksum of a model of which this node has some layers, and those `pieces`."""
+    model = held_model(run.source, layout.models, part=True)
+    shape = shape_in(model.path) if model and model.absent else None
+    if model is None or shape is None:
+        return {}
+    count, tied = shape.num_hidden_layers, shape.tie_word_embeddings
+    pieces = pieces_without(model.absent, weight_map(model.path), count)
+    if tied and -1 not in pieces:  # a head without weights of its own
+        pieces.remove(count)
+    return {"model": model.fingerprint[:DIGITS], "pieces": pieces}
 
 
 def _nearest(path: Path) -> Path:

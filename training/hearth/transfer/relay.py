@@ -25,6 +25,8 @@ from hearth.base.errors import HearthError, SupplyError
 from hearth.base.files import write_whole
 from hearth.base.places import MANIFEST, TOKENS
 from hearth.model.folder import read_manifest
+from hearth.model.parts import Part, files_for
+from hearth.model.weight_files import CONFIG, INDEX
 from hearth.transfer.fetching import PATIENCE, Asking
 from hearth.transfer.holding import Holding
 from hearth.transfer.pieces import PIECE, Item, Key, Table, cut
@@ -57,6 +59,9 @@ class Task:
         keys: items to send, or items this node lacks.
         record: the progress file.
         shards: paths of the run's token shards that are complete here, by name.
+        layers: first and last but one decoder layer of each rank here, if the model is divided
+            among the nodes; then only the weights of these layers are received.
+        count: decoder layers of the whole model.
     """
 
     call: str
@@ -70,6 +75,8 @@ class Task:
     keys: tuple[Key, ...]
     record: str
     shards: Mapping[str, str] = field(default_factory=dict)
+    layers: tuple[tuple[int, int], ...] = ()
+    count: int = 0
 
 
 @dataclass
@@ -172,12 +179,14 @@ class Courier:
         with ExitStack() as locks:
             for key in task.keys:
                 locks.enter_context(_alone(holdings[key].target))
-            record.size = sum(holdings[key].item.size for key in task.keys)
+            if task.layers and "model" in task.keys:
+                self._leave_out_others(holdings["model"], asking)
+            record.size = sum(holdings[key].size for key in task.keys)
             lacking = []
             for key, holding in holdings.items():
                 if key not in task.keys or holding.is_whole():
                     holding.use_whole()
-                    record.here += holding.item.size if key in task.keys else 0
+                    record.here += holding.size if key in task.keys else 0
                 else:
                     lacking.append(holding)
             giving.show(table, holdings.values())
@@ -190,6 +199,31 @@ class Courier:
                 holding.land()
         record.ended = time.time()
         self._state("done")
+
+    def _leave_out_others(self, holding: Holding, asking: Asking) -> None:
+        """Leave out the weights of layers that other nodes have; the model's index names them.
+
+        A model in one file is received whole.
+        """
+        files = {file.name: number for number, file in enumerate(holding.item.files)}
+        if INDEX not in files:
+            return
+        config, index = (
+            json.loads(self._whole(holding, files[name], asking)) for name in (CONFIG, INDEX)
+        )
+        tied = config.get("tie_word_embeddings") is not False
+        parts = [Part(range(*layers), self._task.count, tied) for layers in self._task.layers]
+        weights = index["weight_map"]
+        holding.leave_out(set(weights.values()) - files_for(parts, weights))
+
+    def _whole(self, holding: Holding, number: int, asking: Asking) -> bytes:
+        """Return the content of a small file of `holding`."""
+        item = holding.item
+        file = item.files[number]
+        return b"".join(
+            asking.piece(f"{item.key}/{number}/{piece}", digest, file.name)
+            for piece, digest in enumerate(file.pieces)
+        )
 
     def _fill(self, holding: Holding, asking: Asking) -> None:
         item = holding.item
@@ -231,8 +265,8 @@ def made(
             items.append(Item(key, target.name, cuts, {}))
             continue
         manifest = read_manifest(target / MANIFEST)
-        if manifest is None:
-            raise SupplyError(f"{target} holds no model that was fetched")
+        if manifest is None or manifest.absent:
+            raise SupplyError(f"{target} holds no whole model that was fetched")
         files = tuple(cut(target / name, PIECE) for name in sorted(manifest.files))
         changed = [file.name for file in files if file.sha256 != manifest.files[file.name].sha256]
         if changed:

@@ -41,6 +41,7 @@ def look(free_mib=64 * GIB, nproc=0, threads=0, gpus=(), lend=None, **facts):
         "free": {"model": 1 << 40},
         "arrived": {"model": 0},
         "downloaded": {"model": 0},
+        "pieces": {},
         "mbit": 1000,
         "wireless": False,
         "port": 7,

@@ -10,6 +10,7 @@ from hearth.base.errors import LaunchError
 from hearth.config import load_preset, run_of
 from hearth_controller.launch.decisions import Launch
 from hearth_controller.launch.request import requested
+from hearth_controller.transfer.distribution import Distribution
 
 ADDRESSES = {"desk": "10.0.0.1", "attic": "10.0.0.2", "shed": "10.0.0.3"}
 GIB = 1 << 10
@@ -39,6 +40,7 @@ def look(gib, nproc=0, **facts):
         "free": {"model": 1 << 40},
         "arrived": {"model": 0},
         "downloaded": {"model": 0},
+        "pieces": {},
         "mbit": 1000,
         "wireless": False,
         "port": 7,
@@ -138,6 +140,29 @@ def test_layers_go_by_speed_and_memory_and_the_run_file_says_where(tmp_path):
     for name, rank in zip(ADDRESSES, range(3), strict=True):
         assert_line(placed["say"], name, f"of {LAYERS}", "a micro-batch")
         assert rank in counts
+
+
+def test_each_node_is_sent_the_weights_of_its_layers_only(tmp_path):
+    inspected = looks(12, 8, 8)
+    for name, inspection in inspected.items():
+        copies = inspection["facts"]["copies"]
+        copies["places"] = dict.fromkeys(("model", "data"), name)
+        copies["holds"] = {"model": "abc" if name == "desk" else "", "data": ""}
+    placed = planned(asked(tmp_path), inspected, (0.1, 0.2, 0.4))
+    run, transfer = placed["run"], placed["transfer"]
+    assert (transfer["source"], set(transfer["lacks"])) == ("desk", {"attic", "shed"})
+    parts = [layers for each in run["parts"].values() for layers in each]
+    assert [start for start, _ in sorted(parts)] == [0, *(stop for _, stop in sorted(parts)[:-1])]
+    counts = dict(run_of(run["file"], "it").pipeline.stages)
+    sizes = [stop - start for ((start, stop),) in (run["parts"][name] for name in ADDRESSES)]
+    assert sizes == [counts[rank] for rank in range(3)]
+    offer = {"facts": {"digest": "abc", "sizes": {"model": 1000}}}
+    distribution = Distribution(run, ADDRESSES, "", 0, inspected, transfer, offer, "secret")
+    for name in transfer["lacks"]:
+        spec = distribution.spec("take", name)
+        assert [giver["name"] for giver in spec["givers"]] == ["desk"]
+        assert (spec["layers"], spec["count"]) == (run["parts"][name], LAYERS)
+    assert "layers" not in distribution.spec("offer", "desk")
 
 
 def test_a_node_that_makes_it_slower_is_left_out_by_name_unless_all_were_asked_for(tmp_path):

@@ -1,0 +1,54 @@
+"""The tensors and files that the stages of a model need."""
+
+from __future__ import annotations
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+
+from hearth.model.parts import Part, files_for, piece_of, pieces_without
+
+LAYERS = 6
+NAMES = {
+    "model.embed_tokens.weight": -1,
+    "transformer.wte.weight": -1,
+    "wpe.weight": -1,
+    "model.layers.0.self_attn.q_proj.weight": 0,
+    "h.4.attn.c_attn.bias": 4,
+    "model.layers.5.mlp.experts.3.gate_proj.weight": 5,
+    "model.norm.weight": LAYERS,
+    "transformer.ln_f.weight": LAYERS,
+    "lm_head.weight": LAYERS,
+}
+FILES = {
+    name: f"{1 + max(0, piece_of(name, LAYERS)) // 2}.safetensors"
+    for name in (
+        "model.embed_tokens.weight",
+        *(f"model.layers.{number}.{kind}" for number in range(LAYERS) for kind in "ab"),
+        "lm_head.weight",
+    )
+}
+cuts = st.lists(st.integers(1, LAYERS - 1), unique=True).map(lambda ends: [*sorted(ends), LAYERS])
+
+
+@pytest.mark.parametrize(("name", "piece"), NAMES.items())
+def test_a_name_says_where_a_tensor_belongs(name, piece):
+    assert piece_of(name, LAYERS) == piece
+
+
+@given(cuts, st.booleans())
+def test_each_tensor_is_needed_once_but_for_embeddings_that_are_the_head_too(cut, tied):
+    parts = [Part(range(*ends), LAYERS, tied) for ends in zip([0, *cut], cut, strict=False)]
+    needed = [name for part in parts for name in part.needed(FILES)]
+    twice = "model.embed_tokens.weight" if tied and len(parts) > 1 else None
+    assert sorted(needed) == sorted([*FILES, *([twice] if twice else [])])
+
+
+@given(cuts, st.booleans(), st.integers(0, LAYERS))
+def test_a_node_with_the_files_for_its_layers_has_all_their_pieces(cut, tied, number):
+    ends = list(zip([0, *cut], cut, strict=False))
+    part = Part(range(*ends[number % len(ends)]), LAYERS, tied)
+    absent = set(FILES.values()) - files_for([part], FILES)
+    assert part.pieces <= set(pieces_without(absent, FILES, LAYERS))
+    lacking = set(FILES.values()) - absent
+    assert not part.pieces & set(pieces_without(lacking, FILES, LAYERS))
