@@ -168,8 +168,11 @@ class Launch:
                 run = with_parallel(run, verdict.parallel) | {"whole_on": list(verdict.whole_on)}
             lines += verdict.lines
             transfer = self._transfer(shared, direct)
+            of_transfer = transfer["found"]
+            if run["parallel"] == "pipeline":  # a node needs its layers only, once they are placed
+                of_transfer, transfer["say"] = {}, ""
             lines += transfer.pop("say", "").splitlines()
-            for name, findings in (*verdict.findings.items(), *transfer["found"].items()):
+            for name, findings in (*verdict.findings.items(), *of_transfer.items()):
                 found[name] = [*found.get(name, []), *findings]
         launch = replace(self, run=run)
         for name, findings in (*self.idle_gpus().items(), *launch._unable_to_lend().items()):
@@ -205,7 +208,7 @@ class Launch:
         Where a node is busy or away and was never measured, nothing is `placed`, and the ranks do
         it when they begin.
 
-        Raises `LaunchError` if the model fits no placement.
+        Raises `LaunchError` if the model fits no placement, or a stage no disk.
         """
         layers, links, looks = self.facts("layers"), self.facts("links"), self.facts("look")
         config = next((its["config"] for its in self.facts("config").values() if its), {})
@@ -234,8 +237,17 @@ class Launch:
         answers = self.answers | {"look": {name: self.answers["look"][name] for name in names}}
         launch = replace(self, run=placed["run"], addresses=addresses, answers=answers)
         transfer = launch._transfer(shared, direct)
-        transfer.pop("say", "")
-        return placed | {"placed": True, "transfer": transfer | {"brings": _brings(transfer)}}
+        if lacking := [
+            f"{name}: {finding}" for name, said in transfer["found"].items() for finding in said
+        ]:
+            raise LaunchError(*lacking)
+        say = "\n".join(filter(None, [placed["say"], transfer.pop("say", "")]))
+        return {
+            "run": placed["run"],
+            "say": say,
+            "placed": True,
+            "transfer": transfer | {"brings": _brings(transfer)},
+        }
 
     def _not_placed(self, config: Mapping[str, Any]) -> str:
         """Return why the layers are not placed yet."""
