@@ -14,7 +14,9 @@ from support.tiny_model import make_model, make_tokenizer
 from transformers import AutoModelForCausalLM
 
 from hearth.base.errors import ModelError
-from hearth.chat.sides import Loading, stop_tokens
+from hearth.chat import sides as sides_of
+from hearth.chat.sides import Loading, bytes_loaded, stop_tokens
+from hearth.config import read_run
 from hearth.data.template import PLAIN_TEMPLATE, end_of_turn
 from hearth.model import transformers_backend
 
@@ -98,6 +100,32 @@ def test_what_does_not_fit_into_memory_is_said_with_ways_out(finished, load, mon
     monkeypatch.setattr(transformers_backend, "load_base", full)
     with refuses(ModelError, "--4bit", "free"):
         load(finished)
+
+
+def test_what_a_computer_cannot_hold_is_not_begun(finished, load, monkeypatch, tiny_model):
+    """A stand-in of a computer with few bytes left."""
+    settings = read_run(finished / "run.yml").settings
+    whole = bytes_loaded(tiny_model, settings, "fp32")
+    weights = (tiny_model / "model.safetensors").stat().st_size
+    assert whole == weights
+    assert bytes_loaded(tiny_model, settings, "bf16") == whole / 2
+    small = settings.model_copy(update={"load_in_4bit": True})
+    assert bytes_loaded(tiny_model, small, "fp32") < whole / 4
+    monkeypatch.setattr(sides_of, "_free_bytes", lambda: whole / 2)
+    with refuses(ModelError, "--4bit", "free"):
+        load(finished)
+    assert len(load(finished, Loading(four_bit=True))) == 2
+
+
+def test_an_adapter_that_does_not_fit_or_is_damaged_is_named(tmp_path, tiny_model, load):
+    other = make_model(tmp_path / "wide", hidden_size=64)
+    folder = make_run(tmp_path / "runs", "evening", tiny_model)
+    with refuses(ModelError, folder / "adapter", other, "--base"):
+        load(folder, Loading(base=other))
+    weights = folder / "adapter" / "adapter_model.safetensors"
+    weights.write_bytes(weights.read_bytes()[:-9])
+    with refuses(ModelError, folder / "adapter"):
+        load(folder)
 
 
 def test_an_answer_ends_at_every_token_that_the_model_or_its_template_knows():

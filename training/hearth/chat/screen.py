@@ -38,7 +38,7 @@ class Screen:
 
     def say(self, text: str, style: str = "dim") -> None:
         """Print lines that are no answer."""
-        self._console.print(Text(plain(text), style=style))
+        self._console.print(Text(plain(text), style=style), soft_wrap=True)
 
     def pairs(self, rows: Sequence[tuple[str, str]]) -> None:
         """Print rows of a name and what it means, each as one line that can be copied."""

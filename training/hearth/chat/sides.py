@@ -10,12 +10,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+import psutil
 import torch
+from safetensors import SafetensorError
 from transformers import AutoTokenizer
 
 from hearth.base.errors import ModelError
-from hearth.base.files import bytes_below
-from hearth.base.text import byte_count
+from hearth.base.files import bytes_below, read_object
+from hearth.base.text import brief, byte_count
 from hearth.config import Run, Settings, preset_names
 from hearth.config.layout import Layout
 from hearth.config.source import ModelSource
@@ -23,8 +25,9 @@ from hearth.data.template import end_of_turn, ensure_chat_template
 from hearth.model.cache import held_model
 from hearth.model.code import code_to_run, may_run
 from hearth.model.fetch import fetch_model
+from hearth.model.folder import check_folder
 from hearth.model.load import import_backend
-from hearth.model.precision import supported
+from hearth.model.precision import DTYPES, supported
 from hearth.ranks.memory import free_gib, is_out_of_memory
 from hearth.record.result import Result, other_base
 
@@ -88,16 +91,28 @@ def load_sides(
     if result.kind == "adapter":
         assert base is not None
         plain = _load(BASE, settings, base, device, precision, loading, run)
-        from peft import PeftModel  # after the backend, which imports bitsandbytes cheaply
-
         with _hint(base, device, loading):
-            twin = _with_same_weights(plain.network)
-            adapted = PeftModel.from_pretrained(twin, result.folder).eval()
-        return [plain, Side("adapter", adapted.get_base_model(), plain.tokenizer)]
+            adapted = _adapted(_with_same_weights(plain.network), result.folder, base)
+        return [plain, Side("adapter", adapted, plain.tokenizer)]
     trained = _load("model", settings, result.folder, device, precision, loading, run)
     if base is None:
         return [trained]
     return [_load(BASE, settings, base, device, precision, loading, run), trained]
+
+
+def _adapted(network: Any, adapter: Path, base: Path) -> Any:
+    """Return `network`, the model in `base`, with the adapter in the folder `adapter`."""
+    from peft import PeftModel  # after the backend, which imports bitsandbytes cheaply
+
+    try:
+        return PeftModel.from_pretrained(network, adapter).eval().get_base_model()
+    except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
+        if is_out_of_memory(error):
+            raise
+        raise ModelError(
+            f"{adapter}: this adapter does not fit {base}, or is damaged ({brief(error)}); bring "
+            "the run's files here again, or name its own base model with --base FOLDER"
+        ) from error
 
 
 def precision_of(settings: Settings, device: torch.device) -> str:
@@ -155,10 +170,14 @@ def _load(
     run: Run,
 ) -> Side:
     """Return the side `name` with the model and the tokenizer in `folder`, ready to answer."""
+    check_folder(folder)
     code_to_run(folder, run.source.id, loading.trust_remote_code)
     own_code = may_run(loading.trust_remote_code, folder)
     tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=own_code)
     ensure_chat_template(tokenizer)  # as the trainer did
+    if device.type == "cpu" and bytes_loaded(folder, settings, precision) > _free_bytes():
+        # Linux would end this process, or another, without a word.
+        raise ModelError(does_not_fit(folder, device, loading))
     with _hint(folder, device, loading):
         backend = import_backend("transformers")
         network = backend.load_base(settings, folder, device, precision).eval()
@@ -175,6 +194,24 @@ def stop_tokens(tokenizer: Any, known: int | list[int] | None) -> list[int]:
     found = known if isinstance(known, list) else [known]
     all_of_them = [*found, tokenizer.eos_token_id, end_of_turn(tokenizer)]
     return sorted({each for each in all_of_them if each is not None})
+
+
+def bytes_loaded(folder: Path, settings: Settings, precision: str) -> float:
+    """Return the bytes of memory that the weights in `folder` take once they are loaded."""
+    stored = sum(path.stat().st_size for path in folder.glob("*.safetensors"))
+    config = read_object(folder / "config.json") or {}
+    if config.get("quantization_config"):
+        return stored
+    named = str(config.get("dtype") or config.get("torch_dtype") or "float32")
+    bits = DTYPES[precision].itemsize * 8
+    if settings.load_in_4bit or settings.load_in_8bit:
+        bits = 5 if settings.load_in_4bit else 9  # with their scales
+    return stored * bits / 8 / getattr(torch, named, torch.float32).itemsize
+
+
+def _free_bytes() -> float:
+    """Return the bytes that this computer has for a process: free memory and swap."""
+    return free_gib() * _GIB + psutil.swap_memory().free
 
 
 def _with_same_weights(network: Any) -> Any:
@@ -199,7 +236,7 @@ def _hint(folder: Path, device: torch.device, loading: Loading) -> Iterator[None
 
 def does_not_fit(folder: Path, device: torch.device, loading: Loading) -> str:
     """Return the finding for a model that does not fit into the memory of `device`."""
-    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else free_gib() * _GIB
+    free = torch.cuda.mem_get_info(device)[0] if device.type == "cuda" else _free_bytes()
     cures = []
     if device.type == "cuda":
         cures.append("end what else uses the card (nvidia-smi names it)")
