@@ -11,6 +11,7 @@ import pytest
 import torch
 from hypothesis import given
 from hypothesis import strategies as st
+from peft import LoraConfig, get_peft_model
 from support.facts import assert_names, refuses
 from transformers import AutoConfig, AutoModelForCausalLM
 
@@ -154,14 +155,23 @@ def test_auto_comes_to_what_the_run_will_choose():
 
 
 GPT2 = load_preset("gpt2-124m")
+EXPERTS = {
+    "mixtral": {"num_local_experts": 4},
+    "qwen3_moe": {"num_experts": 8, "num_experts_per_tok": 2, "moe_intermediate_size": 48},
+    "glm4_moe": {
+        "n_routed_experts": 8,
+        "num_experts_per_tok": 2,
+        "moe_intermediate_size": 48,
+        "n_shared_experts": 2,
+        "first_k_dense_replace": 1,
+        "attention_bias": True,
+        "use_qk_norm": True,
+    },
+}
 
 
-@pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_what_gpt2_keeps_for_its_backward_pass_is_estimated_by_what_its_modules_keep(precision):
-    tokens = 64
-    sizes = {"n_embd": 128, "n_layer": 4, "n_head": 4, "n_positions": tokens, "vocab_size": 64}
-    config = AutoConfig.for_model("gpt2", **sizes, bos_token_id=0, eos_token_id=0)
-    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+def saved_bytes(model: torch.nn.Module, tokens: int, precision: str) -> int:
+    """Return the bytes that a forward pass saves for the backward pass, beside the weights."""
     weights = {weight.untyped_storage().data_ptr() for weight in model.parameters()}
     kept: dict[int, torch.Tensor] = {}
 
@@ -173,13 +183,45 @@ def test_what_gpt2_keeps_for_its_backward_pass_is_estimated_by_what_its_modules_
     hooks = torch.autograd.graph.saved_tensors_hooks(pack, lambda tensor: tensor)
     with hooks, torch.autocast("cpu", **dtype):
         model(torch.zeros(1, tokens, dtype=torch.long), use_cache=False)
-    found = sum(
+    return sum(
         tensor.untyped_storage().nbytes() for place, tensor in kept.items() if place not in weights
     )
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_what_gpt2_keeps_for_its_backward_pass_is_estimated_by_what_its_modules_keep(precision):
+    tokens = 64
+    sizes = {"n_embd": 128, "n_layer": 4, "n_head": 4, "n_positions": tokens, "vocab_size": 64}
+    config = AutoConfig.for_model("gpt2", **sizes, bos_token_id=0, eos_token_id=0)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa").eval()
+    found = saved_bytes(model, tokens, precision)
     same = {"sequence_length": tokens, "precision": precision, "backend": "transformers"}
     settings = Settings(model="gpt2-124m", **GPT2.settings | same, micro_batch=1)
     shape = shape_of(config.to_dict())
     assert estimate(shape, Case(settings, gpu=True)).activations == pytest.approx(found, rel=0.15)
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+@pytest.mark.parametrize("kind", EXPERTS)
+def test_what_experts_keep_for_the_backward_pass_is_estimated_by_what_they_keep(kind, precision):
+    tokens = 64
+    sizes = {"hidden_size": 128, "intermediate_size": 96, "num_hidden_layers": 4, "head_dim": 32}
+    sizes |= {"num_attention_heads": 4, "num_key_value_heads": 2, "vocab_size": 64}
+    ends = {"pad_token_id": 0, "bos_token_id": 1, "eos_token_id": 2}
+    config = AutoConfig.for_model(kind, **sizes | EXPERTS[kind] | ends)
+    model = AutoModelForCausalLM.from_config(config, attn_implementation="sdpa")
+    targets = ["q_proj", "v_proj"]
+    with_adapter = get_peft_model(
+        model.to(torch.bfloat16 if precision == "bf16" else torch.float32),
+        LoraConfig(r=8, target_modules=targets, task_type="CAUSAL_LM"),
+    )
+    found = saved_bytes(with_adapter, tokens, precision)
+    same = {"sequence_length": tokens, "precision": precision, "backend": "transformers"}
+    lora = {"lora_rank": 8, "lora_targets": targets, "gradient_checkpointing": False}
+    settings = Settings(model="tiny", **same, **lora, micro_batch=1)
+    shape = shape_of(config.to_dict())
+    needed = estimate(shape, Case(settings, gpu=True)).activations
+    assert found <= needed <= 1.25 * found
 
 
 def test_gpt2_from_scratch_fits_a_card_of_6_gb_and_not_one_of_4():
@@ -403,6 +445,7 @@ CONFIG = {
 def test_the_parameters_of_each_known_kind_are_those_of_the_model(kind, tied):
     small = {name: size for name, size in CONFIG.items() if name != "model_type"}
     more = {"num_key_value_heads": 2, "head_dim": 8, "tie_word_embeddings": tied}
+    more |= EXPERTS.get(kind, {})
     config = AutoConfig.for_model(kind, **small | more, pad_token_id=0)
     with torch.device("meta"):
         model = AutoModelForCausalLM.from_config(config)
@@ -433,6 +476,8 @@ def test_the_shape_of_a_model_is_read_where_it_lies(kind, place, tmp_path):
         {"quantization_config": {}},
         {"num_hidden_layers": "many"},
         {"model_type": "gpt2", "n_embd": None},
+        {"model_type": "qwen3_moe", **EXPERTS["qwen3_moe"], "decoder_sparse_step": 2},
+        {"model_type": "qwen3_moe", **EXPERTS["qwen3_moe"], "mlp_only_layers": [1]},
     ],
 )
 def test_of_another_kind_of_model_nothing_is_guessed(changes):

@@ -31,16 +31,33 @@ def test_the_listing_has_a_line_a_preset_the_smallest_first():
 def test_each_preset_says_where_it_fits():
     lines = fitting(HOME)
     assert_names(lines[0], "16 bits", "8 bits", "4 bits")
-    assert line_of(lines, "qwen3-0.6b")[-3:] == ["all", "all", "all"]
-    assert line_of(lines, "mistral-7b")[-3:] == ["tower", "tower", "all"]
-    assert line_of(lines, "llama2-13b")[-3:] == ["–", "tower", "tower"]
-    assert line_of(lines, "gpt2-124m")[-3:] == ["all", "–", "–"]  # all of its weights learn
+    assert line_of(lines, "qwen3-0.6b")[4:7] == ["all", "all", "all"]
+    assert line_of(lines, "mistral-7b")[4:7] == ["tower", "tower", "all"]
+    assert line_of(lines, "llama2-13b")[4:7] == ["–", "tower", "tower"]
+    assert line_of(lines, "gpt2-124m")[4:7] == ["all", "–", "–"]  # all of its weights learn
+
+
+def test_each_preset_says_in_how_many_bits_it_fits_over_all_nodes():
+    lines = fitting(HOME)
+    assert line_of(lines, "llama2-13b")[7:] == ["in", "16", "bits"]
+    assert line_of(lines, "qwen3-32b")[4:] == ["–", "–", "–", "in", "4", "bits"]
+    assert line_of(lines, "qwen3-30b-a3b")[4:] == ["–", "–", "–", "in", "4", "bits"]
+    assert line_of(lines, "llama3.1-70b")[4:] == ["–"] * 4
+    assert line_of(lines, "gpt2-124m")[7:] == ["–"]  # a pipeline trains adapters
+    larger = {name: Room(24 * GIB, "RTX 3090") for name in HOME}
+    assert line_of(fitting(larger), "llama3.1-70b")[7:] == ["in", "4", "bits"]
+    assert line_of(fitting({"tower": HOME["tower"]}), "qwen3-32b")[4:] == ["–", "–", "–"]
+
+
+def test_experts_are_never_said_to_fit_in_8_bits():
+    large = {name: Room(80 * GIB, "H100") for name in ("one", "two")}
+    assert line_of(fitting(large), "qwen3-30b-a3b")[4:7] == ["all", "–", "all"]
 
 
 def test_ranks_on_cpus_train_in_32_bits():
     lines = fitting({"desk": Room(64 * GIB), "laptop": Room(GIB // 4)})
     assert_names(lines[0], "32 bits", "8 bits", "4 bits")
-    assert line_of(lines, "qwen3-0.6b")[-3:] == ["desk", "desk", "desk"]
+    assert line_of(lines, "qwen3-0.6b")[4:7] == ["desk", "desk", "desk"]
 
 
 def test_what_the_table_goes_by_is_said():

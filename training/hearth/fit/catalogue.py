@@ -9,6 +9,7 @@ from hearth.base.text import aligned
 from hearth.config import Preset, Settings, load_preset, preset_names
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room
+from hearth.fit.home import Candidate, unplaceable
 from hearth.fit.misfits import lacking
 
 _NOT_KNOWN = "?"
@@ -28,18 +29,24 @@ def fitting(rooms: Mapping[str, Room]) -> list[str]:
     """Return the lines of a table of the nodes that each preset fits.
 
     `rooms` holds the memory of a rank of each node. Each preset is estimated with its own settings
-    and a micro-batch of one row: with unquantised weights, in 8 bits and in 4.
+    and a micro-batch of one row: with unquantised weights, in 8 bits and in 4; and with its layers
+    over all nodes (`parallel: pipeline`), in the most of these bits that fit.
     """
     whole = "in 16 bits" if any(room.gpu for room in rooms.values()) else "in 32 bits"
-    fits = [f"fits {bits}" for bits in (whole, "in 8 bits", "in 4 bits")]
-    rows = [("preset", "parameters", "licence", "gated", *fits)]
+    widths = (whole, "in 8 bits", "in 4 bits")
+    divided = ["over all nodes"] * (len(rooms) > 1)
+    rows = [("preset", "parameters", "licence", "gated", *(f"fits {w}" for w in widths), *divided)]
     for name, preset in _presets():
         settings = _settings(name, preset).model_copy(update={"micro_batch": 1})
         each = [
             settings.model_copy(update={"load_in_8bit": bits == 8, "load_in_4bit": bits == 4})
             for bits in (16, 8, 4)
         ]
-        nodes = (_fits(one, preset.shape, rooms) for one in each)
+        nodes = [_fits(one, preset.shape, rooms) for one in each]
+        if divided:
+            together = (_fits_divided(one, preset.shape, rooms) for one in each)
+            fitting_widths = (w for w, fit in zip(widths, together, strict=True) if fit)
+            nodes.append(next(fitting_widths, "–" if preset.shape else _NOT_KNOWN))
         rows.append((*_terms(name, preset), *nodes))
     return [line.rstrip() for line in aligned(rows)]
 
@@ -82,10 +89,26 @@ def _fits(settings: Settings, shape: Shape | None, rooms: Mapping[str, Room]) ->
     """Return the nodes that a preset fits: "all", their names, "–" for none, or "?"."""
     if shape is None:
         return _NOT_KNOWN
-    if settings.contradictions():  # weights that learn are not kept in 4 bits
+    if not _is_possible(settings, shape):
         return "–"
     small = lacking(settings, shape, rooms)
     having = [node for node in rooms if node not in small]
     if len(having) == len(rooms) > 1:
         return "all"
     return ", ".join(having) or "–"
+
+
+def _fits_divided(settings: Settings, shape: Shape | None, rooms: Mapping[str, Room]) -> bool:
+    """Return whether the layers of a preset fit over all nodes, a rank on each."""
+    pipeline = settings.model_copy(update={"parallel": "pipeline"})
+    if shape is None or not _is_possible(pipeline, shape):
+        return False
+    return not unplaceable(pipeline, shape, [Candidate(*each) for each in rooms.items()])
+
+
+def _is_possible(settings: Settings, shape: Shape) -> bool:
+    """Return whether a preset can be trained so, if there is memory.
+
+    Weights that learn are not kept in 4 bits, nor experts in 8.
+    """
+    return not settings.contradictions() and not (settings.load_in_8bit and shape.num_experts)

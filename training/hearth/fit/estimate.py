@@ -110,10 +110,10 @@ def adapter_parameters(
     """
     sizes = (
         rank * (linear.features_in + linear.features_out) + dora * linear.features_out
-        for name, linear in shape.linears.items()
+        for name, linear in shape.linears_of_all()
         if is_target(shape, name, targets)
     )
-    return shape.num_hidden_layers * sum(sizes)
+    return sum(sizes)
 
 
 def _weights(shape: Shape, case: Case) -> float:

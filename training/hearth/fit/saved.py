@@ -46,15 +46,19 @@ def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
     """
     run, size, family = case.settings, case.size, shape.family
     autocast = run.precision in ("bf16", "fp16")
-    hidden, inner, query = shape.hidden_size, shape.intermediate_size, shape.query_size
+    hidden, inner, query = shape.hidden_size, shape.shared_size, shape.query_size
     kept = [(hidden, max(size, 4))] * family.norms
-    if family.head_norms:
+    if shape.head_norms:
         kept += [(query, max(size, 4)), (shape.key_size, max(size, 4))]
     # Queries; keys and values, repeated for each head that shares them; the attention's output.
     kept += [(query, size)] * 4
     kept += [(run.sequence_length, size)]  # the mask that isolates documents: one row per token
     # Gate, its activation, up; without a gate the input of GPT-2's GELU and three terms of it.
     kept += [(inner, size)] * (3 if family.gated else 4)
+    if shape.num_experts:
+        # What a token's experts get, and the three tensors of their gate; they are frozen.
+        taken = shape.num_experts_per_tok
+        kept += [(taken * hidden, size)] + [(taken * shape.moe_intermediate_size, size)] * 3
     # Inputs of the trainable matrices: of the adapters, or of all linear layers.
     learning = run.lora_targets if run.lora else "all-linear"
     targets = [name for name in shape.linears if is_target(shape, name, learning)]
@@ -81,4 +85,4 @@ def _unsloth_layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
     size = case.size
     kept = [(shape.hidden_size, size)] * (shape.family.norms + 2)
     kept += [(shape.query_size, size)] * 2 + [(shape.key_size, size)] * 2
-    return kept + [(shape.intermediate_size, size)] * 2
+    return kept + [(shape.shared_size, size)] * 2

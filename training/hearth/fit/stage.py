@@ -24,7 +24,13 @@ def part_of(shape: Shape, layers: int, first: bool, last: bool) -> Shape:
     held += first * (table + positions) + last * (table + shape.hidden_size)
     if first and last and shape.tie_word_embeddings:
         held -= table
-    return replace(shape, num_hidden_layers=layers, parameters=held)
+    without_experts = min(layers, shape.first_k_dense_replace) if first else 0
+    return replace(
+        shape,
+        num_hidden_layers=layers,
+        first_k_dense_replace=without_experts,
+        parameters=held,
+    )
 
 
 def stage_estimate(
