@@ -253,7 +253,7 @@ def test_a_look_at_nodes_without_rank_0_brings_what_they_have(trained, tmp_path)
     assert (tmp_path / "first" / "adapter").exists()
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated("a short run")
 def test_a_node_that_cannot_start_calls_the_run_back_on_the_others(short):
     house, _ = short
     taken = house.workspace("laptop") / "config" / "stuck.json"
