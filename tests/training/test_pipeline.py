@@ -42,7 +42,9 @@ FAMILIES = {
 }
 
 
-@pytest.fixture(scope="module", params=FAMILIES)
+@pytest.fixture(
+    scope="module", params=["llama", pytest.param("experts", marks=pytest.mark.rotated)]
+)
 def model(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / request.param
     return make_model(folder, num_hidden_layers=LAYERS, **FAMILIES[request.param])
@@ -145,6 +147,7 @@ def _checkpoints(_folder, names):
     return [name for name in names if name in ("checkpoints", "adapter")]
 
 
+@pytest.mark.rotated
 def test_float32_stages_learn_what_one_process_learns(llama, tiny_data, tmp_path):
     common = [*arguments_for(llama, tiny_data), "--precision", "fp32", "--no-evaluate"]
     start = beginning({"model": str(llama), "precision": "fp32", "lora_rank": 4})
