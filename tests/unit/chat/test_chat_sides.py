@@ -11,7 +11,7 @@ from support.facts import refuses
 from support.finished import make_run
 from support.own_code import make_hermit
 from support.tiny_model import make_model, make_tokenizer
-from transformers import AutoModelForCausalLM
+from transformers import AutoModelForCausalLM, Glm4MoeConfig
 
 from hearth.base.errors import ModelError
 from hearth.chat import sides as sides_of
@@ -19,6 +19,7 @@ from hearth.chat.sides import Loading, bytes_loaded, stop_tokens
 from hearth.config import read_run
 from hearth.data.template import PLAIN_TEMPLATE, end_of_turn
 from hearth.model import transformers_backend
+from hearth.model.merge_files import merge_files
 
 TOKENS = torch.tensor([[5, 9, 30, 200]])
 
@@ -54,6 +55,29 @@ def test_a_quantised_base_is_shared_too(tmp_path, tiny_model, load, bits, layer)
     assert torch.equal(before, logits(base.network))
     shared = {each.data_ptr() for each in base.network.parameters()}
     assert shared <= {each.data_ptr() for each in adapter.network.parameters()}
+
+
+@pytest.mark.parametrize("bits", [{}, {"load_in_4bit": True}])
+def test_shared_layers_beside_experts_have_their_adapter(tmp_path, load, bits):
+    sizes = {"num_local_experts": 4, "num_experts_per_tok": 2, "moe_intermediate_size": 16}
+    sizes |= {"n_group": 1, "topk_group": 1, "n_shared_experts": 1, "first_k_dense_replace": 1}
+    model = make_model(tmp_path / "moe", family=Glm4MoeConfig, num_hidden_layers=3, **sizes)
+    folder = make_run(tmp_path / "runs", "moe", model, adapter=False, lora_rank=4, **bits)
+    settings = read_run(folder / "run.yml").settings
+    trained = transformers_backend.load(settings, model, torch.device("cpu"), "fp32")
+    with torch.no_grad():
+        for number, (_, parameter) in enumerate(trained.trainable()):
+            drawn = torch.Generator().manual_seed(number)
+            parameter.copy_(0.2 * torch.randn(parameter.shape, generator=drawn))
+    trained.save(folder / "adapter", "moe")
+    base, adapter = load(folder)
+    assert torch.equal(logits(adapter.network), logits(trained.network.eval()))
+    assert not torch.allclose(logits(base.network), logits(adapter.network))
+    if not bits:
+        (tmp_path / "merged").mkdir()
+        merge_files(model, False, folder / "adapter", tmp_path / "merged", lambda _: None)
+        merged = AutoModelForCausalLM.from_pretrained(tmp_path / "merged")
+        assert (logits(merged) - logits(adapter.network)).abs().max() < 1e-5
 
 
 def test_a_whole_model_answers_beside_its_base_if_that_is_here(tmp_path, tiny_model, load, layout):

@@ -24,6 +24,7 @@ from hearth.config.source import ModelSource
 from hearth.data.template import end_of_turn, ensure_chat_template
 from hearth.model.cache import held_model
 from hearth.model.code import code_to_run, may_run
+from hearth.model.experts import targets_as_named
 from hearth.model.fetch import fetch_model
 from hearth.model.folder import check_folder
 from hearth.model.load import import_backend
@@ -105,7 +106,8 @@ def _adapted(network: Any, adapter: Path, base: Path) -> Any:
     from peft import PeftModel  # after the backend, which imports bitsandbytes cheaply
 
     try:
-        return PeftModel.from_pretrained(network, adapter).eval().get_base_model()
+        with targets_as_named(network):
+            return PeftModel.from_pretrained(network, adapter).eval().get_base_model()
     except (OSError, ValueError, RuntimeError, KeyError, SafetensorError) as error:
         if is_out_of_memory(error):
             raise
