@@ -101,6 +101,8 @@ def test_unequal_stages_equal_one_process_also_where_they_change(alone, tmp_path
     first, second = metrics(folder, "start")
     assert [each["layers"] for each in first["stages"]] == [[0, 3], [3, 4], [4, 5]]
     assert [each["layers"] for each in second["stages"]] == [[0, 1], [1, 5]]
+    tokens = sum(figures(folder, "step", "tokens")[1:])
+    assert metrics(folder, "end")[-1]["exchanged_bytes"] > tokens * 32 * 8  # of hidden states
     assert second["trainable_parameters"] == metrics(expected, "start")[0]["trainable_parameters"]
 
 

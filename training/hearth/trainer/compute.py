@@ -86,6 +86,11 @@ class Computing(Protocol):
 
     answers: Literal["alone", "together", "no"]
 
+    @property
+    def sent(self) -> int:
+        """Bytes that this rank has sent to others within its computing so far; 0 by default."""
+        return 0
+
     def gradients(
         self,
         own: np.ndarray,

@@ -110,6 +110,7 @@ class Trainer:
         )
         self.model, self.parameters = parts.model, parts.parameters
         self.exchange, self.learner = parts.exchange, parts.learner
+        self.compute = parts.compute
         learning = self.model.learning()
         self.identity |= learning | asdict(self.choices)
         if not joins:
@@ -286,7 +287,7 @@ class Trainer:
             "end",
             state=outcome,
             step=self.progress.step,
-            exchanged_bytes=self.exchange.given,
+            exchanged_bytes=self.exchange.given + self.compute.sent,
             energy_joules=self.progress.joules,
             energy_joules_by_rank=joules_by_rank,
             **{self.model.learned: str(result)},

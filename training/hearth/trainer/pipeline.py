@@ -90,6 +90,9 @@ class StagePasses:
     """The passes through the stages of `placement`; all of their ranks make them together.
 
     `layers` are this rank's. `autocast` and `scale` are as in `Compute`.
+
+    Attributes:
+        sent: bytes of hidden states and gradients that this rank has sent so far.
     """
 
     def __init__(
@@ -105,7 +108,7 @@ class StagePasses:
         self._layers, self._world, self._autocast = layers, world, autocast
         self._scale, self._position, self._stages = scale, position, len(placement.stages)
         self._previous, self._next = placement.previous(world.rank), placement.next(world.rank)
-        self._last = placement.ranks[-1]
+        self._last, self.sent = placement.ranks[-1], 0
 
     def train(self, micro_batches: Sequence[MicroBatch], denominator: int) -> Passed:
         """Add the gradients of `micro_batches`, whose loss is divided by `denominator`."""
@@ -249,5 +252,6 @@ class _Pass:
             travels = states.detach().to("cpu", dtype).contiguous()
         # A lost rank is noticed by what waits for it, so nothing is waited for here but the oldest.
         self._sent.append((self._of._world.send(travels, target), travels))
+        self._of.sent += travels.numel() * travels.element_size()
         while len(self._sent) > 2 * self._most:
             self._sent.popleft()[0].wait()

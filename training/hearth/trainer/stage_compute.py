@@ -41,6 +41,11 @@ class StageCompute(Computing):
         self._model, self._rows, self._passes = model, rows, passes
         self._placement, self._world, self._clear = placement, world, clear
 
+    @property
+    def sent(self) -> int:
+        """Bytes of hidden states and gradients that this rank has sent so far."""
+        return self._passes.sent
+
     def gradients(
         self,
         own: np.ndarray,
