@@ -8,13 +8,11 @@ whole model's, only the stage's own tensors are read, and the whole model is nev
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from contextlib import ExitStack
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 import torch
-from safetensors import safe_open
 from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, PreTrainedModel
 
 from hearth.base.errors import ModelError
@@ -27,6 +25,7 @@ from hearth.model.quantised_experts import (
     read_experts,
     stored_shapes,
 )
+from hearth.model.stored_tensor import stored_tensors
 from hearth.model.weight_files import weight_map
 
 
@@ -155,21 +154,20 @@ class DividedModel:
         self.part, self._family = part, FAMILIES[config.model_type]
         self._others: dict[str, torch.nn.Module] = {}
         self._experts_as = dtype if experts_in_4bit else None
-        with ExitStack() as opened:
-            stored = self._drawn(config, dtype, device) if drawn else _slices(folder, part, opened)
-            experts = self._experts_among(stored)
-            self.base, found = self._class_of(config).from_pretrained(
-                None,
-                config=config,
-                state_dict=stored,
-                dtype=dtype,
-                attn_implementation="sdpa",
-                # Each tensor is placed, and quantised, as it is read.
-                device_map={"": str(device)},
-                output_loading_info=True,
-                **more,
-            )
-            missing = read_experts(self.base, self._family.experts, experts, device)
+        stored = self._drawn(config, dtype, device) if drawn else _stored(folder, part)
+        experts = self._experts_among(stored)
+        self.base, found = self._class_of(config).from_pretrained(
+            None,
+            config=config,
+            state_dict=stored,
+            dtype=dtype,
+            attn_implementation="sdpa",
+            # Each tensor is placed, and quantised, as it is read.
+            device_map={"": str(device)},
+            output_loading_info=True,
+            **more,
+        )
+        missing = read_experts(self.base, self._family.experts, experts, device)
         wrong = {*missing, *found["missing_keys"], *(name for name, *_ in found["mismatched_keys"])}
         if wrong:
             raise ModelError(
@@ -240,20 +238,20 @@ class DividedModel:
             model.set_submodule(name, module)
 
 
-def _slices(folder: Path, part: Part, opened: ExitStack) -> dict[str, Any]:
-    """Return the tensors that `part` needs, not read yet; their files stay open in `opened`.
+def _stored(folder: Path, part: Part) -> dict[str, Any]:
+    """Return the tensors that `part` needs, not read yet.
 
     Raises `ModelError` if a file is missing or unreadable.
     """
     files = weight_map(folder)
     needed = part.needed(files)
     try:
-        readers = {
-            name: opened.enter_context(safe_open(folder / name, "pt"))
+        stored = {
+            name: stored_tensors(folder / name)
             for name in sorted({files[tensor] for tensor in needed})
         }
-        return {tensor: readers[files[tensor]].get_slice(tensor) for tensor in needed}
-    except Exception as error:  # the safetensors library raises its own, and OSError
+        return {tensor: stored[files[tensor]][tensor] for tensor in needed}
+    except Exception as error:  # the safetensors library raises its own, OSError and KeyError
         raise ModelError(
             f"{folder}: the weights of layers {part.layers.start} to {part.layers.stop - 1} cannot "
             f"be read ({brief(error)}); copy the model again"
