@@ -177,6 +177,7 @@ def test_a_row_that_is_not_finite_is_named_and_a_step_is_skipped_on_all(tmp_path
     assert all(bool(torch.isfinite(tensor).all()) for tensor in tensors)
 
 
+@pytest.mark.rotated
 def test_without_a_split_the_ranks_measure_and_all_get_layers(llama, tiny_data, tmp_path):
     common = [*arguments_for(llama, tiny_data), "--max-steps", 1, "--no-evaluate"]
     auto = ("--parallel", "pipeline", "--split", "auto", "--micro-batch", "auto")

@@ -8,6 +8,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 import torch
 
+from hearth.base.errors import ConfigError
 from hearth.data.rows import IGNORED, Batch, Rows
 from hearth.plan.placement import Placement
 from hearth.plan.speed import micro_batches, pieces_of
@@ -111,7 +112,8 @@ class StageCompute(Computing):
             self._model.release()
             largest, stage = max(sizes), self._stage(fitted.index(False))
             if largest == 1:
-                raise stage_too_large(stage, own_tokens)
+                # All ranks raise it, so one of them reports it.
+                raise ConfigError(*stage_too_large(stage, own_tokens).findings)
             most = largest // 2
             if self._world.leads:
                 # Not by `say`, which would name the leader's node.
