@@ -98,7 +98,7 @@ def test_llama_cpp_gives_the_answer_of_transformers(layout, run, prompt, tmp_pat
     assert of_llama_cpp(plain, prompt, files / "night-adapter.gguf") == expected
 
 
-@pytest.mark.rotated("export", seconds=15)
+@pytest.mark.rotated("export", seconds=50)
 @pytest.mark.slow
 def test_four_bits_answer_as_well_and_are_a_third_of_the_size(layout, run, prompt, tmp_path):
     files = {
