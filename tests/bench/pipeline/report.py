@@ -1,0 +1,109 @@
+"""From raw figures to the table in docs/measurements.md. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from statistics import median
+from typing import Any
+
+from tests.bench.paper import aim, measured, spread
+
+OF_THE_BEST = 0.90
+TIMES_FSDP = 5.0
+PREDICTED_WITHIN = 0.10
+
+Run = Mapping[str, Any]
+
+
+def seconds(step: Mapping[str, Any]) -> float:
+    """Return how long a step took."""
+    return step["tokens"] / step["tokens_per_second"]
+
+
+def speed(run: Run) -> float:
+    """Return the tokens/s over the counted steps of a run together."""
+    return sum(step["tokens"] for step in run["steps"]) / sum(map(seconds, run["steps"]))
+
+
+def of_the_best(step: Mapping[str, Any]) -> float:
+    """Return the part of a step in which the slowest stage computed.
+
+    In the best possible step of the same placement it computes all the time: the layers are whole,
+    so that the others have less to do.
+    """
+    return max(step["compute_seconds_by_rank"]) / seconds(step)
+
+
+def filling(step: Mapping[str, Any], micro_batches: int) -> float:
+    """Return the part of a step that fills and drains the pipeline.
+
+    The slowest stage waits while the others compute the first micro-batch forward, and the last one
+    backward.
+    """
+    times = step["compute_seconds_by_rank"]
+    return (sum(times) - max(times)) / micro_batches / seconds(step)
+
+
+def table(figures: Mapping[str, Any]) -> str:
+    staged, sharded = figures["pipeline"], figures["fsdp"]
+    shares = ", ".join(f"{node} {share}" for node, share in figures["shares"].items())
+    nodes = list(figures["shares"])
+    lines = [
+        "Emulated: machines of the lab with a share of a core each, CPU, gloo, links of 1 Gbit/s. "
+        f"{figures['model']}; {figures['micro_batches']} micro-batches of one row in a step. "
+        f"Shares of a core: {shares}. {measured(figures)} Tokens/s of the steps after the first "
+        "ones; medians of n runs, with the least and the most.",
+        "",
+        "| | n | tokens/s | |",
+        "|---|--:|--:|---|",
+    ]
+    for words, runs in (("layers divided (pipeline)", staged), ("weights sharded (fsdp)", sharded)):
+        speeds = [speed(run) for run in runs]
+        lines.append(f"| {words} | {len(runs)} | {median(speeds):.1f} | {spread(speeds, 1)} |")
+    lines += [
+        "",
+        "| stage | layers | computes in a step | waits |",
+        "|---|--:|--:|--:|",
+        *stages_of(staged, nodes),
+        "",
+        *aims(figures),
+    ]
+    return "\n".join(lines)
+
+
+def stages_of(runs: Sequence[Run], nodes: Sequence[str]) -> list[str]:
+    """Return a line for each stage of the first run: its layers, and its seconds over all steps."""
+    steps = [step for run in runs for step in run["steps"]]
+    lines = []
+    for stage in runs[0]["stages"]:
+        rank, (first, last) = stage["rank"], stage["layers"]
+        own = median(step["compute_seconds_by_rank"][rank] for step in steps)
+        rest = median(seconds(step) - step["compute_seconds_by_rank"][rank] for step in steps)
+        lines.append(f"| {nodes[rank]} | {last - first} | {own:.2f} s | {rest:.2f} s |")
+    return lines
+
+
+def aims(figures: Mapping[str, Any]) -> list[str]:
+    """Return a line for each aim, and whether these figures meet it, and where the rest went."""
+    staged, sharded, count = figures["pipeline"], figures["fsdp"], figures["micro_batches"]
+    steps = [step for run in staged for step in run["steps"]]
+    part = median(map(of_the_best, steps))
+    lost = median(filling(step, count) for step in steps)
+    times = median(speed(a) / speed(b) for a, b in zip(staged, sharded, strict=True))
+    off = median(run["predicted_tokens_per_second"] / speed(run) - 1 for run in staged)
+    sent = median(run["sent_bytes_per_step"] for run in staged) / 1e6
+    fetched = median(run["sent_bytes_per_step"] for run in sharded) / 1e6
+    best = f"At least {OF_THE_BEST:.2f} of the best possible of the placement"
+    rest = max(0.0, 1 - part - lost)
+    return [
+        f"{aim(best, part >= OF_THE_BEST, f'{part:.3f}')} Filling and draining the pipeline takes "
+        f"{lost:.3f} of a step; the links and everything else take {rest:.3f}.",
+        aim(f"At least {TIMES_FSDP:.0f} times fsdp", times >= TIMES_FSDP, f"{times:.1f}"),
+        aim(
+            f"Predicted within {PREDICTED_WITHIN:.0%} of what happens",
+            abs(off) <= PREDICTED_WITHIN,
+            f"{off:+.1%}",
+        ),
+        f"- A rank sends {sent:.1f} MB a step in the pipeline"
+        + (f" and {fetched:.1f} MB with fsdp." if fetched > sent else "."),
+    ]
