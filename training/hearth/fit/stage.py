@@ -17,20 +17,16 @@ def part_of(shape: Shape, layers: int, first: bool, last: bool) -> Shape:
     """
     # Learned positions belong to the first stage; they count as part of the embeddings.
     table = shape.vocab_size * shape.hidden_size
-    both = shape.embedding_parameters
     positions = shape.max_position_embeddings * shape.hidden_size * shape.family.positions
-    of_layers = shape.decoder_parameters - both - positions - shape.hidden_size
-    held = round(of_layers * layers / shape.num_hidden_layers)
+    # The first layers of a mixture of experts have none.
+    without_experts = min(layers, shape.first_k_dense_replace) if first else 0
+    part = replace(shape, num_hidden_layers=layers, first_k_dense_replace=without_experts)
+    ends = replace(shape, num_hidden_layers=0, first_k_dense_replace=0)
+    held = part.decoder_parameters - ends.decoder_parameters
     held += first * (table + positions) + last * (table + shape.hidden_size)
     if first and last and shape.tie_word_embeddings:
         held -= table
-    without_experts = min(layers, shape.first_k_dense_replace) if first else 0
-    return replace(
-        shape,
-        num_hidden_layers=layers,
-        first_k_dense_replace=without_experts,
-        parameters=held,
-    )
+    return replace(part, parameters=held)
 
 
 def stage_estimate(
