@@ -73,11 +73,11 @@ def summary(
             rows += [
                 ("talk to it", f"{playbook} playbooks/chat.yml -e run={run}"),
                 ("export it", f"{playbook} playbooks/export.yml -e run={run} -e to=ollama"),
+                ("share it", f"{playbook} playbooks/share.yml -e run={run} -e push=OWNER/NAME"),
+                ("is it better?", f"{playbook} playbooks/eval.yml -e run={run} -e eval=hellaswag"),
             ]
         rows += [
             ("train longer", f"{train} -e resume={run} -e {more}"),
-            ("share it", f"{playbook} playbooks/share.yml -e run={run} -e push=OWNER/NAME"),
-            ("is it better?", f"{playbook} playbooks/eval.yml -e run={run} -e eval=hellaswag"),
             ("your own data", f"{train} {model_variable} -e dataset=FILE.jsonl"),
             ("every setting", "python training/train_distributed.py --help"),
         ]

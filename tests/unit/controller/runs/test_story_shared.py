@@ -33,7 +33,12 @@ def closing(*lines):
     text = written(start_line("desk"), step_line(100), END, *lines)
     outcome = Outcome({"desk": {"state": "finished"}})
     return summary(
-        "r", "-e model=m", Story.from_lines(parse(text.splitlines())), outcome, "runs/r", ()
+        "r",
+        "-e model=m",
+        Story.from_lines(parse(text.splitlines())),
+        outcome,
+        "runs/r",
+        ["adapter"],
     )
 
 

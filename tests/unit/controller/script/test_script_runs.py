@@ -77,17 +77,20 @@ def test_scripts_and_ranks_that_stream_get_the_token_of_the_shell_and_others_do_
     file = str(ROOT / "playbooks" / "tasks" / "launch" / "start.yml")
     tasks = loader.load_from_file(file, trusted_as_template=True)
     start = next(task["hearth_supervise"] for task in tasks if "hearth_supervise" in task)
-    trained = {"name": "own", "settings": {"streaming": False}}
-    streamed = {"name": "own", "settings": {"streaming": True}}
-    own, *readers = (
+    trained = {"name": "own", "settings": {"streaming": False, "push": None}}
+    streamed = {"name": "own", "settings": {"streaming": True, "push": None}}
+    pushed = {"name": "own", "settings": {"streaming": False, "push": "ada/x"}}
+    own, pushes, *readers = (
         Templar(
             loader, variables={"plan_run": described, "launch_notify": "ntfy://topic"}
         ).template(start["secrets"])
-        for described in (trained, streamed, {"name": "script", "spec": {"scripted": True}})
+        for described in (trained, pushed, streamed, {"name": "script", "spec": {"scripted": True}})
     )
     common = {"WANDB_API_KEY": "key", "HEARTH_NOTIFY": "ntfy://topic"}
-    assert own == common | {"HF_TOKEN": ""}
-    assert readers == [common | {"HF_TOKEN": "hf_planted"}] * 2
+    supervisors = {"HEARTH_PUSH_TOKEN": ""}
+    assert own == common | supervisors | {"HF_TOKEN": ""}
+    assert pushes == common | {"HEARTH_PUSH_TOKEN": "hf_planted", "HF_TOKEN": ""}
+    assert readers == [common | supervisors | {"HF_TOKEN": "hf_planted"}] * 2
 
 
 def test_code_goes_and_what_tools_made_stays_and_is_named(tmp_path):
