@@ -73,7 +73,7 @@ def layer_speed(shape: Shape, tokens: int, card: Card) -> LayerSpeed:
 
 
 def home(preset: str, cards: Mapping[str, Card], mbit: float) -> Home:
-    """Return what `cards` make of a preset in 4 bits, over links of `mbit`."""
+    """Return the home that `cards` are for a preset in 4 bits, over links of `mbit`."""
     shape, settings = _of(preset)
     ranks = [
         Candidate(

@@ -16,7 +16,7 @@ Run = Mapping[str, Any]
 
 
 def seconds(step: Mapping[str, Any]) -> float:
-    """Return how long a step took."""
+    """Return the seconds of a step."""
     return step["tokens"] / step["tokens_per_second"]
 
 

@@ -15,7 +15,7 @@ Again = Callable[["Request"], str]
 
 @dataclass(frozen=True)
 class Request:
-    """What is wanted of a finished run; see the settings of these names.
+    """The request about a finished run; see the settings of these names.
 
     `private` is `push_private`, `tasks` are `eval`, `limit` is `eval_limit`. With `best` the
     weights with the lowest held-out loss count, not the last ones.

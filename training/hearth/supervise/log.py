@@ -63,5 +63,5 @@ class LaunchLog:
         return Ended(status, error.rank, error.placed, error.killed)
 
     async def kernel(self) -> list[str]:
-        """Return what the kernel has said since the launch began."""
+        """Return the kernel's messages since the launch began."""
         return await kernel_said(self._began, self._kills_before)

@@ -1,4 +1,4 @@
-"""What followed the training, as summary and report tell of it: scores, copies, pushes."""
+"""Summary and report of what followed the training: scores, copies, pushes."""
 
 from __future__ import annotations
 
