@@ -17,7 +17,7 @@ TOKEN = "tk_planted-token-of-a-phone"
 
 IMPATIENT = """
 import hearth.notify.watch
-hearth.notify.watch.PATIENCE = 1.0
+hearth.notify.watch.PATIENCE = {seconds}
 """
 """Shortens the wait before a message, in each Python that finds it as its sitecustomize."""
 
@@ -86,7 +86,7 @@ def telling(run: Nodes, *urls: str) -> Nodes:
     return run
 
 
-def impatient(run: Nodes, folder: Path) -> None:
-    """Have the supervisors of a run tell of a wait after a second."""
-    (folder / "sitecustomize.py").write_text(IMPATIENT)
+def impatient(run: Nodes, folder: Path, seconds: float = 1.0) -> None:
+    """Have the supervisors of a run tell of a wait after so many seconds."""
+    (folder / "sitecustomize.py").write_text(IMPATIENT.format(seconds=seconds))
     run.variables["PYTHONPATH"] = f"{folder}:{TRAINING}"

@@ -150,7 +150,7 @@ def test_a_run_whose_turn_has_come_on_one_node_waits_for_the_other_as_long_as_it
 ):
     with phone() as here:
         evening, night = only(house("evening"), busy), house("night", 1)
-        impatient(telling(night, here.json), tmp_path)
+        impatient(telling(night, here.json), tmp_path, seconds=5)  # a node tells every three
         waits_for_its_turn(evening, night, busy)
     assert here.titles == ["night finished"]  # that it waited was no news
 
