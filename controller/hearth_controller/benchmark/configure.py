@@ -17,8 +17,13 @@ _OWN: Mapping[str, Any] = {
     "checkpoint_minutes": 0.0,
     "checkpoint_keep": 1,
     "wandb": "off",
+    "eval": (),
+    "eval_limit": None,
+    "push": None,
+    "copy_to": None,
 }
-"""Settings of every benchmark run: only steps are measured, and nothing happens between them."""
+"""Settings of every benchmark run: only steps are measured, and nothing happens between them, nor
+after them."""
 
 _NOT_ITS_WORK = frozenset(
     {*_OWN, "run", "resume", "replay", "max_steps", "epochs", "wandb_project"}
