@@ -48,6 +48,11 @@ def choose_placement(run: Run, layout: Layout, model: Path, world: World) -> tup
         shares = shares_for(None if isinstance(split, str) else split, world.size)
         stages, micro_batch = tuple(enumerate(by_shares(count, shares))), 1
     ranks, counts = zip(*((rank, layers) for rank, layers in stages if layers), strict=True)
+    if max(ranks) >= world.size or sum(counts) != count:
+        raise ConfigError(
+            f"parallel: run.yml places {sum(counts)} layers on {len(ranks)} ranks, and this model "
+            f"has {count} and the run {world.size}; resume the run, which places its layers anew"
+        )
     placement = Placement.of(ranks, counts)
     idle = [rank for rank in range(world.size) if placement.position(rank) is None]
     if idle:

@@ -1,0 +1,59 @@
+"""The placement of a run: as planned, or by shares; all ranks refuse what cannot be placed."""
+
+from __future__ import annotations
+
+from types import SimpleNamespace
+
+import pytest
+from support.facts import refuses
+from support.tiny_model import make_model
+
+from hearth.base.errors import ConfigError
+from hearth.config.planned import PlannedPipeline
+from hearth.trainer.placing import choose_placement
+
+LAYERS = 5
+
+
+@pytest.fixture(scope="module")
+def model(tmp_path_factory):
+    return make_model(tmp_path_factory.mktemp("model"), num_hidden_layers=LAYERS)
+
+
+@pytest.fixture
+def chosen(model):
+    """Return a function that places layers; it returns the stages, and the rows at once."""
+
+    def choose(ranks, split="auto", planned=None, micro_batch="auto"):
+        world = SimpleNamespace(size=ranks, layout=[f"node{rank}" for rank in range(ranks)])
+        settings = SimpleNamespace(split=split, micro_batch=micro_batch)
+        pipeline = planned and PlannedPipeline(planned, 4, 1.0)
+        run = SimpleNamespace(settings=settings, pipeline=pipeline)
+        placement, rows = choose_placement(run, None, model, world)
+        return [(stage.rank, len(stage.layers)) for stage in placement.stages], rows
+
+    return choose
+
+
+def test_layers_are_placed_as_planned_or_by_shares(chosen):
+    assert chosen(2, planned=((1, 4), (0, 1))) == ([(1, 4), (0, 1)], 4)
+    assert chosen(2, planned=((1, 4), (0, 1)), micro_batch=2) == ([(1, 4), (0, 1)], 2)
+    assert chosen(3, split=(3, 1, 1)) == ([(0, 3), (1, 1), (2, 1)], 1)
+    assert [count for _, count in chosen(2, split="equal")[0]] == [3, 2]
+
+
+@pytest.mark.parametrize(
+    ("how", "facts"),
+    [
+        ({"ranks": 1}, ["two ranks", "parallel=ddp"]),
+        ({"ranks": 2, "split": (1, 0)}, ["rank 1", "node1", "5 layers"]),
+        ({"ranks": 6, "split": "equal"}, ["rank 5", "node5", "5 layers"]),
+        ({"ranks": 2, "split": (1, 1, 1)}, ["split", "3 shares", "2 ranks"]),
+        ({"ranks": 2, "planned": ((0, 3), (2, 2))}, ["5 layers", "2", "resume"]),
+        ({"ranks": 2, "planned": ((0, 3), (1, 1))}, ["4 layers", "has 5", "resume"]),
+        ({"ranks": 3, "planned": ((0, 3), (2, 2))}, ["rank 1", "node1"]),
+    ],
+)
+def test_what_cannot_be_placed_on_all_ranks_is_refused(chosen, how, facts):
+    with refuses(ConfigError, *facts):
+        chosen(**how)
