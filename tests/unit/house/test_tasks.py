@@ -80,6 +80,7 @@ def test_of_a_persons_shell_only_two_tokens_and_the_addresses_of_messages_go_to_
         "playbooks/tasks/distribute.yml": ["HF_TOKEN"],
         "playbooks/share.yml": ["HF_TOKEN"],
         "playbooks/tasks/launch/look.yml": ["HF_TOKEN", "HF_TOKEN"],
+        "playbooks/tasks/launch/place.yml": ["HF_TOKEN"],  # config.json, before the weights
         "playbooks/tasks/launch/prepare.yml": ["HF_TOKEN"],
         "playbooks/tasks/launch/start.yml": ["WANDB_API_KEY", "HF_TOKEN", "HF_TOKEN"],
         "roles/hearth/defaults/main.yml": ["HEARTH_NOTIFY"],

@@ -16,32 +16,32 @@ from hearth.model.fetch import Say
 from hearth.model.merge_files import merge_files
 
 
-def check_mergeable(base: Path, code: bool) -> None:
+def check_mergeable(base: Path, own_code: bool) -> None:
     """Raise `ModelError` if the weights of the model in `base` are quantised.
 
-    `code`: whether the model's own code may run, here and below.
+    `own_code`: whether the model's own code may run, here and below.
     """
-    if hasattr(AutoConfig.from_pretrained(base, trust_remote_code=code), "quantization_config"):
+    if hasattr(AutoConfig.from_pretrained(base, trust_remote_code=own_code), "quantization_config"):
         raise ModelError(
             f"{base}: an adapter cannot be merged into quantised weights; train on the model in "
             "16 bits (with load_in_4bit=true if memory is scarce)"
         )
 
 
-def write_outline(model: Path, code: bool, folder: Path) -> Any:
+def write_outline(model: Path, own_code: bool, folder: Path) -> Any:
     """Write configuration, tokenizer and chat template of the model in `model` to `folder`.
 
     Returns the tokenizer.
     """
-    AutoConfig.from_pretrained(model, trust_remote_code=code).save_pretrained(folder)
-    tokenizer = _write_tokenizer(model, code, folder)
-    _level(folder, code)
+    AutoConfig.from_pretrained(model, trust_remote_code=own_code).save_pretrained(folder)
+    tokenizer = _write_tokenizer(model, own_code, folder)
+    _level(folder, own_code)
     return tokenizer
 
 
 def write_merged(
     base: Path,
-    code: bool,
+    own_code: bool,
     adapter: Path,
     folder: Path,
     say: Say,
@@ -54,24 +54,24 @@ def write_merged(
     merging loses nothing more than those did. `dtype` is that of the weights, by default the base
     model's.
     """
-    merge_files(base, code, adapter, folder, say, dtype)
-    _write_tokenizer(base, code, folder)
-    _level(folder, code)
+    merge_files(base, own_code, adapter, folder, say, dtype)
+    _write_tokenizer(base, own_code, folder)
+    _level(folder, own_code)
 
 
-def _write_tokenizer(model: Path, code: bool, folder: Path) -> Any:
-    tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=code)
+def _write_tokenizer(model: Path, own_code: bool, folder: Path) -> Any:
+    tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=own_code)
     ensure_chat_template(tokenizer)  # as the trainer did
     tokenizer.save_pretrained(folder)
     return tokenizer
 
 
-def _level(folder: Path, code: bool) -> None:
+def _level(folder: Path, own_code: bool) -> None:
     """Give all files one mode, and name no code that the model does not need.
 
     Other programs would run it.
     """
-    for name in () if code else ("config.json", "tokenizer_config.json"):
+    for name in () if own_code else ("config.json", "tokenizer_config.json"):
         content = json.loads((folder / name).read_text(encoding="utf-8"))
         if content.pop("auto_map", None):
             text = json.dumps(content, indent=2, ensure_ascii=False)
