@@ -135,3 +135,20 @@ def test_a_password_in_an_address_is_not_shown(folder, monkeypatch):
     finding = told("ftp://ada:secret@nas/runs", read_run(folder / MARK))
     assert "secret" not in finding
     assert_names(finding, "nas/runs")
+
+
+def test_what_an_early_end_leaves_undone_is_on_record_with_the_line_that_does_it(
+    folder, nas, monkeypatch
+):
+    request = Request(tasks=("a",), copy_to=str(nas), push="ada/x")
+
+    def ends(*_):
+        raise SystemExit(143)
+
+    monkeypatch.setattr(after, "evaluate_run", ends)
+    with pytest.raises(SystemExit):
+        after.afterwards(folder, request, AGAIN, print)
+    records = [each for each in after.records_of(folder) if each["kind"] == "shared"]
+    assert [each["what"] for each in records] == ["eval", "copy_to", "push"]
+    assert [each["again"] for each in records] == [AGAIN(part) for part in request.parts]
+    assert below(nas) == []

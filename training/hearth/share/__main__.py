@@ -7,6 +7,7 @@ for, of the run that it names, and holds the node meanwhile if that computes any
 from __future__ import annotations
 
 import os
+import signal
 import sys
 from contextlib import nullcontext
 from pathlib import Path
@@ -34,6 +35,8 @@ def finish(run_file: Path, spec: dict[str, Any]) -> dict[str, Any]:
 
     The spec has the command of a `playbook` on the run's inventory, for messages.
     """
+    # An exit, which is recorded, as the end by a signal is not.
+    signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     run = read_run(run_file)
     again = by_play(spec["playbook"], run.name)
     request = Request.from_settings(run.settings)

@@ -69,8 +69,17 @@ def afterwards(folder: Path, request: Request, again: Again, say: Say) -> bool:
         raise ConfigError(
             f"{folder}: the run has not finished; finish it with resume={run.name} first"
         )
-    done = [_attempt(part, run, folder, result, again, say) for part in request.parts]
-    return all(done)
+    left, done = request.parts, True
+    try:
+        while left:
+            done = _attempt(left[0], run, folder, result, again, say) and done
+            left = left[1:]
+    except (SystemExit, KeyboardInterrupt):  # the node is wanted elsewhere, or somebody stopped it
+        for part in left:
+            about = {"what": part.kind, "error": f"{part.kind}: ended before it was done"}
+            _record(folder, "shared", about | {"again": again(part)})
+        raise
+    return done
 
 
 def _attempt(part: Request, run: Run, folder: Path, result: Result, again: Again, say: Say) -> bool:
