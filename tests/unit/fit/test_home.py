@@ -57,9 +57,3 @@ def test_activations_travel_in_the_precision_of_the_run_and_links_count_between_
     of_row = 1024 * 4096 * 2 * 8 / 1e9 + 0.2e-3
     assert home.links[0] == pytest.approx([0.0, of_row, of_row])
     assert home.links[1][2] == 0.0
-
-
-def test_a_limit_counts_memory_that_is_never_touched():
-    free, limited = (Room(8 * GIB, limited=limited) for limited in (False, True))
-    home = home_of(SETTINGS, SHAPE, [Candidate("desk", free), Candidate("attic", limited)])
-    assert home.rooms[1] < home.rooms[0] == 8 * GIB

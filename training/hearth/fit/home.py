@@ -16,11 +16,6 @@ from hearth.plan.place import shortage
 from hearth.plan.placement import Home, LayerSpeed
 from hearth.plan.speed import UNKNOWN
 
-_UNTOUCHED = 192 << 20
-"""Writable memory that a rank on a CPU reserves and never touches, such as its threads' stacks.
-`memory_limit` counts it, and the weights of a stage, which are read and not mapped: 156 MiB above
-the resident memory were measured with one thread."""
-
 ALIKE = LayerSpeed(UNKNOWN, UNKNOWN, UNKNOWN)
 """Speed of an unmeasured rank: only the memory then decides whether a model can be placed."""
 
@@ -108,15 +103,10 @@ def home_of(
     home = Home(
         [rank.node for rank in ranks],
         [rank.speed for rank in ranks],
-        [_usable(rank.room) for rank in ranks],
+        [rank.room.size for rank in ranks],
         [[links.seconds(a.node, b.node, row) for b in ranks] for a in ranks],
         need,
     )
     if settings.fit == "warn" and shortage(home, shape.num_hidden_layers, settings.global_batch):
         return replace(home, rooms=[math.inf for _ in ranks])
     return home
-
-
-def _usable(room: Room) -> int:
-    """Return the bytes that a rank can fill."""
-    return room.size - _UNTOUCHED if room.limited else room.size
