@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import ansible.module_utils
+import hypothesis
 import pytest
 
 # Before a test imports more of Ansible, which replaces sys.intern: torch would then refuse to be.
@@ -21,6 +22,10 @@ from support.modules import MODULE_UTILS
 from support.rotated import ALL, of_other_days, usual_seconds
 
 ansible.module_utils.__path__ += MODULE_UTILS
+
+# An example takes as long as a busy computer lets it.
+hypothesis.settings.register_profile("busy", deadline=None)
+hypothesis.settings.load_profile("busy")
 
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["HEARTH_LAB"] = "-".join(filter(None, [os.environ.get("HEARTH_LAB"), worker]))

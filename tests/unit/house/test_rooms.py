@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ast
+from collections import Counter
 from collections.abc import Iterator
 from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
@@ -76,6 +77,12 @@ def test_each_plugin_stands_in_the_folder_of_its_concern(kind):
 
 def test_a_test_is_found_in_a_room():
     assert not list((ROOT / "tests" / "unit").glob("test_*.py"))
+
+
+def test_no_two_files_of_tests_have_the_same_name():
+    """pytest imports each by its name alone, and refuses the second one."""
+    names = Counter(path.name for path in (ROOT / "tests").rglob("test_*.py"))
+    assert [name for name, count in names.items() if count > 1] == []
 
 
 def test_each_folder_of_module_utils_is_a_package():

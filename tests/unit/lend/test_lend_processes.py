@@ -97,6 +97,7 @@ subprocess.Popen([sys.executable, *{words!r}], env=os.environ | {variables!r},
     try:
         other, stranger = pid_of(parent), pid_of(house)
         parent.wait(HANG)
+        house.wait(HANG)
         table = Processes().look()
         assert table[other].ours
         assert not table[stranger].ours
