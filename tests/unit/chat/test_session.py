@@ -19,7 +19,7 @@ SHORT = Sampling(max_tokens=3)
 
 
 def chat(monkeypatch, conversations, *lines):
-    """Return what is printed in a chat with these lines."""
+    """Return the output of a chat with these lines."""
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
     file = io.StringIO()
     Session(conversations, SHORT, Screen(Console(file=file, width=200))).run()
