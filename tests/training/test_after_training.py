@@ -36,11 +36,7 @@ ROWS = [
     {"word": word, "choices": [f" {word}", f" {word[::-1]}", " it"], "answer": number % 3}
     for number, word in enumerate(WORDS)
 ]
-STORY = [
-    pytest.mark.rotated("after the training", seconds=60),
-    pytest.mark.xdist_group("after the training"),
-]
-pytestmark = STORY
+pytestmark = pytest.mark.rotated("after the training", seconds=10)
 
 
 @pytest.fixture(scope="module")
