@@ -27,6 +27,7 @@ from hearth.model.finite import check_finite
 from hearth.model.parts import Part
 from hearth.model.precision import DTYPES
 from hearth.model.transformers_backend import TransformersModel, load_part, with_adapter
+from hearth.ranks.memory import returning_memory
 
 
 class StageModel(TransformersModel):
@@ -254,7 +255,8 @@ def _stage(
         for name in dropouts_in(folder, own_code=False):
             setattr(config, name, settings.dropout)
     part = Part(layers, count, bool(config.tie_word_embeddings))
-    divided = load_part(settings, folder, config, part, device, precision, drawn)
+    with returning_memory():
+        divided = load_part(settings, folder, config, part, device, precision, drawn)
     base = divided.base
     # Adapters draw random numbers one after the other, those of other stages too.
     divided.complete(base)

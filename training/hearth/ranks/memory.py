@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import ctypes
 import re
 import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 import psutil
 import torch
@@ -14,6 +17,9 @@ GIB = 1 << 30
 
 _OF_FREE = 0.9
 """Fraction of a computer's free memory that all its ranks on an integrated GPU may use."""
+
+_MMAP_THRESHOLD = -3
+"""Of mallopt(3): bytes from which a block is the system's own, not the heap's."""
 
 # Most libraries have no error class for it: torch's CPU allocator, CUDA itself, cuBLAS, Triton,
 # Unsloth. (Triton's "out of resource" is a block of a kernel, not the card's memory.)
@@ -96,3 +102,22 @@ def peak_mib(device: torch.device) -> float:
     if device.type == "cuda":
         return torch.cuda.max_memory_allocated(device) / 2**20
     return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
+
+
+@contextmanager
+def returning_memory() -> Iterator[None]:
+    """Have freed blocks go back to the system at once, while a model is loaded and quantised.
+
+    glibc keeps blocks of up to 32 MiB otherwise, once such a one was freed: more than a stage in 4
+    bits holds. Afterwards it does so again, since training needs blocks of one size over and over.
+    """
+    library = ctypes.CDLL(None)
+    if not hasattr(library, "mallopt"):  # another C library
+        yield
+        return
+    library.mallopt(_MMAP_THRESHOLD, 1 << 20)
+    try:
+        yield
+    finally:
+        library.mallopt(_MMAP_THRESHOLD, 32 << 20)
+        library.malloc_trim(0)
