@@ -10,7 +10,13 @@ from support.finished import make_adapter, make_run
 from hearth.base.errors import ModelError
 from hearth.config import read_run
 from hearth.record.checkpoint import save
-from hearth.record.result import Result, find_result, other_base, recorded_start
+from hearth.record.result import (
+    Result,
+    find_result,
+    kept_result,
+    other_base,
+    recorded_start,
+)
 
 
 def test_the_result_of_a_run_and_of_one_that_has_not_ended(tmp_path, tiny_model):
@@ -37,6 +43,35 @@ def test_the_result_of_a_run_and_of_one_that_has_not_ended(tmp_path, tiny_model)
     make_adapter(tiny_model, folder / "best")
     best = find_result(folder, run, kept, said.append, best=True)
     assert best == Result("adapter", folder / "best")
+
+
+def test_a_checkpoint_that_the_run_removes_can_be_read_all_the_same(tmp_path, tiny_model):
+    folder = make_run(tmp_path / "runs", "evening", tiny_model)
+    run, kept = read_run(folder / "run.yml"), folder / "checkpoints"
+    final = find_result(folder, run, kept, print)
+    with kept_result(lambda: final) as result:
+        assert result == final
+    shutil.move(folder / "adapter", tmp_path / "adapter")
+
+    def keep(step):
+        def write(place):
+            shutil.copytree(tmp_path / "adapter", place / "adapter")
+
+        save(kept, step, {"created": run.created}, 1, write)
+
+    keep(10)
+    gone = find_result(folder, run, kept, print)
+    keep(20)  # which removes the first
+    found = iter([gone, find_result(folder, run, kept, print)])
+    with kept_result(lambda: next(found)) as result:
+        keep(30)
+        assert result.step == 20
+        read = (result.folder / "adapter_model.safetensors").read_bytes()
+    assert read == (tmp_path / "adapter" / "adapter_model.safetensors").read_bytes()
+    assert [path.name for path in kept.iterdir()] == ["step-00000030"]
+    with refuses(ModelError, "checkpoints"), kept_result(lambda: gone):
+        pass
+    assert [path.name for path in kept.iterdir()] == ["step-00000030"]
 
 
 def test_a_whole_model_is_a_result_too(tmp_path, tiny_model):

@@ -18,7 +18,7 @@ from hearth.config import Run, read_run
 from hearth.config.layout import Layout
 from hearth.data.template import speaks_plainly
 from hearth.ranks.world import own_device
-from hearth.record.result import Result, find_result
+from hearth.record.result import find_result, kept_result
 
 
 @dataclass(frozen=True)
@@ -41,25 +41,24 @@ def talk(folder: Path, layout: Layout, wishes: Wishes) -> None:
     screen = Screen(Console(highlight=False))
     run = read_run(folder / "run.yml")
     checkpoints = _checkpoints(folder, run, layout)
-    result = find_result(folder, run, checkpoints, screen.say, wishes.best)
-    if result.step is not None:
-        screen.say(
-            f"{run.name} has not ended: this is its checkpoint after step {result.step}", "yellow"
-        )
     device = torch.device("cpu") if wishes.loading.cpu else own_device()
-    if wishes.port is not None:
-        from hearth.chat.endpoint import listening, serve  # loads a web server
 
-        with listening(wishes.port) as socket:
-            serve(
-                load_sides(run, folder, result, wishes.loading, device, layout, screen.say),
-                run.name,
-                socket,
-                screen,
-            )
+    def load() -> list[Side]:
+        with kept_result(
+            lambda: find_result(folder, run, checkpoints, screen.say, wishes.best)
+        ) as result:
+            if result.step is not None:
+                told = f"{run.name} has not ended: this is its checkpoint after step {result.step}"
+                screen.say(told, "yellow")
+            return load_sides(run, folder, result, wishes.loading, device, layout, screen.say)
+
+    if wishes.port is None:
+        _chat(run, load(), wishes, screen)
         return
-    sides = load_sides(run, folder, result, wishes.loading, device, layout, screen.say)
-    _chat(run, result, sides, wishes, screen)
+    from hearth.chat.endpoint import listening, serve  # loads a web server
+
+    with listening(wishes.port) as socket:
+        serve(load(), run.name, socket, screen)
 
 
 def _checkpoints(folder: Path, run: Run, layout: Layout) -> Path:
@@ -68,7 +67,7 @@ def _checkpoints(folder: Path, run: Run, layout: Layout) -> Path:
     return beside if beside.is_dir() else layout.checkpoint_dir(run.name)
 
 
-def _chat(run: Run, result: Result, sides: list[Side], wishes: Wishes, screen: Screen) -> None:
+def _chat(run: Run, sides: list[Side], wishes: Wishes, screen: Screen) -> None:
     """Let a person talk to `sides` at the terminal, in whatever characters it has."""
     for stream in (sys.stdin, sys.stdout):
         stream.reconfigure(errors="replace")

@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
-from dataclasses import dataclass
+import os
+import shutil
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
 from pathlib import Path
+from tempfile import TemporaryDirectory
 from typing import Any, Literal
 
 from hearth.base.errors import ModelError
@@ -14,6 +18,9 @@ from hearth.record.history import METRICS, records_in
 
 _DIGITS = 16
 """Number of digits of a fingerprint that a run records."""
+
+_ATTEMPTS = 5
+"""Number of checkpoints that may be removed before one is linked."""
 
 
 @dataclass(frozen=True)
@@ -56,6 +63,35 @@ def find_result(
         f"far, or was trained elsewhere. Finish it with resume={folder.name}, or bring its files "
         f"here with playbooks/attach.yml -e run={folder.name}"
     )
+
+
+@contextmanager
+def kept_result(find: Callable[[], Result]) -> Iterator[Result]:
+    """Give the result that `find` returns, whose files stay until the block ends.
+
+    A run under way removes its old checkpoints: a checkpoint is linked beside them meanwhile, or
+    its successor, if it is gone before that.
+
+    Raises `ModelError` as `find` does, or if no checkpoint stays long enough.
+    """
+    result = find()
+    if result.step is None:
+        yield result
+        return
+    with TemporaryDirectory(prefix=".reading-", dir=result.folder.parent.parent) as folder:
+        for attempt in range(_ATTEMPTS):
+            place = Path(folder) / str(attempt)
+            try:
+                shutil.copytree(result.folder, place, copy_function=os.link)
+            except (FileNotFoundError, shutil.Error):
+                result = find()
+            else:
+                yield replace(result, folder=place)
+                return
+        raise ModelError(
+            f"{result.folder}: the run replaces its checkpoints faster than they can be read; try "
+            "again, or wait until it has ended"
+        )
 
 
 def recorded_start(folder: Path) -> dict[str, Any]:
