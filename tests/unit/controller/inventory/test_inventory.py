@@ -311,8 +311,12 @@ INTERNAL = {
     *("benchmark_repeat", "benchmark_steps", "benchmark_warm_up", "doctor_file", "doctor_fix"),
     *("chat_node", "chat_port", "chat_state"),
     *("dashboard_port", "dashboard_state", "distribute_between", "distribute_names"),
+    *("evaluate_best", "evaluate_limit", "evaluate_tasks"),
+    *("export_best", "export_cache", "export_node", "export_onto", "export_precision"),
+    *("export_to", "export_trust_remote_code"),
     *("lend_nodes", "lend_to", "lend_until"),
     *("logs_follow", "logs_lines", "logs_nodes", "status_file", "stop_now"),
+    *("share_best", "share_copy_to", "share_private", "share_push"),
     *("hearth_one_computer", "network_force", "reboot_force"),
     *("python_miniforge_installers", "python_requirements"),
     *(
