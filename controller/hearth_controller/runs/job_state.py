@@ -21,6 +21,7 @@ _REASONS = {
     "JobHeldAdmin": "an administrator holds it",
     "PartitionDown": "the partition is down",
     "PartitionInactive": "the partition is inactive",
+    "PartitionConfig": "the partition gives a job fewer nodes, or not those that it names",
     "PartitionNodeLimit": "the partition gives a job fewer nodes",
     "PartitionTimeLimit": "the partition gives a job less time; stop it, and give -e time_limit=",
     "Dependency": "it waits for another job",
