@@ -162,7 +162,7 @@ def test_a_partition_with_fewer_nodes_is_named_whether_slurm_refuses_the_job_or_
     pair = (*SLURM, "-e", "partition=pair")
     start(home, "wide", *pair, max_steps=3)
     # PartitionNodeLimit or PartitionConfig: that depends on which part of Slurm looked last.
-    assert_names(home.play("playbooks/status.yml"), "wide", "queued", "Partition", "fewer nodes")
+    assert_names(home.play("playbooks/status.yml"), "wide", "queued", "fewer nodes")
     home.play("playbooks/stop.yml", *READY, "-e", "run=wide")
     assert queue() == []
     limits("ALL")
