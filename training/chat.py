@@ -15,7 +15,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from hearth.base.errors import HearthError
+from hearth.base.entry import exit_status
 from hearth.base.imports import loading
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
@@ -85,40 +85,36 @@ def _port(text: str) -> int:
 
 
 def main() -> int:
-    """Run the command line; return the exit status: 0, or 2 if nobody can answer."""
+    """Talk, or serve; return 0.
+
+    Raises `HearthError` if nobody can answer.
+    """
     given = arguments().parse_args()
-    try:
-        layout = Layout.from_environment()
-        folder = find_run(given.run, layout.results)
-        # Imported late, so that --help and a wrong name are answered soon.
-        with loading():
-            from hearth.base.quiet import hush
+    layout = Layout.from_environment()
+    folder = find_run(given.run, layout.results)
+    # Imported late, so that --help and a wrong name are answered soon.
+    with loading():
+        from hearth.base.quiet import hush
 
-            hush()
-            from hearth.chat.answer import Sampling
-            from hearth.chat.sides import Loading
-            from hearth.chat.talk import Wishes, talk
+        hush()
+        from hearth.chat.answer import Sampling
+        from hearth.chat.sides import Loading
+        from hearth.chat.talk import Wishes, talk
 
-        talk(
-            folder,
-            layout,
-            Wishes(
-                Loading(given.cpu, given.four_bit, given.trust_remote_code, given.base),
-                Sampling(given.temperature, given.seed, given.max_tokens),
-                best=given.best,
-                system=given.system,
-                complete=given.complete,
-                port=given.port if given.serve else None,
-            ),
-        )
-    except HearthError as error:
-        for finding in error.findings:
-            print(f"hearth: error: {finding}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    talk(
+        folder,
+        layout,
+        Wishes(
+            Loading(given.cpu, given.four_bit, given.trust_remote_code, given.base),
+            Sampling(given.temperature, given.seed, given.max_tokens),
+            best=given.best,
+            system=given.system,
+            complete=given.complete,
+            port=given.port if given.serve else None,
+        ),
+    )
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(main))

@@ -15,7 +15,7 @@ import argparse
 import os
 import sys
 
-from hearth.base.errors import HearthError
+from hearth.base.entry import exit_status
 from hearth.config import read_run
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
@@ -23,7 +23,10 @@ from hearth.share.request import Request, by_hand
 
 
 def main() -> int:
-    """Run the command line; return 0, 1 if it was not evaluated, or 2 for an error before it."""
+    """Score the result; return 0, or 1 if it was not evaluated.
+
+    Raises `HearthError` for an error before it.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -34,20 +37,13 @@ def main() -> int:
         "--best", action="store_true", help="the weights with the lowest held-out loss (best/)"
     )
     given = parser.parse_args()
-    try:
-        tasks = ",".join(_absolute(task.strip()) for task in given.tasks.split(","))
-        request = Request.typed(tasks=tasks, limit=given.limit, best=given.best)
-        folder = find_run(given.run, Layout.from_environment().results)
-        from hearth.share.after import afterwards, check
+    tasks = ",".join(_absolute(task.strip()) for task in given.tasks.split(","))
+    request = Request.typed(tasks=tasks, limit=given.limit, best=given.best)
+    folder = find_run(given.run, Layout.from_environment().results)
+    from hearth.share.after import afterwards, check
 
-        check(request, read_run(folder / "run.yml"), print)
-        return 0 if afterwards(folder, request, by_hand(given.run), print) else 1
-    except HearthError as error:
-        for finding in error.findings:
-            print(f"hearth: error: {finding}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    check(request, read_run(folder / "run.yml"), print)
+    return 0 if afterwards(folder, request, by_hand(given.run), print) else 1
 
 
 def _absolute(task: str) -> str:
@@ -57,4 +53,4 @@ def _absolute(task: str) -> str:
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(main))

@@ -20,14 +20,17 @@ import argparse
 import sys
 from pathlib import Path
 
-from hearth.base.errors import HearthError
+from hearth.base.entry import exit_status
 from hearth.base.imports import loading
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
 
 
 def main() -> int:
-    """Run the command line; return the exit status: 0, or 2 if nothing can be exported."""
+    """Export the result; return 0.
+
+    Raises `HearthError` if nothing can be exported.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -58,34 +61,27 @@ def main() -> int:
         help="run Python code that comes with the base model; read it first",
     )
     given = parser.parse_args()
-    try:
-        layout = Layout.from_environment()
-        folder = find_run(given.run, layout.results)
-        # Imported late, so that --help and a wrong name are answered soon.
-        with loading():
-            from hearth.base.quiet import hush
+    layout = Layout.from_environment()
+    folder = find_run(given.run, layout.results)
+    # Imported late, so that --help and a wrong name are answered soon.
+    with loading():
+        from hearth.base.quiet import hush
 
-            hush()
-            from hearth.export.export import Request, export_run
+        hush()
+        from hearth.export.export import ExportRequest, export_run
 
-        request = Request(
-            run=folder,
-            to=given.to,
-            precision=given.precision,
-            best=given.best,
-            onto=given.onto,
-            folder=given.folder and given.folder.resolve(),
-            trust_remote_code=given.trust_remote_code,
-        )
-        export_run(request, layout, print, given.wheels)
-    except HearthError as error:
-        for finding in error.findings:
-            print(f"hearth: error: {finding}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    request = ExportRequest(
+        run=folder,
+        to=given.to,
+        precision=given.precision,
+        best=given.best,
+        onto=given.onto,
+        folder=given.folder and given.folder.resolve(),
+        trust_remote_code=given.trust_remote_code,
+    )
+    export_run(request, layout, print, given.wheels)
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(main))

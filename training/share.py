@@ -14,7 +14,8 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hearth.base.errors import ConfigError, HearthError
+from hearth.base.entry import exit_status
+from hearth.base.errors import ConfigError
 from hearth.config import read_run
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
@@ -22,7 +23,10 @@ from hearth.share.request import Request, by_hand
 
 
 def main() -> int:
-    """Run the command line; return 0, 1 if something was not done, or 2 for an error before it."""
+    """Share the result; return 0, or 1 if something was not done.
+
+    Raises `HearthError` for an error before it.
+    """
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
@@ -34,24 +38,17 @@ def main() -> int:
         "--best", action="store_true", help="the weights with the lowest held-out loss (best/)"
     )
     given = parser.parse_args()
-    try:
-        if not (given.push or given.copy_to):
-            raise ConfigError("say where to: --push OWNER/NAME or --copy-to PLACE")
-        request = Request.typed(
-            push=given.push, private=not given.public, copy_to=given.copy_to, best=given.best
-        )
-        folder = find_run(given.run, Layout.from_environment().results)
-        from hearth.share.after import afterwards, check
+    if not (given.push or given.copy_to):
+        raise ConfigError("say where to: --push OWNER/NAME or --copy-to PLACE")
+    request = Request.typed(
+        push=given.push, private=not given.public, copy_to=given.copy_to, best=given.best
+    )
+    folder = find_run(given.run, Layout.from_environment().results)
+    from hearth.share.after import afterwards, check
 
-        check(request, read_run(folder / "run.yml"), print)
-        return 0 if afterwards(folder, request, by_hand(given.run), print) else 1
-    except HearthError as error:
-        for finding in error.findings:
-            print(f"hearth: error: {finding}", file=sys.stderr)
-        return 2
-    except KeyboardInterrupt:
-        return 130
+    check(request, read_run(folder / "run.yml"), print)
+    return 0 if afterwards(folder, request, by_hand(given.run), print) else 1
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(exit_status(main))

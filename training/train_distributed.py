@@ -17,6 +17,7 @@ import os
 import sys
 from pathlib import Path
 
+from hearth.base.entry import INTERRUPTED, print_findings
 from hearth.base.errors import ConfigError, HearthError
 from hearth.base.imports import loading
 from hearth.config import (
@@ -125,15 +126,14 @@ def run_command_line() -> int:
     except HearthError as error:
         return report(error)
     except KeyboardInterrupt:
-        return 130
+        return INTERRUPTED
 
 
 def report(error: HearthError) -> int:
     """Print the findings of an error of the user's and return its exit status."""
     # A wrong setting fails on all ranks; report it once.
     if rank_from_environment() == 0 or not isinstance(error, ConfigError):
-        for finding in error.findings:
-            print(f"hearth: error: {finding}", file=sys.stderr, flush=True)
+        return print_findings(error)
     return 2
 
 

@@ -11,6 +11,7 @@ from __future__ import annotations
 import os
 import sys
 
+from hearth.base.entry import print_findings
 from hearth.base.errors import LaunchError
 from hearth.ranks.slurm import take_ranks
 
@@ -23,8 +24,7 @@ def main() -> int:
     try:
         take_ranks()
     except LaunchError as error:
-        print(f"hearth: error: {error}", file=sys.stderr)
-        return 2
+        return print_findings(error)
     os.execv(sys.executable, [sys.executable, *sys.argv[1:]])
 
 

@@ -16,7 +16,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from hearth.base.errors import ModelError
 from hearth.base.extras import extra_folder
 from hearth.config.layout import Layout
-from hearth.export.export import Request, export_run
+from hearth.export.export import ExportRequest, export_run
 from hearth.export.llama_cpp import SET
 
 IDS = torch.arange(40)[None]
@@ -50,7 +50,7 @@ def logits(model):
 
 def export(run, to, tmp_path, **more):
     layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path)})
-    export_run(Request(run, "merged", folder=to, **more), layout, lambda _: None)
+    export_run(ExportRequest(run, "merged", folder=to, **more), layout, lambda _: None)
 
 
 def merged(run, to, tmp_path, **more):
@@ -211,14 +211,14 @@ def names(folder):
 
 def test_a_gguf_export_has_the_model_and_the_adapter_by_itself(runs, tmp_path, layout):
     said = []
-    to = export_run(Request(runs / "16-bits", "gguf", "f16"), layout, said.append)
+    to = export_run(ExportRequest(runs / "16-bits", "gguf", "f16"), layout, said.append)
     assert to == runs / "16-bits" / "export" / "gguf-f16"
     assert names(to) == ["16-bits-adapter.gguf", "16-bits-f16.gguf"]
     assert str(to) in said[-1]
 
 
 def test_a_folder_for_ollama_has_the_template_of_the_run(runs, tmp_path, layout):
-    request = Request(runs / "16-bits", "ollama", "f16", folder=tmp_path / "ollama")
+    request = ExportRequest(runs / "16-bits", "ollama", "f16", folder=tmp_path / "ollama")
     to = export_run(request, layout, print)
     assert names(to) == ["16-bits-f16.gguf", "Modelfile"]
     lines = (to / "Modelfile").read_text().splitlines()
@@ -228,7 +228,7 @@ def test_a_folder_for_ollama_has_the_template_of_the_run(runs, tmp_path, layout)
 
 
 def test_only_the_adapter_goes_on_top_of_a_model_that_ollama_has(runs, tmp_path, layout):
-    request = Request(runs / "16-bits", "ollama", onto="tiny:1b", folder=tmp_path / "ollama")
+    request = ExportRequest(runs / "16-bits", "ollama", onto="tiny:1b", folder=tmp_path / "ollama")
     to = export_run(request, layout, print)
     assert names(to) == ["16-bits-adapter.gguf", "Modelfile"]
     lines = (to / "Modelfile").read_text().splitlines()
@@ -237,23 +237,25 @@ def test_only_the_adapter_goes_on_top_of_a_model_that_ollama_has(runs, tmp_path,
 
 @pytest.mark.parametrize("run", ["dora", "whole"])
 def test_what_has_no_adapter_for_gguf_has_a_model(runs, tmp_path, layout, run):
-    to = export_run(Request(runs / run, "gguf", "f16", folder=tmp_path / "gguf"), layout, print)
+    to = export_run(
+        ExportRequest(runs / run, "gguf", "f16", folder=tmp_path / "gguf"), layout, print
+    )
     assert names(to) == [f"{run}-f16.gguf"]
 
 
 def test_everything_wrong_with_a_request_comes_at_once(runs, tmp_path, layout):
     (tmp_path / "mine").mkdir()
-    request = Request(runs / "dora", "gguf", "q4_k_n", onto="x", folder=tmp_path / "mine")
+    request = ExportRequest(runs / "dora", "gguf", "q4_k_n", onto="x", folder=tmp_path / "mine")
     with refuses(ModelError, "q4_k_n", "q4_k_m", "--onto", tmp_path / "mine") as caught:
         export_run(request, layout, print)
     assert len(caught.value.findings) == 4
     with refuses(ModelError, "--precision", "merged"):
-        export_run(Request(runs / "dora", "merged", "f16"), layout, print)
+        export_run(ExportRequest(runs / "dora", "merged", "f16"), layout, print)
 
 
 def test_a_model_that_the_converter_does_not_know_is_not_merged_first(runs, tmp_path, layout):
     stand_in("sys.exit('ERROR:hf-to-gguf:Model HermitForCausalLM is not supported')")
-    request = Request(runs / "16-bits", "gguf", "f16", folder=tmp_path / "gguf")
+    request = ExportRequest(runs / "16-bits", "gguf", "f16", folder=tmp_path / "gguf")
     said = []
     with refuses(ModelError, "HermitForCausalLM", "--to merged"):
         export_run(request, layout, said.append)
@@ -265,14 +267,14 @@ def test_a_model_that_the_converter_does_not_know_is_not_merged_first(runs, tmp_
 def test_a_disk_that_fills_up_during_the_conversion_leaves_nothing(runs, layout, words):
     stand_in(f"if 'vocab' not in to.name: sys.exit({words!r})")
     with refuses(ModelError, "No space left", "--folder"):
-        export_run(Request(runs / "4-bits", "gguf", "f16"), layout, print)
+        export_run(ExportRequest(runs / "4-bits", "gguf", "f16"), layout, print)
     assert not (runs / "4-bits" / "export").exists()
 
 
 def test_an_adapter_that_the_converter_refuses_leaves_the_model(runs, tmp_path, layout):
     stand_in("if 'adapter' in to.name: sys.exit('ValueError: lm_head is present')")
     said = []
-    request = Request(runs / "16-bits", "gguf", "f16", folder=tmp_path / "gguf")
+    request = ExportRequest(runs / "16-bits", "gguf", "f16", folder=tmp_path / "gguf")
     assert names(export_run(request, layout, said.append)) == ["16-bits-f16.gguf"]
     assert any("lm_head" in line for line in said)
 
@@ -280,5 +282,5 @@ def test_an_adapter_that_the_converter_refuses_leaves_the_model(runs, tmp_path, 
 def test_other_words_of_the_converter_are_passed_on(runs, tmp_path, layout):
     stand_in("sys.exit('ValueError: a moth in the relay')")
     with refuses(ModelError, "a moth in the relay"):
-        export_run(Request(runs / "4-bits", "gguf", "f16"), layout, print)
+        export_run(ExportRequest(runs / "4-bits", "gguf", "f16"), layout, print)
     assert not (runs / "4-bits" / "export").exists()

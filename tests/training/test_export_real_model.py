@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.config import load_preset
 from hearth.config.layout import Layout
-from hearth.export.export import Request, export_run
+from hearth.export.export import ExportRequest, export_run
 from hearth.export.llama_cpp import llama_cpp
 from hearth.model.fetch import fetch_model
 
@@ -90,7 +90,7 @@ def test_llama_cpp_gives_the_answer_of_transformers(layout, run, prompt, tmp_pat
     base = layout.models / "smollm2-135m"
     expected = of_transformers(base, run / "adapter", prompt)
     assert expected == ANSWER
-    files = export_run(Request(run, "gguf", "f16"), layout, print)
+    files = export_run(ExportRequest(run, "gguf", "f16"), layout, print)
     assert of_llama_cpp(files / "night-f16.gguf", prompt) == expected
     plain = tmp_path / "base.gguf"
     llama_cpp(print).convert_model(base, plain, print)
@@ -103,7 +103,7 @@ def test_llama_cpp_gives_the_answer_of_transformers(layout, run, prompt, tmp_pat
 def test_four_bits_answer_as_well_and_are_a_third_of_the_size(layout, run, prompt, tmp_path):
     files = {
         precision: export_run(
-            Request(run, "ollama", precision, folder=tmp_path / precision), layout, print
+            ExportRequest(run, "ollama", precision, folder=tmp_path / precision), layout, print
         )
         / f"night-{precision}.gguf"
         for precision in ("q8_0", "q4_k_m")

@@ -13,7 +13,7 @@ from transformers import AutoModelForCausalLM
 
 from hearth.base.errors import ModelError
 from hearth.config.layout import Layout
-from hearth.export.export import Request, export_run
+from hearth.export.export import ExportRequest, export_run
 
 pytestmark = pytest.mark.usefixtures("code_cache")
 IDS = torch.arange(40)[None]
@@ -45,7 +45,7 @@ def test_two_ranks_that_load_its_code_at_the_same_time_train_and_the_adapter_is_
     assert figures(tmp_path / "runs" / "night", "step", "step") == [1, 2, 3, 4]
     run, base = tmp_path / "runs" / "night", tmp_path / "hermit"
     layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path)})
-    asked = Request(run, "merged", folder=tmp_path / "merged")
+    asked = ExportRequest(run, "merged", folder=tmp_path / "merged")
     with pytest.raises(ModelError, match="trust_remote_code"):
         export_run(asked, layout, print)
     export_run(replace(asked, trust_remote_code=True), layout, print)

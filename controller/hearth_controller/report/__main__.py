@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from hearth.base.entry import print_findings
 from hearth.base.errors import HearthError
 from hearth_controller.report.page import write_report
 
@@ -17,9 +18,7 @@ def main() -> int:
     try:
         print(write_report(parser.parse_args().folder))
     except HearthError as error:
-        for finding in error.findings:
-            print(f"hearth: error: {finding}", file=sys.stderr)
-        return 2
+        return print_findings(error)
     except OSError as error:
         print(f"hearth: error: the report cannot be written: {error}", file=sys.stderr)
         return 2

@@ -18,12 +18,12 @@ with loading():
     from hearth.base.quiet import hush
 
     hush()
-    from hearth.export.export import Request, check, export_run
+    from hearth.export.export import ExportRequest, check, export_run
 
 
-def requested(spec: dict[str, Any], layout: Layout) -> Request:
+def requested(spec: dict[str, Any], layout: Layout) -> ExportRequest:
     """Return the request of a spec."""
-    return Request(
+    return ExportRequest(
         run=find_run(spec["run"], layout.results),
         to=spec["to"],
         precision=spec["precision"] or None,

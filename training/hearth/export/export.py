@@ -35,7 +35,7 @@ FILE_TYPES = {"f16": 1, "q8_0": 7, "q6_k": 18, "q5_k_m": 17, "q4_k_m": 15}
 
 
 @dataclass(frozen=True)
-class Request:
+class ExportRequest:
     """An export that a person asks for.
 
     Attributes:
@@ -71,7 +71,9 @@ class Request:
         return self.run / "export" / "-".join(filter(None, parts))
 
 
-def export_run(request: Request, layout: Layout, say: Say, wheels: Path | None = None) -> Path:
+def export_run(
+    request: ExportRequest, layout: Layout, say: Say, wheels: Path | None = None
+) -> Path:
     """Write what `request` asks for to its target folder, which appears only when complete.
 
     `layout` has the folders of models and checkpoints, and `wheels` may have the packages of
@@ -97,7 +99,7 @@ def export_run(request: Request, layout: Layout, say: Say, wheels: Path | None =
     return target
 
 
-def check(request: Request, layout: Layout, say: Say) -> tuple[Run, Result]:
+def check(request: ExportRequest, layout: Layout, say: Say) -> tuple[Run, Result]:
     """Return the run and its result.
 
     Raises `HearthError` with everything that is wrong with the request.
@@ -139,7 +141,7 @@ def check(request: Request, layout: Layout, say: Say) -> tuple[Run, Result]:
     return run, result
 
 
-def _base(request: Request, run: Run, layout: Layout, say: Say) -> Path:
+def _base(request: ExportRequest, run: Run, layout: Layout, say: Say) -> Path:
     """Return the folder of the model that the run trained on, fetched if need be.
 
     Raises `ModelError` if it cannot be obtained, or is another than the run's by its checksums.
@@ -154,7 +156,7 @@ def _base(request: Request, run: Run, layout: Layout, say: Say) -> Path:
     return base.path
 
 
-def _needed(model: Path, request: Request) -> int:
+def _needed(model: Path, request: ExportRequest) -> int:
     """Return the bytes that an export needs while it is at work, but for an adapter's few."""
     if request.onto:
         return 0
@@ -189,7 +191,7 @@ class _Gguf:
 
     def __init__(
         self,
-        request: Request,
+        request: ExportRequest,
         run: Run,
         result: Result,
         model: Path,

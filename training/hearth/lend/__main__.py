@@ -12,6 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.clock import local_time, span_of, time_of, when
+from hearth.base.entry import print_findings
 from hearth.base.errors import HearthError, LaunchError
 from hearth.lend import choice
 from hearth.lend.choice import AUTO, OFF, ON, Choice
@@ -40,9 +41,7 @@ def main(arguments: list[str] | None = None) -> int:
     except HearthError as error:
         if given.json:
             print(json.dumps({"findings": error.findings, "facts": {}}))
-        for finding in error.findings:
-            print(f"hearth: error: {finding}", file=sys.stderr)
-        return 2
+        return print_findings(error)
     if given.json:
         print(json.dumps({"findings": [], "facts": answer}))
     return 0

@@ -20,6 +20,7 @@ from typing import Any
 
 import yaml
 
+from hearth.base.entry import print_findings
 from hearth.base.errors import HearthError, LaunchError
 from hearth.base.files import read_object
 from hearth.supervise.cause import Cause, State
@@ -48,9 +49,7 @@ def main(arguments: list[str] | None = None) -> int:
         with node_lock(spec.workspace, spec.run):
             return _launch(spec)
     except HearthError as error:
-        for finding in error.findings:
-            print(f"hearth: error: {finding}", file=sys.stderr)
-        return 2
+        return print_findings(error)
 
 
 def spec_by_hand(workspace: Path, rank: int, run: str | None) -> Spec:

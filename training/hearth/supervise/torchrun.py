@@ -26,6 +26,7 @@ from torch.distributed import run as torchrun
 from torch.distributed.elastic.rendezvous import RendezvousInfo, static_tcp_rendezvous
 from torch.distributed.launcher.api import elastic_launch
 
+from hearth.base.entry import print_findings
 from hearth.base.errors import LaunchError
 from hearth.base.imports import loading
 from hearth.base.packet_filter import listening
@@ -116,9 +117,7 @@ def main() -> int:
         else:
             torchrun.main()
     except LaunchError as error:
-        for finding in error.findings:
-            print(f"hearth: error: {finding}", file=sys.stderr)
-        return 2
+        return print_findings(error)
     return 0
 
 

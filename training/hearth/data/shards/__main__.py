@@ -6,6 +6,7 @@ import argparse
 import sys
 from pathlib import Path
 
+from hearth.base.entry import print_findings
 from hearth.base.errors import DataError, HearthError
 from hearth.base.text import brief
 
@@ -91,9 +92,7 @@ def main() -> int:
         )
         shards = make_shards(order, tokenizer, print)
     except HearthError as error:
-        for finding in error.findings:
-            print(f"hearth: error: {finding}", file=sys.stderr)
-        return 2
+        return print_findings(error)
     for name, tokens in shards.items():
         print(f"{given.out / name}: {tokens} tokens")
     return 0
