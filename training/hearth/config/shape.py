@@ -6,7 +6,7 @@ any other is unknown, not guessed.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any, Literal
@@ -161,12 +161,17 @@ class Shape:
         """
         return self._linears(self.shared_size)
 
-    def linears_of_all(self) -> list[tuple[str, Linear]]:
-        """Return the linear layers of all decoder layers, but for experts, with their names."""
+    def sum_of_linears(self, size: Callable[[str, Linear], int]) -> int:
+        """Return the sum of `size`, of a linear layer by name, over all decoder layers.
+
+        Experts do not count.
+        """
         sparse = self.expert_layers
-        dense = self.num_hidden_layers - sparse
-        with_experts, without = self.linears, self._linears(self.intermediate_size)
-        return [*with_experts.items()] * sparse + [*without.items()] * dense
+        kinds = (
+            (sparse, self.linears),
+            (self.num_hidden_layers - sparse, self._linears(self.intermediate_size)),
+        )
+        return sum(count * sum(size(*each) for each in kind.items()) for count, kind in kinds)
 
     def _linears(self, inner: int) -> dict[str, Linear]:
         """Return the linear layers of a decoder layer whose MLP has `inner` features, if any."""
@@ -187,7 +192,7 @@ class Shape:
     @property
     def linear_parameters(self) -> int:
         """Weights of the decoder's linear layers, experts included: 4 bits shrink them."""
-        shared = sum(linear.size for _, linear in self.linears_of_all())
+        shared = self.sum_of_linears(lambda _, linear: linear.size)
         return shared + self.expert_layers * self.num_experts * self.expert_parameters
 
     @property

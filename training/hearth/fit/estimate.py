@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hearth.config.shape import Shape
+from hearth.config.shape import Linear, Shape
 from hearth.fit.capacity import GIB
 from hearth.fit.case import Case
 from hearth.fit.saved import dora_targets, is_target, saved_by_layer
@@ -108,12 +108,13 @@ def adapter_parameters(
 
     With `dora` there is a magnitude for each output as well.
     """
-    sizes = (
-        rank * (linear.features_in + linear.features_out) + dora * linear.features_out
-        for name, linear in shape.linears_of_all()
-        if is_target(shape, name, targets)
-    )
-    return sum(sizes)
+
+    def size(name: str, linear: Linear) -> int:
+        if not is_target(shape, name, targets):
+            return 0
+        return rank * (linear.features_in + linear.features_out) + dora * linear.features_out
+
+    return shape.sum_of_linears(size)
 
 
 def _weights(shape: Shape, case: Case) -> float:
