@@ -84,6 +84,20 @@ def poison(model: Path, folder: Path) -> Path:
     return folder
 
 
+def poisoned_work(model: Path, folder: Path) -> tuple[object, ...]:
+    """Return arguments of a run of two steps whose seventh row has no finite gradient.
+
+    Its model and data, x.jsonl, are written to `folder`.
+    """
+    lines = [{"text": f"a line, number {n} {POISON * (n == 7)}"} for n in range(1, 15)]
+    data = folder / "x.jsonl"
+    data.write_text("\n".join(map(json.dumps, lines)))
+    return (
+        *("--model", poison(model, folder / "poisoned"), "--dataset", data, "--wandb", "off"),
+        *("--no-packing", "--held-out", 0, "--global-batch", 7),
+    )
+
+
 def make_seeing_model(folder: Path) -> Path:
     """Write a tiny Gemma 3 with a vision tower, of which text makes no use, to `folder`."""
     tokenizer = make_tokenizer()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 
 import pytest
@@ -22,7 +21,7 @@ from support.ranks import (
     train_forked,
     trained,
 )
-from support.tiny_model import POISON, make_model, poison
+from support.tiny_model import make_model, poisoned_work
 from transformers import MixtralConfig
 
 STEPS = 20
@@ -160,16 +159,8 @@ def test_float32_stages_learn_what_one_process_learns(llama, tiny_data, tmp_path
 
 
 def test_a_row_that_is_not_finite_is_named_and_a_step_is_skipped_on_all(tmp_path, llama):
-    poison(llama, tmp_path / "poisoned")
-    lines = [{"text": f"a line, number {n} {POISON * (n == 7)}"} for n in range(1, 15)]
-    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    trained(
-        tmp_path,
-        "night",
-        2,
-        *("--model", tmp_path / "poisoned", "--dataset", tmp_path / "x.jsonl", "--wandb", "off"),
-        *("--no-packing", "--held-out", 0, "--global-batch", 7, "--no-evaluate", *PIPELINE),
-    )
+    work = poisoned_work(llama, tmp_path)
+    trained(tmp_path, "night", 2, *work, "--no-evaluate", *PIPELINE)
     (skip,) = metrics(tmp_path / "runs" / "night", "skip")
     (line,) = skip["rows"]
     assert line.endswith("x.jsonl:7")

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import json
-
 import numpy as np
 import pytest
 import torch
@@ -20,7 +18,7 @@ from support.ranks import (
     train_forked,
     trained,
 )
-from support.tiny_model import POISON, make_model, poison
+from support.tiny_model import make_model, poisoned_work
 from torch.distributed.tensor import DTensor
 from transformers import Glm4MoeConfig
 
@@ -107,16 +105,7 @@ def test_a_checkpoint_goes_on_either_way(one_process, tmp_path, first, then):
 
 
 def test_a_row_that_is_not_finite_is_named(tmp_path, tiny_model):
-    poison(tiny_model, tmp_path / "poisoned")
-    lines = [{"text": f"a line, number {n} {POISON * (n == 7)}"} for n in range(1, 15)]
-    (tmp_path / "x.jsonl").write_text("\n".join(map(json.dumps, lines)))
-    trained(
-        tmp_path,
-        "night",
-        3,
-        *("--model", tmp_path / "poisoned", "--dataset", tmp_path / "x.jsonl", "--wandb", "off"),
-        *("--no-packing", "--held-out", 0, "--global-batch", 7, *UNEQUAL),
-    )
+    trained(tmp_path, "night", 3, *poisoned_work(tiny_model, tmp_path), *UNEQUAL)
     (skip,) = metrics(tmp_path / "runs" / "night", "skip")
     (line,) = skip["rows"]
     assert line.endswith("x.jsonl:7")
