@@ -1,4 +1,4 @@
-"""Whole runs with Unsloth: several ranks, beside a rank on a CPU, resumed, to the end."""
+"""Complete runs with Unsloth: several ranks, beside a rank on a CPU, resumed, to the end."""
 
 from __future__ import annotations
 
