@@ -20,6 +20,9 @@ from support.waiting import HANG
 
 CTRL_C, CTRL_D = "\x03", "\x04"
 
+_AGAIN = 2.0
+"""Seconds after which a person presses a key again."""
+
 _LEAD = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"  # noqa: E501
 _COMMAND = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 
@@ -63,12 +66,20 @@ class Terminal:
         """Press keys."""
         os.write(self._own, keys.encode())
 
-    def until(self, pattern: str, since: int = 0) -> int:
-        """Wait until `pattern` is shown behind the place `since`; return the place behind it."""
+    def until(self, pattern: str, since: int = 0, press: str = "") -> int:
+        """Wait until `pattern` is shown behind the place `since`; return the place behind it.
+
+        Meanwhile `press` these keys again and again: Python's input() notices a Ctrl-C that comes
+        just between two keys only with the next key.
+        """
         end = time.monotonic() + HANG
+        pressed = -_AGAIN
         raw = b""
         while not (found := re.compile(pattern).search(self.text, since)):
             assert time.monotonic() < end, f"no {pattern!r} in:\n{self.text}"
+            if press and time.monotonic() > pressed + _AGAIN:
+                self.type(press)
+                pressed = time.monotonic()
             if select.select([self._own], [], [], 0.2)[0]:
                 try:
                     raw += os.read(self._own, 65536)
