@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
 
-from hearth.ranks.orders import Doing, Form, Interrupt
+from hearth.ranks.orders import Doing, Form, Interrupt, Load
 from hearth.team.hang import ENDING, FORMING, LEAST, SILENT, HangWatch
 
 FORM = Form(3, ("desk", "laptop"), "10.0.0.1", 29500, (), False)
@@ -93,6 +93,26 @@ def test_forming_a_group_takes_a_bounded_time():
     assert hangs.hanging(FORMING) is None
     _, message = hangs.hanging(FORMING + 1)
     assert_names(message, "laptop", "forming", "generation 3")
+
+
+def test_a_rank_that_was_told_to_load_begins_soon():
+    hangs = watch()
+    hangs.told(0, Load({}), 0)
+    assert hangs.hanging(FORMING) is None
+    assert hangs.hanging(FORMING + 1)
+    hangs.began(0, Doing("loading", 0, 0, 3600.0), FORMING)
+    assert hangs.hanging(FORMING + 1) is None
+
+
+def test_a_rank_that_is_stopped_between_its_group_and_its_first_work_hangs():
+    hangs = watch()
+    hangs.told(0, FORM, 0)
+    hangs.formed(0, 10)
+    assert hangs.hanging(10 + FORMING) is None
+    _, message = hangs.hanging(11 + FORMING)
+    assert_names(message, "laptop", "group")
+    hangs.began(0, Doing("micro-batch", 1, 1, 300.0), 10)
+    assert hangs.hanging(11 + FORMING) is None
 
 
 def test_a_rank_whose_end_torchrun_never_tells_hangs():

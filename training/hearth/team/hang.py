@@ -4,15 +4,15 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hearth.ranks.orders import Doing, Form, Interrupt
+from hearth.ranks.orders import Doing, Form, Interrupt, Load
 
 LEAST = 20.0
 """Seconds that any piece of work may take, whatever was expected of it."""
 
 FORMING = 60.0
-"""Seconds until a rank that was told to form a group begins something or says that it failed.
+"""Seconds until a rank that was told to load or to form a group, or has formed one, begins its work.
 
-Its own timeout is 30.
+Its own timeout for a group is 30.
 """
 
 SILENT = 120.0
@@ -67,19 +67,26 @@ class HangWatch:
         if work := self._work.get(local_rank):
             work.heard = now
 
-    def told(self, local_rank: int, order: Form | Interrupt, now: float) -> None:
+    def told(self, local_rank: int, order: Load | Form | Interrupt, now: float) -> None:
         """Note an order that a rank has to follow soon.
 
         A rank that waits for others must come out of its group at once when that is interrupted;
         one at work of its own comes out when it is done.
         """
         work = self._work.get(local_rank)
-        if isinstance(order, Form):
-            what = f"forming the group of generation {order.generation}"
-            self._work[local_rank] = _Work(what, now, FORMING, now)
-        elif work and not work.allowed:
-            what = f"{work.what}, after its group was interrupted"
-            self._work[local_rank] = _Work(what, now, LEAST, now)
+        match order:
+            case Load():
+                self._work[local_rank] = _Work("the order to load", now, FORMING, now)
+            case Form(generation):
+                what = f"forming the group of generation {generation}"
+                self._work[local_rank] = _Work(what, now, FORMING, now)
+            case Interrupt() if work and not work.allowed:
+                what = f"{work.what}, after its group was interrupted"
+                self._work[local_rank] = _Work(what, now, LEAST, now)
+
+    def formed(self, local_rank: int, now: float) -> None:
+        """Note that a rank is in its group, and begins its first piece of work there soon."""
+        self._work[local_rank] = _Work("its first work in the group", now, FORMING, now)
 
     def left(self, local_rank: int, now: float) -> None:
         """Note that a rank has ended, or is about to, so that torchrun ends soon."""

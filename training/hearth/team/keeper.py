@@ -19,6 +19,7 @@ from hearth.ranks.orders import (
     Alive,
     Doing,
     Form,
+    Formed,
     Here,
     Interrupt,
     Leave,
@@ -183,7 +184,7 @@ class RanksKeeper(NodeSupervisor):
                 self._ranks.told(order)
             case Interrupt(generation, why):
                 self._say(f"interrupting generation {generation}: {why}")
-        if isinstance(order, Form | Interrupt):
+        if isinstance(order, Load | Form | Interrupt):
             for local_rank in range(self._spec.nproc):
                 self._hangs.told(local_rank, order, boot_clock())
         self._channel.tell(order)
@@ -224,7 +225,10 @@ class RanksKeeper(NodeSupervisor):
                 self._hangs.rested(local_rank)
                 self._over[local_rank] = message  # torchrun has yet to end
             case _:
-                self._hangs.rested(local_rank)
+                if isinstance(message, Formed):
+                    self._hangs.formed(local_rank, boot_clock())
+                else:
+                    self._hangs.rested(local_rank)
                 self._evaluating.discard(local_rank)
                 self._ranks.said(local_rank, message)
 
