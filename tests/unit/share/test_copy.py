@@ -9,8 +9,9 @@ import fsspec
 import pytest
 from support.facts import assert_names
 
-from hearth.base.errors import SupplyError
+from hearth.base.errors import HearthError, SupplyError
 from hearth.config import read_run
+from hearth.record.history import METRICS
 from hearth.share import after, store
 from hearth.share.request import Request, by_play
 from hearth.share.store import MARK, check_copy
@@ -152,3 +153,19 @@ def test_what_an_early_end_leaves_undone_is_on_record_with_the_line_that_does_it
     assert [each["what"] for each in records] == ["eval", "copy_to", "push"]
     assert [each["again"] for each in records] == [AGAIN(part) for part in request.parts]
     assert below(nas) == []
+
+
+def test_a_disk_without_room_for_the_record_is_named_and_ends_nothing(folder, monkeypatch):
+    (folder / METRICS).unlink()
+    (folder / METRICS).symlink_to("/dev/full")
+
+    def fails(*_):
+        raise HearthError("no such task")
+
+    monkeypatch.setattr(after, "evaluate_run", fails)
+    monkeypatch.setattr(after, "push", lambda *_: "a page")
+    said = []
+    assert not after.afterwards(folder, Request(tasks=("a",), push="ada/x"), AGAIN, said.append)
+    unwritten = [line for line in said if str(folder / METRICS) in line]
+    assert ["no such task" in line for line in unwritten] == [True, False]
+    assert_names(unwritten[1], "a page", "space")

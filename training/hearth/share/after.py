@@ -77,7 +77,7 @@ def afterwards(folder: Path, request: Request, again: Again, say: Say) -> bool:
     except (SystemExit, KeyboardInterrupt):  # the node is wanted elsewhere, or somebody stopped it
         for part in left:
             about = {"what": part.kind, "error": f"{part.kind}: ended before it was done"}
-            _record(folder, "shared", about | {"again": again(part)})
+            _record(folder, "shared", about | {"again": again(part)}, say)
         raise
     return done
 
@@ -96,7 +96,7 @@ def _attempt(part: Request, run: Run, folder: Path, result: Result, again: Again
         about["again"] = again(part)
         say(f"{about['error']}. Nothing is lost: the weights are in {result.folder}")
         say(f"again: {about['again']}")
-    _record(folder, kind, about)
+    _record(folder, kind, about, say)
     return "error" not in about
 
 
@@ -139,13 +139,14 @@ def records_of(folder: Path) -> list[dict[str, Any]]:
     return [record for _, record in records_in(text)]
 
 
-def _record(folder: Path, kind: str, about: dict[str, Any]) -> None:
+def _record(folder: Path, kind: str, about: dict[str, Any], say: Say) -> None:
     """Append a line to the metrics of a run, which a resumed run drops again (`when`)."""
     step = max((each.get("step", 0) for each in records_of(folder)), default=0)
     time = datetime.now(UTC).isoformat(timespec="milliseconds")
     line = {"kind": kind, "time": time, "step": step, "when": "after", **about}
+    metrics = folder / METRICS
     try:
-        with (folder / METRICS).open("a", encoding="utf-8") as file:
+        with metrics.open("a", encoding="utf-8") as file:
             file.write(json.dumps(line) + "\n")
-    except OSError:
-        pass  # a full disk, which the part itself has told of
+    except OSError as error:  # a full disk must keep none of the other parts from being done
+        say(f"{metrics}: {error.strerror}, so that it lacks {json.dumps(line)}")
