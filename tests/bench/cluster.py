@@ -27,6 +27,15 @@ Figures = dict[str, dict[str, Any]]
 _RESULTS = "/home/lab/ai-cluster/results"
 _LOGS = "/home/lab/ai-cluster/logs"
 _RUN_SECONDS = 900
+_BUSY = "hearth-bench-busy"
+_COMPUTE = """\
+import torch
+torch.set_num_threads(1)
+rows, weights = torch.randn(64, 512), [torch.randn(512, 1408) for _ in range(64)]
+while True:
+    for each in weights:
+        rows @ each
+"""
 _SETTINGS = {"threads": 1, "checkpoint_every": 10_000, "wandb": "off"}
 
 
@@ -78,6 +87,25 @@ class Cluster(Lab):
         said = self.inside(node, "taskset", "--pid", "--cpu-list", "1").strip()
         if not said.endswith(f": {core}"):
             raise CommandFailed(f"{node} is not held to core {core}: {said}")
+
+    @contextlib.contextmanager
+    def all_compute(self) -> Iterator[None]:
+        """Have each machine compute with whatever its own work leaves of its share.
+
+        The machines share this computer's caches and memory bus. What is measured on one of them
+        while the others have nothing to do is faster than it will be while they train.
+        """
+        idle = ("--property=CPUSchedulingPolicy=idle", "--property=CPUWeight=1")
+        start = ("systemd-run", "--quiet", f"--unit={_BUSY}", *idle, self._python, "-c", _COMPUTE)
+        try:
+            for node in self.names:
+                self.inside(node, *start)
+                if self.inside(node, "systemctl", "is-active", _BUSY).strip() != "active":
+                    raise CommandFailed(f"{node} does not compute")
+            yield
+        finally:
+            for node in self.names:
+                self.inside(node, "systemctl", "stop", _BUSY)
 
     def inside(self, node: str, *command: str) -> str:
         """Return a command's output on a machine, reached without its network; "" if it fails."""

@@ -72,6 +72,8 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     work = settings_of(model, data)
     found: dict[str, Any] = {"pipeline": [], "fsdp": []}
     with machines.up_and_ready():
+        with machines.all_compute():  # measures the layers, which later runs find measured
+            machines.train(machines.names, **work, parallel="pipeline", max_steps=1)
         for _ in turns(given.repeat):
             staged = machines.train(
                 machines.names, **work, parallel="pipeline", max_steps=given.steps + SKIPPED
