@@ -59,6 +59,8 @@ def parser() -> argparse.ArgumentParser:
     speed.add_argument("rate", metavar="1gbit|100mbit|off")
     share = verb("cpu", "hold a machine to so many cores")
     share.add_argument("cores", metavar="CORES|off")
+    memory = verb("memory", "hold a machine to so much memory")
+    memory.add_argument("gib", metavar="GIB|off")
     verb("power-off", "unplug a machine: nothing in it is asked or told")
     verb("power-on", "switch it on again; its disk is as it was")
     verb("reset", "switch a machine on with a fresh disk, bare as on the first day")
@@ -102,6 +104,8 @@ def _setting(arguments: argparse.Namespace) -> dict[str, object]:
         return {"link": None if arguments.rate == "off" else arguments.rate}
     if arguments.verb == "cpu":
         return {"cores": None if arguments.cores == "off" else plan.cores(arguments.cores)}
+    if arguments.verb == "memory":
+        return {"memory": None if arguments.gib == "off" else plan.gib(arguments.gib)}
     return {"cable": arguments.verb == "join"}
 
 

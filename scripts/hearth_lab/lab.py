@@ -175,11 +175,12 @@ def ssh(name: str, command: list[str]) -> int:
 def status() -> str:
     """Return a table of the machines."""
     lab = Lab.read()
-    heads = ("machine", "power", "address", "card", "cable", "link", "cores", "release", "slurm")
-    rows = [(*heads, "ssh")]
+    heads = ("machine", "power", "address", "card", "cable", "link", "cores", "GiB")
+    rows = [(*heads, "release", "slurm", "ssh")]
     states = slurm.states(lab.nodes)
     for node in lab.nodes:
         settings = lab.machines[node.name]
+        limits = settings.cores, settings.memory
         rows.append(
             (
                 node.name,
@@ -188,7 +189,7 @@ def status() -> str:
                 node.card,
                 "joined" if settings.cable else "cut",
                 settings.link or "off",
-                "all" if settings.cores is None else f"{settings.cores:g}",
+                *("all" if limit is None else f"{limit:g}" for limit in limits),
                 settings.release,
                 states.get(node.name, "silent") if settings.slurm else "no",
                 "answers" if network.answers(node) else "silent",
@@ -205,6 +206,7 @@ def _apply(node: plan.LabNode, settings: plan.MachineSettings) -> None:
     network.link(node, settings.link)
     network.cable(node, settings.cable)
     machine.share(node, settings.cores)
+    machine.give_memory(node, settings.memory)
 
 
 def _wait(nodes: list[plan.LabNode]) -> float:

@@ -220,6 +220,23 @@ def share(node: plan.LabNode, cores: float | None) -> None:
         second.write_text(f"{'max' if quota is None else quota} {_PERIOD_US}")
 
 
+def give_memory(node: plan.LabNode, gib: float | None) -> None:
+    """Limit a machine to `gib` GiB of memory, its files in the cache included, or lift the limit.
+
+    Raises LabError if it cannot do with so little.
+    """
+    size = "max" if gib is None else str(int(gib * 2**30))
+    first_version = _CGROUPS / "memory" / OURS / node.name / "memory.limit_in_bytes"
+    second = _CGROUPS / OURS / node.name / "memory.max"
+    try:
+        if first_version.exists():
+            first_version.write_text(size.replace("max", "-1"))
+        else:
+            second.write_text(size)
+    except OSError as error:
+        raise LabError(f"{node.name} uses more than {gib:g} GiB: {error.strerror}.") from None
+
+
 def log(node: plan.LabNode) -> str:
     """Return the last lines of the machine's start log on this computer."""
     with suppress(OSError):
@@ -238,12 +255,12 @@ def forget(nodes: list[plan.LabNode]) -> None:
 
 
 def _tops() -> list[Path]:
-    """Return the lab's control group in each hierarchy it uses: cpu, and systemd's own."""
+    """Return the lab's control group in each hierarchy it uses: its limits', and systemd's own."""
     if (_CGROUPS / "cgroup.controllers").exists():
         return [_CGROUPS / OURS]
     return [
         _CGROUPS / name / OURS
-        for name in ("cpu", "systemd", "unified")
+        for name in ("cpu", "memory", "systemd", "unified")
         if (_CGROUPS / name).is_dir()
     ]
 
@@ -254,7 +271,7 @@ def _make_groups(node: plan.LabNode) -> list[Path]:
         group.mkdir(parents=True, exist_ok=True)
     if (_CGROUPS / "cgroup.controllers").exists():
         for folder in (_CGROUPS, _CGROUPS / OURS):
-            (folder / "cgroup.subtree_control").write_text("+cpu")
+            (folder / "cgroup.subtree_control").write_text("+cpu +memory")
     return groups
 
 

@@ -46,8 +46,8 @@ class MachineSettings:
     """The current settings of a machine.
 
     `link` is a speed such as `1gbit`, or None for no limit; `cores` is the share of the processor
-    in cores, or None for all; `release` is the code name of its Debian or Ubuntu; `slurm` is
-    whether it is a node of the lab's Slurm.
+    in cores, and `memory` in GiB, or None for all; `release` is the code name of its Debian or
+    Ubuntu; `slurm` is whether it is a node of the lab's Slurm.
     """
 
     release: str
@@ -56,6 +56,7 @@ class MachineSettings:
     cable: bool = True
     link: str | None = None
     cores: float | None = None
+    memory: float | None = None
 
 
 def nodes(count: int = MOST_NODES) -> list[LabNode]:
@@ -92,10 +93,21 @@ def megabits(rate: str) -> int:
 
 def cores(text: str) -> float:
     """Parse a share of the processor in cores. Raises LabError unless it is at least 0.05."""
-    try:
-        value = float(text)
-    except ValueError:
-        value = 0.0
-    if not 0.05 <= value < 1000:
+    if not 0.05 <= (value := _number(text)) < 1000:
         raise LabError(f"{text} is no share; give cores such as 0.5 or 2, or `off`.")
     return value
+
+
+def gib(text: str) -> float:
+    """Parse a size of memory in GiB. Raises LabError unless a machine can boot with it."""
+    if not 0.25 <= (value := _number(text)) < 10_000:
+        raise LabError(f"{text} is no memory; give GiB such as 0.5 or 2, or `off`.")
+    return value
+
+
+def _number(text: str) -> float:
+    """Return the number in a text, 0 if it holds none."""
+    try:
+        return float(text)
+    except ValueError:
+        return 0.0

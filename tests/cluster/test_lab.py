@@ -136,6 +136,15 @@ def test_a_share_of_the_processor_holds_and_is_lifted(machines):
     assert float(on("tower", f"python3 -c '{BUSY}'")) > 0.4
 
 
+@pytest.mark.rotated(seconds=8)
+def test_a_machine_has_no_more_memory_than_it_is_held_to(machines):
+    takes = """python3 -c 'b"x" * (1 << 29)' && echo enough || echo ended"""
+    lab("memory", "laptop", "0.4")
+    assert on("laptop", takes).endswith("ended")
+    lab("memory", "laptop", "off")
+    assert on("laptop", takes).endswith("enough")
+
+
 RECEIVE = """
 import socket, time
 server = socket.create_server(("", 5201)); server.settimeout(20)

@@ -54,6 +54,7 @@ def test_speeds_and_shares():
     assert plan.megabits("1gbit") == 1000
     assert plan.megabits("100mbit") == 100
     assert plan.cores("0.5") == 0.5
+    assert plan.gib("1.5") == 1.5
 
 
 @given(st.text().filter(lambda text: not text.endswith(("bit", "BIT"))))
@@ -63,9 +64,11 @@ def test_what_is_no_speed_is_refused(text):
 
 
 @pytest.mark.parametrize("text", ["0", "-1", "half", "nan", "inf", "0mbit", ""])
-def test_what_is_no_share_is_refused(text):
+def test_what_is_no_share_or_no_memory_is_refused(text):
     with refuses(LabError, "share"):
         plan.cores(text)
+    with refuses(LabError, "memory"):
+        plan.gib(text)
 
 
 def test_the_inventory_names_the_machines_that_come_up_by_default():
