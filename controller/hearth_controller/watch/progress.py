@@ -44,7 +44,9 @@ def progress_text(story: Story, ended: bool = False) -> str:
     shares = ", ".join(f"{node} {speed:.0f}" for node, speed in speeds.items())
     shown = f" ({shares})" if len(speeds) > 1 else ""
     parts.append(f"{window.tokens_per_second:.0f} tokens/s{shown}")
-    if story.step >= story.steps and not ended:
+    if story.state and not ended:
+        parts.append("trained; now what was asked for after it")
+    elif story.step >= story.steps and not ended:
         parts.append("held-out evaluation and saving")
     elif story.eta_seconds is not None and not ended:
         parts.append(f"{duration(story.eta_seconds)} left")
