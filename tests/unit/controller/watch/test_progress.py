@@ -37,7 +37,7 @@ def test_a_step_says_for_whom_the_others_wait():
 
 
 def test_a_run_that_is_scored_or_copied_has_no_time_left_and_is_trained():
-    ended = {"kind": "end", "state": "finished", "step": 12, "time": STEP["time"]}
+    ended = {"kind": "end", "state": "finished", "step": 12}
     assert "left" in text_after(START, STEP)
     assert "left" not in text_after(START, STEP, ended)
     assert_names(text_after(START, STEP, ended), "step 12/60", "trained")
