@@ -6,6 +6,7 @@ the way (`differences`).
 
 from __future__ import annotations
 
+import errno
 import json
 import os
 import shutil
@@ -213,11 +214,15 @@ class Assembly(Nodes):
 
     def fill(self, node: str) -> None:
         """Fill a node's disk to the last byte."""
-        with self._filler(node).open("ab", buffering=0) as file, suppress(OSError):
+        with self._filler(node).open("ab", buffering=0) as file:
             room = os.statvfs(self.workspace(node))
-            os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize)
-            while file.write(b"\0" * 4096):  # what has become free meanwhile
-                pass
+            # Asked for more than there is left by then, it would allocate nothing.
+            os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize * 9 // 10)
+            try:
+                while True:
+                    file.write(b"\0" * 4096)
+            except OSError as error:
+                assert error.errno == errno.ENOSPC, error
 
     def free(self, node: str) -> None:
         """Free a node's disk again after `fill`."""
