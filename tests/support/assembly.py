@@ -213,11 +213,12 @@ class Assembly(Nodes):
         self.supervisor(node).terminate()
 
     def fill(self, node: str) -> None:
-        """Fill a node's disk to the last byte."""
+        """Fill a node's disk to the last byte, again where it has been."""
         with self._filler(node).open("ab", buffering=0) as file:
             room = os.statvfs(self.workspace(node))
             # Asked for more than there is left by then, it would allocate nothing.
-            os.posix_fallocate(file.fileno(), 0, room.f_bavail * room.f_frsize * 9 // 10)
+            if most := room.f_bavail * room.f_frsize * 9 // 10:
+                os.posix_fallocate(file.fileno(), file.tell(), most)
             try:
                 while True:
                     file.write(b"\0" * 4096)

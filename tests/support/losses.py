@@ -129,15 +129,23 @@ def _free(run: Assembly, node: str) -> None:
     def failed() -> bool:
         return any(map(run.has_failed, run.names))
 
+    def over() -> bool:
+        run.fill(node)  # a checkpoint that was dropped has made room
+        return supervisor.poll() is not None or failed()
+
     with suppress(AssertionError):
-        until(lambda: supervisor.poll() is not None or failed(), _FAILED_WITHIN)
+        until(over, _FAILED_WITHIN)
     with suppress(AssertionError):
         until(failed, _TOLD_WITHIN)
     run.free(node)
+    if not failed():
+        if supervisor.poll() is not None and run.supervisor(node) is supervisor:
+            run.start(node)
+        # TensorBoard tells of what it could not write when the next step is recorded.
+        with suppress(AssertionError):
+            until(failed, _TOLD_WITHIN)
     if failed():
         run.again()
-    elif supervisor.poll() is not None and run.supervisor(node) is supervisor:
-        run.start(node)
 
 
 @dataclass(frozen=True)
