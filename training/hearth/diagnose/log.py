@@ -63,6 +63,8 @@ _KERNEL = re.compile(r"^hearth: \S+ kernel: (?P<said>.+)$", re.MULTILINE)
 _DEADLY = (signal.SIGKILL, signal.SIGSEGV, signal.SIGBUS, signal.SIGILL, signal.SIGFPE)
 _CHILD_FAILED = "torch.distributed.elastic.multiprocessing.errors.ChildFailedError"
 _RULE = re.compile(r"^=+$")
+_NO_REPLY = "Failed to parse reply file"
+"""Said by torchrun of a rank that could not write down its error, as on a full disk."""
 
 
 @dataclass(frozen=True)
@@ -172,10 +174,13 @@ def _last_raised(lines: list[str], script: str) -> RankError | None:
     for line in _without_report(lines):
         rank, bare = _split(line)
         by_rank.setdefault(rank, []).append(bare)
+    # torchrun then ends with an error that says nothing of the rank's.
+    its_own = "json." if any(_NO_REPLY in line for line in lines) else None
     raised = [
         RankError(rank, _shortened(_with_reason(message, lines)), where=where)
         for rank, own in by_rank.items()
         for message, where in _exceptions(own, script)
+        if not (its_own and rank is None and message.startswith(its_own))
     ]
     return first_failure(reversed(raised))
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 import sys
 import time
 from contextlib import suppress
@@ -15,6 +16,9 @@ from hearth.supervise.spec import Spec
 
 LOG_TAIL = 1 << 20
 """Bytes at the end of a launch's log that are searched for the error."""
+
+_ROOM = 1 << 16
+"""Bytes without which a rank can write down no error."""
 
 
 def say(spec: Spec, words: str) -> None:
@@ -59,7 +63,13 @@ class LaunchLog:
         if status < 0 and (error is None or error.rank is None or is_echo(error.message)):
             return Ended(status, message=f"torchrun was {killed_by(-status)}", killed=True)
         if error is None:
-            return Ended(status, message=f"torchrun ended with status {status}: see its log")
+            message = f"torchrun ended with status {status}: see its log"
+            if shutil.disk_usage(self._spec.log.parent).free < _ROOM:
+                message = (
+                    f"torchrun ended with status {status}, and its log cannot say why: the disk of "
+                    f"{self._spec.log} is full; free some space, then resume the run"
+                )
+            return Ended(status, message=message)
         return Ended(status, error.rank, error.placed, error.killed)
 
     async def kernel(self) -> list[str]:

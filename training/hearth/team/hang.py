@@ -10,7 +10,7 @@ LEAST = 20.0
 """Seconds that any piece of work may take, whatever was expected of it."""
 
 FORMING = 60.0
-"""Seconds until a rank that was told to load or to form a group, or has formed one, begins its work.
+"""Seconds until a rank begins what follows the order to load or to form a group, or a new group.
 
 Its own timeout for a group is 30.
 """
