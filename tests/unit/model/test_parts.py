@@ -49,6 +49,15 @@ def test_a_node_with_the_files_for_its_layers_has_all_their_pieces(cut, tied, nu
     ends = list(zip([0, *cut], cut, strict=False))
     part = Part(range(*ends[number % len(ends)]), LAYERS, tied)
     absent = set(FILES.values()) - files_for([part], FILES)
-    assert part.pieces <= set(pieces_without(absent, FILES, LAYERS))
+    assert part.pieces <= set(pieces_without(absent, FILES, LAYERS, tied))
     lacking = set(FILES.values()) - absent
-    assert not part.pieces & set(pieces_without(lacking, FILES, LAYERS))
+    assert not part.pieces & set(pieces_without(lacking, FILES, LAYERS, tied))
+
+
+def test_a_node_in_the_middle_has_neither_the_embeddings_nor_a_head_that_is_tied_to_them():
+    files = {name: file for name, file in FILES.items() if not name.startswith("lm_head")}
+    files["model.norm.weight"] = files[f"model.layers.{LAYERS - 1}.a"]
+    first, last = files["model.embed_tokens.weight"], files["model.norm.weight"]
+    assert pieces_without({first, last}, files, LAYERS, tied=True) == [2, 3]
+    assert pieces_without({first}, files, LAYERS, tied=True) == [2, 3, 4, 5]
+    assert pieces_without({first}, files, LAYERS, tied=False) == [2, 3, 4, 5, LAYERS]

@@ -64,7 +64,14 @@ def files_for(parts: Iterable[Part], files: Mapping[str, str]) -> set[str]:
     return {files[tensor] for part in parts for tensor in part.needed(files)}
 
 
-def pieces_without(absent: Collection[str], files: Mapping[str, str], count: int) -> list[int]:
-    """Return the pieces of a model of `count` layers that need none of the `absent` files."""
+def pieces_without(
+    absent: Collection[str], files: Mapping[str, str], count: int, tied: bool
+) -> list[int]:
+    """Return the pieces of a model of `count` layers that need none of the `absent` files.
+
+    With `tied` the head has no weights of its own but those of the embeddings.
+    """
     lacking = {piece_of(tensor, count) for tensor, file in files.items() if file in absent}
+    if tied and -1 in lacking:
+        lacking.add(count)
     return [piece for piece in range(-1, count + 1) if piece not in lacking]

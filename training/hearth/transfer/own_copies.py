@@ -144,9 +144,7 @@ def _pieces_held(run: Run, layout: Layout) -> dict[str, Any]:
     if model is None or shape is None:
         return {}
     count, tied = shape.num_hidden_layers, shape.tie_word_embeddings
-    pieces = pieces_without(model.absent, weight_map(model.path), count)
-    if tied and -1 not in pieces:  # a head without weights of its own
-        pieces.remove(count)
+    pieces = pieces_without(model.absent, weight_map(model.path), count, tied)
     return {"model": model.fingerprint[:DIGITS], "pieces": pieces}
 
 
