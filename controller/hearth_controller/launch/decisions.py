@@ -355,7 +355,8 @@ class Launch:
             raise LaunchError(*choice["findings"])
         names, split = choice["names"], self.run.get("split", [])
         ranks = sum(nproc[name] for name in names)
-        if split and len(split) != ranks:
+        # Ranks without a share are in no placement.
+        if split and "parts" not in self.run and len(split) != ranks:
             raise LaunchError(
                 f"split: {':'.join(map(str, split))} has {len(split)} shares, but the run has "
                 f"{ranks} ranks; give one share per rank"

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hearth.base.errors import LaunchError, ModelError
+from hearth.base.errors import HearthError, LaunchError, ModelError
 from hearth.config import Settings, in_parallel, run_of
 from hearth.config.planned import PlannedPipeline
 from hearth.config.shape import Shape
@@ -44,7 +44,7 @@ def place_run(
     everyone = run["nodes"] != ["auto"] or run["resumes"]
     try:
         found = _placed(settings, home, shape.num_hidden_layers, everyone)
-    except ModelError as error:
+    except HearthError as error:
         raise LaunchError(*error.findings) from error
     whole = None
     if run["whole_on"] and not everyone:

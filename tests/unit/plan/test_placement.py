@@ -11,9 +11,9 @@ from hypothesis import strategies as st
 
 from hearth.base.errors import ModelError
 from hearth.plan import place as module
-from hearth.plan.place import pipeline, place
+from hearth.plan.place import pipeline, place, shortage
 from hearth.plan.placement import Home, LayerSpeed, Placement, Stage, in_flight
-from hearth.plan.speed import Speed
+from hearth.plan.speed import Speed, micro_batches
 
 _TIMES = st.floats(0.01, 5.0)
 
@@ -164,9 +164,32 @@ def test_faster_micro_batches_are_taken_if_the_pipeline_gains_by_them():
     )
     found = place(home, 8, 32)
     assert found.micro_batch == 4
-    assert place(home, 8, 32, micro_batch=3).micro_batch == 2
     same = pipeline(home, found.placement, 32, 4)
     assert same == found
+
+
+@pytest.mark.parametrize(("rows", "typed"), [(32, 3), (17, 8), (10, 4), (5, 9)])
+def test_micro_batches_of_a_given_size_are_planned_as_they_are_computed(rows, typed):
+    home = _home([(1.0, 0.1, 0.1, 1e9)] * 2, [[0.0] * 2] * 2)
+    computed = micro_batches(rows, typed)
+    found = place(home, 8, rows, micro_batch=typed)
+    assert (found.micro_batch, found.micro_batches) == (max(computed), len(computed))
+    assert found.rows_per_second == pytest.approx(rows / found.step_seconds)
+    assert pipeline(home, found.placement, rows, typed) == found
+
+
+def test_more_ranks_than_layers_lack_no_memory():
+    home = _home([(1.0, 0.1, 0.1, 99)] * 3, [[0.0] * 3] * 3)
+    assert shortage(home, 2, 8) == ""
+    assert len(place(home, 2, 8).placement.stages) <= 2
+    with pytest.raises(ModelError, match="each of 3 ranks"):
+        place(home, 2, 8, keep_all=True)
+
+
+def test_one_rank_is_no_pipeline():
+    home = _home([(1.0, 0.1, 0.1, 99)], [[0.0]])
+    with pytest.raises(ModelError, match="two ranks"):
+        place(home, 4, 8, least=2)
 
 
 def test_what_no_placement_holds_is_refused_with_the_memory_that_lacks():

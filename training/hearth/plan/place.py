@@ -12,13 +12,15 @@ import numpy as np
 
 from hearth.base.errors import ModelError
 from hearth.plan.placement import Home, Pipeline, Placement, in_flight
-from hearth.plan.speed import Speed
+from hearth.plan.speed import Speed, micro_batches
 
 _ALL_ORDERS = 6
 """Largest number of ranks for which every order of every subset is tried."""
 
 _CLIMBS = 8
 """Number of starts, the best ones, from which the search for many ranks climbs."""
+
+TOO_FEW = "parallel: pipeline needs two ranks or more, and there is one; take parallel=ddp"
 
 _CLEARLY = 1e-9
 """Relative gain below which two placements count as equally fast; the earlier one is kept."""
@@ -34,12 +36,14 @@ def place(
 ) -> Pipeline:
     """Return the fastest pipeline of `layers` layers for steps of `rows` rows.
 
-    The micro-batch is the largest divisor of `rows` that is at most `micro_batch`, or the fastest
-    one without it. A node that makes the pipeline slower is left out, unless `keep_all`; there are
+    The micro-batches are those of a run with at most `micro_batch` rows each, or of the fastest
+    divisor of `rows` without it. A node that makes the pipeline slower is left out, unless `keep_all`; there are
     at least `least` stages.
 
     Raises `ModelError` if no placement fits the memory of the ranks.
     """
+    if len(home.nodes) < least:
+        raise ModelError(TOO_FEW)
     fastest = min((speed.layer.sizes[-1] for speed in home.speeds), default=1)
     fitting = [
         found
@@ -56,15 +60,15 @@ def place(
 
 
 def _sizes(rows: int, micro_batch: int | None, measured: int) -> list[int]:
-    """Return the micro-batches to try, ascending."""
-    most = micro_batch or measured
-    divisors = [size for size in range(1, min(rows, most) + 1) if rows % size == 0]
-    return divisors[-1:] if micro_batch else divisors
+    """Return the most rows of a micro-batch to try, ascending."""
+    if micro_batch:
+        return [max(micro_batches(rows, micro_batch))]
+    return [size for size in range(1, min(rows, measured) + 1) if rows % size == 0]
 
 
 def pipeline(home: Home, placement: Placement, rows: int, micro_batch: int) -> Pipeline:
     """Return `placement` with its predicted speed in steps of `rows` rows."""
-    step = _Step(home, placement.layers, rows // micro_batch, micro_batch)
+    step = _Step(home, placement.layers, rows, max(micro_batches(rows, micro_batch)))
     order = placement.ranks
     return step.pipeline(order, [len(stage.layers) for stage in placement.stages])
 
@@ -73,7 +77,7 @@ def _place(
     home: Home, layers: int, rows: int, micro_batch: int, least: int, keep_all: bool
 ) -> Pipeline | None:
     """Return the fastest pipeline with this micro-batch, None if nothing fits."""
-    step = _Step(home, layers, rows // micro_batch, micro_batch, least)
+    step = _Step(home, layers, rows, micro_batch, least)
     search = _every_order if len(home.nodes) <= _ALL_ORDERS else _search
     found = search(step, keep_all)
     return found and step.pipeline(found.order, found.counts)
@@ -92,12 +96,13 @@ class _Step:
     """One step's sizes, and the best layer counts for any order of the ranks."""
 
     def __init__(
-        self, home: Home, layers: int, micro_batches: int, micro_batch: int, least: int = 1
+        self, home: Home, layers: int, rows: int, micro_batch: int, least: int = 1
     ) -> None:
         self.home = home
         self.layers = layers
-        self.micro_batches = micro_batches
+        self.rows = rows
         self.micro_batch = micro_batch
+        self.micro_batches = math.ceil(rows / micro_batch)
         self.least = least
         self.layer, self.embedding, self.head = (
             [_seconds(getattr(speed, part), micro_batch) for speed in home.speeds]
@@ -122,6 +127,7 @@ class _Step:
         seconds = layer * np.array(counts) + self.extra(order)
         return Pipeline(
             Placement.of(order, counts),
+            self.rows,
             self.micro_batch,
             self.micro_batches,
             tuple(seconds.tolist()),
@@ -326,7 +332,7 @@ def shortage(home: Home, layers: int, rows: int) -> str:
     order = _roomiest(step)
     most = step.most(order)
     held = sum(most)
-    if held >= layers and len(order) <= layers:
+    if held >= layers:
         return ""
     # A stage in the middle has layers only.
     need = functools.partial(home.need, 0, first=False, last=False, in_flight=1, rows=1)

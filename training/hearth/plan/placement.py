@@ -128,13 +128,15 @@ class Pipeline:
     """A placement and its predicted speed.
 
     Attributes:
-        micro_batch: rows of a micro-batch.
+        rows: of a step.
+        micro_batch: most rows of a micro-batch.
         micro_batches: their number in a step.
         stage_seconds: of each stage for one micro-batch, in the order of the stages.
         link_seconds: of the link behind each stage but the last, in one direction.
     """
 
     placement: Placement
+    rows: int
     micro_batch: int
     micro_batches: int
     stage_seconds: tuple[float, ...]
@@ -159,7 +161,7 @@ class Pipeline:
     @property
     def rows_per_second(self) -> float:
         """Predicted speed."""
-        return self.micro_batch * self.micro_batches / self.step_seconds
+        return self.rows / self.step_seconds
 
 
 def in_flight(micro_batches: int, position: int, stages: int) -> int:

@@ -18,7 +18,7 @@ from hearth.fit.by_hand import room_here
 from hearth.fit.home import Candidate, home_of
 from hearth.measure.own_layers import layers_here
 from hearth.model.divided import config_of
-from hearth.plan.place import place
+from hearth.plan.place import TOO_FEW, place
 from hearth.plan.placement import Placement
 from hearth.plan.split import by_shares, shares_for
 from hearth.ranks.world import World
@@ -34,9 +34,7 @@ def choose_placement(run: Run, layout: Layout, model: Path, world: World) -> tup
     it cannot be divided or fits no memory.
     """
     if world.size == 1:
-        raise ConfigError(
-            "parallel: pipeline needs two ranks or more, and there is one; take parallel=ddp"
-        )
+        raise ConfigError(TOO_FEW)
     count = config_of(model).get_text_config().num_hidden_layers
     split, shape = run.settings.split, shape_in(model)
     if run.pipeline:
