@@ -54,6 +54,7 @@ def test_the_lacking_memory_is_named_unless_fit_only_warns():
 def test_activations_travel_in_the_precision_of_the_run_and_links_count_between_nodes_only():
     links = Links({"desk": {"attic": 1000.0}}, {"desk": {"attic": 0.4}})
     home = home_of(SETTINGS, SHAPE, [*HOME, HOME[1]], links)
-    of_row = 1024 * 4096 * 2 * 8 / 1e9 + 0.2e-3
+    of_row = 1024 * 4096 * 2 * 8 / 1e9
     assert home.links[0] == pytest.approx([0.0, of_row, of_row])
-    assert home.links[1][2] == 0.0
+    assert home.links[1][2] == home.message(1, 2, 4) == 0.0
+    assert home.message(0, 1, 4) == pytest.approx(4 * of_row + 0.2e-3)

@@ -10,7 +10,8 @@ from support.tiny_model import make_model
 
 from hearth.base.errors import ConfigError
 from hearth.config.planned import PlannedPipeline
-from hearth.trainer.placing import choose_placement
+from hearth.plan.placement import Placement
+from hearth.trainer.placing import check_all_learn, choose_placement
 
 LAYERS = 5
 
@@ -57,3 +58,14 @@ def test_layers_are_placed_as_planned_or_by_shares(chosen):
 def test_what_cannot_be_placed_on_all_ranks_is_refused(chosen, how, facts):
     with refuses(ConfigError, *facts):
         chosen(**how)
+
+
+def test_a_stage_without_anything_that_learns_is_refused_by_name_on_all_ranks():
+    said = [True, False, True]
+    world = SimpleNamespace(layout=["tower", "laptop", "oldbox"], gather=lambda _: said)
+    settings = SimpleNamespace(lora_targets=("layers.3.self_attn.q_proj",))
+    placement = Placement.of((1, 0, 2), (2, 2, 1))
+    with refuses(ConfigError, "lora_targets", "q_proj", "laptop layers 1-2 of 5"):
+        check_all_learn(placement, settings, world, learns=True)
+    said[1] = True
+    check_all_learn(placement, settings, world, learns=True)

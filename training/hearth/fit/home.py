@@ -37,12 +37,17 @@ class Links:
     milliseconds: Mapping[str, Mapping[str, float]]
 
     def seconds(self, sender: str, receiver: str, size: float) -> float:
-        """Return the seconds for `size` bytes; 0 within a node, or where nothing was measured."""
+        """Return the seconds that `size` bytes take beyond the delay; 0 where nothing was measured.
+
+        Within a node, too, they are 0.
+        """
         if sender == receiver:
             return 0.0
-        mbit = self.mbit.get(sender, {}).get(receiver, math.inf)
-        delay = self.milliseconds.get(sender, {}).get(receiver, 0.0)
-        return size * 8 / (mbit * 1e6) + delay / 2e3
+        return size * 8 / (self.mbit.get(sender, {}).get(receiver, math.inf) * 1e6)
+
+    def delay(self, sender: str, receiver: str) -> float:
+        """Return the seconds that any message takes; 0 where nothing was measured."""
+        return self.milliseconds.get(sender, {}).get(receiver, 0.0) / 2e3
 
 
 NO_LINKS = Links({}, {})
@@ -106,6 +111,7 @@ def home_of(
         [rank.room.size for rank in ranks],
         [[links.seconds(a.node, b.node, row) for b in ranks] for a in ranks],
         need,
+        [[links.delay(a.node, b.node) for b in ranks] for a in ranks],
     )
     if settings.fit == "warn" and shortage(home, shape.num_hidden_layers, settings.global_batch):
         return replace(home, rooms=[math.inf for _ in ranks])

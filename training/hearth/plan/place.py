@@ -37,8 +37,8 @@ def place(
     """Return the fastest pipeline of `layers` layers for steps of `rows` rows.
 
     The micro-batches are those of a run with at most `micro_batch` rows each, or of the fastest
-    divisor of `rows` without it. A node that makes the pipeline slower is left out, unless `keep_all`; there are
-    at least `least` stages.
+    divisor of `rows` without it. A node that makes the pipeline slower is left out, unless
+    `keep_all`; there are at least `least` stages.
 
     Raises `ModelError` if no placement fits the memory of the ranks.
     """
@@ -119,7 +119,7 @@ class _Step:
     def links(self, order: Sequence[int]) -> tuple[float, ...]:
         """Return the seconds of each link for a micro-batch."""
         pairs = itertools.pairwise(order)
-        return tuple(self.home.links[a][b] * self.micro_batch for a, b in pairs)
+        return tuple(self.home.message(a, b, self.micro_batch) for a, b in pairs)
 
     def pipeline(self, order: Sequence[int], counts: Sequence[int]) -> Pipeline:
         """Return the pipeline with these layer counts."""

@@ -111,9 +111,10 @@ class Home:
         nodes: names of their nodes. A node takes part with all of its ranks or with none.
         speeds: measured seconds of the model's parts.
         rooms: bytes of memory.
-        links: seconds in which the activations of one row go from a rank (first index) to another
-            one (second index).
+        links: seconds that the activations of one row take from a rank (first index) to another one
+            (second index), beyond those that any message takes.
         need: memory of a stage.
+        delays: seconds that any message takes from rank to rank; empty where they are not known.
     """
 
     nodes: Sequence[str]
@@ -121,6 +122,12 @@ class Home:
     rooms: Sequence[float]
     links: Sequence[Sequence[float]]
     need: Need
+    delays: Sequence[Sequence[float]] = ()
+
+    def message(self, sender: int, receiver: int, rows: int) -> float:
+        """Return the seconds of a micro-batch of `rows` rows from a rank to another one."""
+        delay = self.delays[sender][receiver] if self.delays else 0.0
+        return self.links[sender][receiver] * rows + delay
 
 
 @dataclass(frozen=True)

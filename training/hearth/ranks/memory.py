@@ -82,12 +82,15 @@ def too_large_together(rows: int) -> HearthError:
     )
 
 
-def stage_too_large(stage: str, tokens: int) -> HearthError:
-    """Return the error for a single row of `tokens` tokens that does not fit a pipeline's stage."""
+def stage_too_large(stage: str, tokens: int, rows: int = 1) -> HearthError:
+    """Return the error for `rows` rows of up to `tokens` tokens that do not fit a stage at once."""
+    what, cure = f"one row of {tokens} tokens does not fit", "take"
+    if rows > 1:
+        what = f"{rows} rows of up to {tokens} tokens do not fit"
+        cure = f"take a micro_batch below {rows},"
     return HearthError(
-        f"one row of {tokens} tokens does not fit into the memory of {stage}; take "
-        "gradient_checkpointing=true, load_in_4bit=true or a smaller sequence_length, or give it "
-        "fewer layers with split=…"
+        f"{what} into the memory of {stage}; {cure} gradient_checkpointing=true, "
+        "load_in_4bit=true or a smaller sequence_length, or give it fewer layers with split=…"
     )
 
 

@@ -27,6 +27,7 @@ from hearth.trainer.compute import Compute, Computing
 from hearth.trainer.exchange import Exchange
 from hearth.trainer.optimizer_step import Learner
 from hearth.trainer.pipeline import StagePasses
+from hearth.trainer.placing import check_all_learn
 from hearth.trainer.stage_compute import StageCompute
 from hearth.trainer.stage_state import StageState
 from hearth.trainer.training_state import TrainingState
@@ -81,6 +82,8 @@ def assemble(
         rounds.check(choices.precision)
     model = _load(settings, folder, choices, world, placement)
     parameters = [parameter for _, parameter in model.trainable()]
+    if placement:
+        check_all_learn(placement, settings, world, learns=bool(parameters))
     parts = rounds.PARTS if learns_alone else 1
     exchange = Exchange(parameters, world, settings.compress, parts, keeps=placement is not None)
     scaler = precision.loss_scaler(choices.precision, world.device)

@@ -223,8 +223,11 @@ class _Pass:
         """Compute the backward pass of a micro-batch from the gradient that `arrived`."""
         entering, leaving = self._under_way.popleft()
         if leaving is not None and leaving.requires_grad:
-            gradient = None if arrived is None else arrived.to(leaving)
-            self._try(lambda: torch.autograd.backward(leaving, gradient))
+            self._try(
+                lambda: torch.autograd.backward(
+                    leaving, None if arrived is None else arrived.to(leaving)
+                )
+            )
         if self._of._previous is not None:
             gradient = None if entering is None else entering.grad
             self._send(self._of._previous, gradient, self._shapes[number])

@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from hearth.base.errors import ConfigError, HearthError
 from hearth.base.files import read_object
-from hearth.config import Run
+from hearth.config import Run, Settings
 from hearth.config.layout import Layout
 from hearth.config.planned import PlannedPipeline
 from hearth.config.shape import Shape, shape_in
@@ -21,6 +21,7 @@ from hearth.model.divided import config_of
 from hearth.plan.place import TOO_FEW, place
 from hearth.plan.placement import Placement
 from hearth.plan.split import by_shares, shares_for
+from hearth.plan.staged import describe_stage
 from hearth.ranks.world import World
 
 
@@ -61,6 +62,24 @@ def choose_placement(run: Run, layout: Layout, model: Path, world: World) -> tup
         )
     wanted = run.settings.micro_batch
     return placement, micro_batch if wanted == "auto" else wanted
+
+
+def check_all_learn(placement: Placement, settings: Settings, world: World, learns: bool) -> None:
+    """Raise `ConfigError` on all ranks if a stage has no weights that learn."""
+    said = world.gather(learns)
+    idle = [
+        f"{describe_stage(stage, world.layout[stage.rank])} of {placement.layers}"
+        for stage in placement.stages
+        if not said[stage.rank]
+    ]
+    if idle:
+        targets = settings.lora_targets
+        named = targets if isinstance(targets, str) else ", ".join(targets)
+        raise ConfigError(
+            f"lora_targets: {named} names nothing in the layers of {'; '.join(idle)}, and every "
+            "stage of parallel=pipeline has to learn; name modules that all layers have, or take "
+            "parallel=ddp"
+        )
 
 
 def _by_speed(run: Run, layout: Layout, model: Path, world: World, shape: Shape) -> PlannedPipeline:

@@ -105,7 +105,8 @@ class StageCompute(Computing):
                 if not is_out_of_memory(error):
                     raise
                 # Between the passes over its layers: there is no room even for what arrives.
-                raise stage_too_large(self._stage(self._world.rank), own_tokens) from error
+                stage = self._stage(self._world.rank)
+                raise stage_too_large(stage, own_tokens, max(sizes)) from error
             fitted = self._world.gather(passed.fitted)
             if all(fitted):
                 return passed, most
