@@ -85,6 +85,20 @@ def test_a_stage_without_memory_lets_the_others_come_to_the_end(failing, fails_a
     assert [each.fitted for each in results] == [each != failing for each in range(3)]
 
 
+def test_a_gradient_for_which_there_is_no_memory_lets_all_come_to_the_end(monkeypatch):
+    failed, to = [], torch.Tensor.to
+
+    def full_once(tensor, target, *more):
+        if isinstance(target, torch.Tensor) and not failed:
+            failed.append(target)
+            raise torch.OutOfMemoryError("CUDA out of memory")
+        return to(tensor, target, *more)
+
+    monkeypatch.setattr(torch.Tensor, "to", full_once)  # a CPU has nothing to copy
+    _, results = passed((3, 2, 1), SHAPES)
+    assert sorted(each.fitted for each in results) == [False, True, True]
+
+
 def test_a_lost_stage_ends_the_pass_of_its_neighbours():
     placement, wires = Placement.of((0, 1), (3, 3)), Wires(2)
     wires.queue(1, 0).put(RuntimeError("Connection closed by peer"))

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 from contextlib import nullcontext
+from types import SimpleNamespace
 
 import numpy as np
 import pytest
 import torch
-from support.facts import assert_names
+from support.facts import assert_names, refuses
 from support.toy_pipeline import Layers, ToyRows, Wires, together
 
 from hearth.base.errors import HearthError
@@ -63,6 +64,21 @@ def test_a_row_that_one_stage_cannot_hold_ends_all_with_one_message():
     assert all(isinstance(each, HearthError) for each in found)
     assert len({str(each) for each in found}) == 1
     assert_names(str(found[0]), "stage 2 of 3", "rank 0", "node0", "4 tokens", "load_in_4bit=true")
+
+
+@pytest.mark.parametrize(
+    ("most", "facts"), [(11, ["11 rows", "micro_batch"]), (1, ["one row of 4 tokens"])]
+)
+def test_what_arrives_and_finds_no_memory_is_told_with_its_rows(most, facts):
+    def full(*_):
+        raise RuntimeError("[enforce fail at alloc_cpu.cpp:117] not enough memory")
+
+    placement, world = Placement.of((0, 1, 2), CUT), Wires(3).world(1)
+    layers = Layers(range(3, 5), False, False)
+    passes = SimpleNamespace(train=full)
+    compute = StageCompute(layers, ToyRows((4,) * 11), passes, placement, world, layers.zero_grad)
+    with refuses(HearthError, "stage 2 of 3", "node1", *facts):
+        gradients(compute, most)
 
 
 def test_the_parts_of_the_tokens_and_of_the_squared_norm_add_up():
