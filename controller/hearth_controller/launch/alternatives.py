@@ -13,6 +13,7 @@ from hearth.config.shape import Shape
 from hearth.fit.capacity import Room
 from hearth.fit.case import case_of
 from hearth.fit.estimate import adapter_parameters
+from hearth.fit.misfits import lacking
 from hearth.plan.placement import LayerSpeed
 from hearth.plan.prediction import Contender, Prediction, Traffic, choose
 from hearth.plan.sharded import fetch_seconds, turns
@@ -41,12 +42,16 @@ def measured_node(
 
 
 def undivided(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]) -> Prediction:
-    """Return the prediction of `ddp` over the nodes that hold the whole model."""
+    """Return the prediction of `ddp` over the nodes that hold the whole model.
+
+    A layer was timed with more rows at once than the whole model may leave room for.
+    """
     layers = shape.num_hidden_layers
+    most = _most_rows(settings.model_copy(update={"parallel": "ddp"}), shape, nodes)
     contenders = [
         Contender(
             name,
-            tuple(_whole_speed(speed, layers) for speed in node.speeds),
+            tuple(_whole_speed(speed, layers).no_larger_than(most[name]) for speed in node.speeds),
             node.mbit,
             node.milliseconds,
         )
@@ -55,6 +60,23 @@ def undivided(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode
     learned = adapter_parameters(shape, settings.lora_rank, settings.lora_targets, settings.dora)
     traffic = Traffic.of(4 * learned, 1, settings.compress != "none")
     return choose(contenders, settings.global_batch, traffic)
+
+
+def _most_rows(
+    settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]
+) -> dict[str, int]:
+    """Return the most rows at once, by node, that were timed, are allowed, and fit; at least 1."""
+    rooms = {name: node.room for name, node in nodes.items()}
+    ranks = sum(len(node.speeds) for node in nodes.values())
+    sizes = {size for node in nodes.values() for speed in node.speeds for size in speed.layer.sizes}
+    if settings.micro_batch != "auto":
+        sizes = {size for size in sizes if size <= settings.micro_batch}
+    most = dict.fromkeys(nodes, 1)
+    for size in sorted(sizes):
+        tried = settings.model_copy(update={"micro_batch": size})
+        small = lacking(tried, shape, rooms, ranks)
+        most |= {name: size for name in nodes if name not in small}
+    return most
 
 
 def _whole_speed(speed: LayerSpeed, layers: int) -> Speed:
