@@ -9,7 +9,9 @@ from hearth.base.errors import HearthError, LaunchError, ModelError
 from hearth.config import Settings, in_parallel, run_of
 from hearth.config.planned import PlannedPipeline
 from hearth.config.shape import Shape
+from hearth.fit.estimate import adapter_parameters
 from hearth.fit.home import Candidate, Links, home_of
+from hearth.plan.grace import gather_seconds
 from hearth.plan.place import pipeline, place
 from hearth.plan.placement import Home, Pipeline, Placement
 from hearth.plan.prediction import Prediction
@@ -65,8 +67,23 @@ def place_run(
     )
     return {
         "run": with_parallel(run, "pipeline", planned)
-        | {"requested": names, "parts": _parts(found.placement, home)},
+        | {"requested": names, "parts": _parts(found.placement, home)}
+        | _checkpoint(settings, shape, {name: nodes[name] for name in names}),
         "say": "\n".join(f"  {line}" for line in lines),
+    }
+
+
+def _checkpoint(
+    settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]
+) -> dict[str, Any]:
+    """Return the bytes of all trainable weights, and the seconds to gather a checkpoint."""
+    learned = 4 * adapter_parameters(
+        shape, settings.lora_rank, settings.lora_targets, settings.dora
+    )
+    links = [mbit for node in nodes.values() for peer, mbit in node.mbit.items() if peer in nodes]
+    return {
+        "learned": learned,
+        "gathering": gather_seconds(learned, len(nodes), min(links, default=None)),
     }
 
 

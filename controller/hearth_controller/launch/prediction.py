@@ -236,7 +236,9 @@ def _divided(
         "stop_grace": stop_grace(
             seconds,
             measured=bool(planned),
+            learned=run.get("learned", 0),
             judging=held_out_rows / rows_per_second if rows_per_second else 0.0,
+            gathering=run.get("gathering", 0.0),
         ),
         # The stages have been described when they were placed.
         "say": "" if planned else _devices(nodes, names),

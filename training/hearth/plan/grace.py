@@ -15,18 +15,39 @@ _OF_LEARNED = 5
 """Maximum size of a checkpoint relative to the trainable weights: the weights, two numbers of AdamW
 for each, the momentum of rounds of local steps, and the best weights so far."""
 
+_GATHERED = 4
+"""Maximum size of what stages send for it, likewise: their weights, two numbers of AdamW for each,
+and the weights again if they are the best so far."""
+
 _WRITTEN = 50e6
 """Bytes a second that a slow disk writes, with hashing and flushing; assumed, not measured."""
 
 
 def stop_grace(
-    seconds: float = 0.0, measured: bool = False, learned: int = 0, judging: float = 0.0
+    seconds: float = 0.0,
+    measured: bool = False,
+    learned: int = 0,
+    judging: float = 0.0,
+    gathering: float = 0.0,
 ) -> float:
     """Return the seconds that ranks get to finish their computation and write a checkpoint.
 
     Three times the `seconds` of a step or round are allowed; they are the full duration if
     `measured`, else only a part. `learned` are the bytes of the trainable weights (0 if unknown),
-    `judging` the seconds of a held-out evaluation, which a stop does not interrupt.
+    `judging` the seconds of a held-out evaluation, which a stop does not interrupt, and `gathering`
+    those in which the stages of a pipeline send each other what a checkpoint has of all of them.
     """
     checkpoint = _CHECKPOINT + _OF_LEARNED * learned / _WRITTEN
-    return max(_LEAST if measured else _LEAST_UNKNOWN, 3 * seconds + judging + checkpoint)
+    return max(
+        _LEAST if measured else _LEAST_UNKNOWN, 3 * seconds + judging + gathering + checkpoint
+    )
+
+
+def gather_seconds(learned: int, nodes: int, mbit: float | None) -> float:
+    """Return the seconds in which all stages of a pipeline broadcast their state for a checkpoint.
+
+    `learned` are the bytes of all trainable weights, `mbit` the slowest link between the `nodes`,
+    None where it is not known. A broadcast is a tree: at most so many copies as it has levels leave
+    a node over one link.
+    """
+    return 0.0 if mbit is None else _GATHERED * learned * (nodes - 1).bit_length() * 8 / mbit / 1e6

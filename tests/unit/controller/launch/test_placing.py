@@ -8,6 +8,7 @@ from support.lines import assert_line
 
 from hearth.base.errors import LaunchError
 from hearth.config import load_preset, run_of
+from hearth.fit.estimate import adapter_parameters
 from hearth_controller.launch.decisions import Launch
 from hearth_controller.launch.request import requested
 from hearth_controller.transfer.distribution import Distribution
@@ -220,16 +221,32 @@ def test_links_are_measured_between_the_nodes_that_measured_a_layer(tmp_path):
     assert launch(asked(tmp_path), looks(10, 8, 8)).pair()["talk"] == {}
 
 
-def test_a_placed_run_begins_on_its_nodes_and_is_launched_as_one(tmp_path):
-    inspected = looks(12, 12, 8)
-    placed = planned(asked(tmp_path), inspected, (0.1, 0.1, 9.0))
+def begun(placed, inspected):
+    """Return the choice of a placed run."""
     facts = {"nproc": 1, "gpus": 1, "held_out_rows": 16, "checkpoint": None, "summary": []}
     names = placed["run"]["requested"]
     prepared = {name: {"findings": [], "facts": facts} for name in names}
     answers = {"look": {name: inspected[name] for name in names}, "prepared": prepared}
-    begun = Launch(placed["run"], {name: ADDRESSES[name] for name in names}, answers)
+    launched = Launch(placed["run"], {name: ADDRESSES[name] for name in names}, answers)
     timeouts = {"ready_timeout": 60.0, "silence_timeout": 15.0, "return_timeout": 60.0}
-    chosen = begun.choose(timeouts)
+    return launched.choose(timeouts)
+
+
+@pytest.mark.parametrize("mbit", [5.0, 50.0])
+def test_a_stop_waits_until_every_node_has_the_state_of_all_stages(tmp_path, mbit):
+    inspected = looks(12, 8, 8)
+    placed = planned(asked(tmp_path), inspected, (0.1, 0.2, 0.4), mbit=mbit)
+    run = run_of(placed["run"]["file"], "it")
+    weights = 4 * adapter_parameters(SHAPE, run.settings.lora_rank, run.settings.lora_targets)
+    travels = 3 * weights * 8 / (mbit * 1e6)  # with AdamW's two moments
+    (grace,) = {spec["stop_grace"] for spec in begun(placed, inspected)["specs"].values()}
+    assert grace > 3 * run.pipeline.step_seconds + 30 + travels
+
+
+def test_a_placed_run_begins_on_its_nodes_and_is_launched_as_one(tmp_path):
+    inspected = looks(12, 12, 8)
+    placed = planned(asked(tmp_path), inspected, (0.1, 0.1, 9.0))
+    chosen = begun(placed, inspected)
     assert chosen["names"] == ["desk", "attic"]
     specs = list(chosen["specs"].values())
     assert [spec["rank"] for spec in specs] == [0, 1]
