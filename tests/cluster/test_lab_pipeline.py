@@ -94,7 +94,7 @@ def test_what_fits_no_machine_is_trained_over_all_merged_and_answers(home):
     weights = sum(file.stat().st_size for file in home.model.glob("*.safetensors"))
     assert weights > MACHINE * 2**30
     takes = f"""{PYTHON} -c 'b"x" * {weights}' && echo enough || echo ended"""
-    assert on("tower", takes).endswith("ended"), "the machine is not held to its memory"
+    assert on("tower", takes).startswith("ended"), "the machine is not held to its memory"
     own = {
         **{"memory_limit": RANK, "max_steps": 4, "global_batch": MICRO_BATCHES, "micro_batch": 1},
         **{"sequence_length": 64, "evaluate": False, "precision": "fp32"},

@@ -18,17 +18,24 @@ from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.nvidia import ranks_of
-from hearth.config import pinned, run_of, run_text
+from hearth.config import in_precision, pinned, run_of, run_text
 from hearth.config.shape import shape_of
 from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import warnings
 from hearth_controller.doctor.node import ExaminedNode
 from hearth_controller.launch.alternatives import measured_node
-from hearth_controller.launch.devices import device_of, gpus_of, unseen_gpu, unused_gpu
+from hearth_controller.launch.devices import (
+    common_precision,
+    device_of,
+    gpus_of,
+    unseen_gpu,
+    unused_gpu,
+)
 from hearth_controller.launch.fit import check_fit, rooms_of, shape_of_run
 from hearth_controller.launch.job import job_script
 from hearth_controller.launch.placing import place_run, with_parallel
 from hearth_controller.launch.prediction import NodeFacts, choose_nodes
+from hearth_controller.launch.request import described
 from hearth_controller.launch.spec import node_specs
 from hearth_controller.transfer.distribution import Distribution, lacked_files
 
@@ -171,6 +178,8 @@ class Launch:
             of_transfer = transfer["found"]
             if run["parallel"] == "pipeline":  # a node needs its layers only, once they are placed
                 of_transfer, transfer["say"] = {}, ""
+                run, told = self._in_one_precision(run)
+                lines += told
             lines += transfer.pop("say", "").splitlines()
             for name, findings in (*verdict.findings.items(), *of_transfer.items()):
                 found[name] = [*found.get(name, []), *findings]
@@ -188,6 +197,19 @@ class Launch:
             "prepared": fetch and launch._kept({name: self.facts("look")[name] for name in names}),
             "say": "\n".join(f"  {line.strip()}" for line in lines),
         }
+
+    def _in_one_precision(self, run: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+        """Return the run in the precision that all of its nodes have, and a line about it.
+
+        Else each node would time its layers, and count their bytes, in the one that it prefers. A
+        resumed run has the one that it began with.
+        """
+        chosen = common_precision(facts["memory"] for facts in self.facts("look").values() if facts)
+        if not chosen or run["settings"]["precision"] != "auto" or run["resumes"]:
+            return run, []
+        settled = described(in_precision(run_of(run["file"], "the run"), chosen))
+        settled["whole_on"] = run["whole_on"]
+        return {**run, **settled}, [f"precision=auto: {chosen}, which all of these nodes have"]
 
     def _transfer(self, shared: str, direct: float) -> dict[str, Any]:
         """Return the plan of `Distribution` for the model and data of the run."""

@@ -43,13 +43,13 @@ def place_run(
     """
     settings = Settings.model_validate(run["settings"])
     home = _home(settings, shape, nodes)
-    everyone = run["nodes"] != ["auto"] or run["resumes"]
+    everyone = run["nodes"] != ["auto"]
     try:
         found = _placed(settings, home, shape.num_hidden_layers, everyone)
     except HearthError as error:
         raise LaunchError(*error.findings) from error
     whole = None
-    if run["whole_on"] and not everyone:
+    if run["whole_on"] and not everyone and not run["resumes"]:
         whole = undivided(settings, shape, {name: nodes[name] for name in run["whole_on"]})
         if whole.rows_per_second * _WORTH_DIVIDING >= found.rows_per_second:
             return _as_ddp(run, whole, found, settings)

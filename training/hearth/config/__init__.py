@@ -7,6 +7,7 @@ from hearth.config.run import (
     Run,
     describe_settings,
     in_parallel,
+    in_precision,
     newest_run,
     pinned,
     read_run,

@@ -304,6 +304,15 @@ def in_parallel(run: Run, parallel: str, pipeline: PlannedPipeline | None = None
     )
 
 
+def in_precision(run: Run, precision: str) -> Run:
+    """Return `run` with `precision=auto` resolved to `precision`."""
+    return replace(
+        run,
+        settings=run.settings.model_copy(update={"precision": precision}),
+        origins=run.origins | {"precision": "auto"},
+    )
+
+
 def describe_settings(run: Run) -> str:
     """Return a table of all settings: name, value and origin of the value."""
     rows = [

@@ -15,7 +15,7 @@ from typing import Any
 
 from hearth.base.errors import HearthError
 from hearth.base.software import software_here
-from hearth.config import Run
+from hearth.config import Run, in_precision
 from hearth.config.layout import Layout
 from hearth.data.rows import Rows
 from hearth.data.stream import StreamedRows
@@ -86,18 +86,19 @@ class Trainer:
         agree(world, self.identity)
         launch = "" if joins else world.from_leader(secrets.token_hex(8))
         found = None if joins else self._newest()
+        # A resumed run keeps the values that `auto` was first resolved to, even on other nodes.
+        self.choices = choose(settings, world, choices or (found.facts if found else {}))
         model = prepared.model.path
         self.placement: Placement | None = None
         if settings.in_stages:
-            self.placement, micro_batch = choose_placement(run, layout, model, world)
+            in_its_precision = in_precision(run, self.choices.precision)
+            self.placement, micro_batch = choose_placement(in_its_precision, layout, model, world)
             self.planner: Planner = Staged(self.placement, world.size, micro_batch)
         else:
             self.planner = choose_planner(settings, measured, layout, world, joins)
         self.order = choose_order(settings, prepared.data)
         self.steps = self.order.steps(settings.epochs, settings.max_steps)
         limit_resources(settings, world)
-        # A resumed run keeps the values that `auto` was first resolved to, even on other nodes.
-        self.choices = choose(settings, world, choices or (found.facts if found else {}))
         parts = assemble(
             run,
             model,

@@ -107,6 +107,30 @@ def test_auto_is_resolved_by_what_fits(tmp_path, gib, parallel, whole_on):
 
 
 @pytest.mark.parametrize(
+    ("capabilities", "precision"),
+    [
+        (("8.6", "8.9", "12.0"), "auto"),
+        (("8.6", "7.5", "8.6"), "fp16"),
+        (("8.6", "", "8.6"), "bf16"),
+        (("7.5", "", "6.1"), "fp32"),
+        (("8.6", "[N/A]", "8.6"), "fp16"),
+    ],
+)
+def test_unlike_devices_are_measured_in_the_precision_that_all_have(
+    tmp_path, capabilities, precision
+):
+    inspected = looks(10, 8, 8)
+    for answer, capability in zip(inspected.values(), capabilities, strict=True):
+        memory = answer["facts"]["memory"]
+        memory["gpus"] = [gpu | {"capability": capability} for gpu in memory["gpus"] if capability]
+    plan = launch(asked(tmp_path, fit="warn"), inspected).plan("", 32e6)
+    assert plan["run"]["parallel"] == "pipeline"
+    assert run_of(plan["run"]["file"], "it").settings.precision == precision
+    typed = launch(asked(tmp_path, fit="warn", precision="fp32"), inspected).plan("", 32e6)
+    assert typed["run"]["settings"]["precision"] == "fp32"
+
+
+@pytest.mark.parametrize(
     ("typed", "gib", "advised"),
     [
         ({}, (24, 24, 1), "-e nodes=desk,attic"),  # no room for a single layer
@@ -173,6 +197,8 @@ def test_a_node_that_makes_it_slower_is_left_out_by_name_unless_all_were_asked_f
     assert_line(placed["say"], "LEFT OUT: shed", "-e nodes=all")
     ranks = {rank for rank, _ in run_of(placed["run"]["file"], "it").pipeline.stages}
     assert ranks == {0, 1}
+    resumed = planned(asked(tmp_path) | {"resumes": True}, looks(12, 12, 8), speeds)
+    assert resumed["run"]["requested"] == ["desk", "attic"]
     everyone = planned(asked(tmp_path, nodes="all"), looks(12, 12, 8), speeds)
     assert everyone["run"]["requested"] == list(ADDRESSES)
 
@@ -196,10 +222,21 @@ def test_nodes_that_hold_the_whole_model_train_alone_where_that_is_faster(
         assert_line(placed["say"], "LEFT OUT: attic, shed")
 
 
-def test_typed_shares_are_kept(tmp_path):
-    run = asked(tmp_path, parallel="pipeline", split="2:1:1", fit="warn")
+@pytest.mark.parametrize(
+    ("shares", "stages"),
+    [("2:1:1", ((0, 16), (1, 8), (2, 8))), ("1:0:1", ((0, 16), (1, 16)))],
+)
+def test_typed_shares_are_kept(tmp_path, shares, stages):
+    run = asked(tmp_path, parallel="pipeline", split=shares, fit="warn")
     placed = planned(run, looks(8, 8, 8), (1, 0.1, 0.1))
-    assert run_of(placed["run"]["file"], "it").pipeline.stages == ((0, 16), (1, 8), (2, 8))
+    assert run_of(placed["run"]["file"], "it").pipeline.stages == stages
+    assert len(begun(placed, looks(8, 8, 8))["names"]) == len(stages)
+
+
+def test_a_wrong_number_of_shares_is_refused(tmp_path):
+    run = asked(tmp_path, parallel="pipeline", split="2:1", fit="warn")
+    with refuses(LaunchError, "split", "2 shares", "3 ranks"):
+        planned(run, looks(8, 8, 8), (1, 0.1, 0.1))
 
 
 def test_without_the_speed_of_every_node_nothing_is_placed(tmp_path):
