@@ -277,7 +277,7 @@ class Launch:
             return ""
         return (
             "  parallel=pipeline: not every node can be measured now, so the ranks measure their "
-            "layers and place them when they begin"
+            "layers and place them when they begin, as if the links took no time"
         )
 
     def _one_computer(self) -> bool:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from typing import Any
 
@@ -60,6 +61,11 @@ def place_run(
         slower = bound if bound < found.rows_per_second else None
         lines.append(_reason(whole, slower, settings))
     lines.append(_describe_speed(found, settings))
+    if unmeasured := _unmeasured(found.placement, home, nodes):
+        lines.append(
+            f"not measured: the links {', '.join(unmeasured)}. They count as taking no time, so "
+            "the run may be slower than predicted"
+        )
     if left_out := [name for name in nodes if name not in names]:
         lines.append(_describe_left_out(found, left_out, settings, home, shape.num_hidden_layers))
     planned = PlannedPipeline(
@@ -149,6 +155,16 @@ def _parts(placement: Placement, home: Home) -> dict[str, list[list[int]]]:
         layers = [stage.layers.start, stage.layers.stop]
         parts.setdefault(home.nodes[stage.rank], []).append(layers)
     return parts
+
+
+def _unmeasured(placement: Placement, home: Home, nodes: Mapping[str, MeasuredNode]) -> list[str]:
+    """Return the links between stages whose speed is not known."""
+    used = [home.nodes[rank] for rank in placement.ranks]
+    return [
+        f"{sender} to {receiver}"
+        for sender, receiver in itertools.pairwise(used)
+        if sender != receiver and receiver not in nodes[sender].mbit
+    ]
 
 
 def _describe_nodes(found: Pipeline, home: Home, nodes: Mapping[str, MeasuredNode]) -> list[str]:

@@ -19,6 +19,9 @@ _GATHERED = 4
 """Maximum size of what stages send for it, likewise: their weights, two numbers of AdamW for each,
 and the weights again if they are the best so far."""
 
+_SLOW_LINK = 100.0
+"""Mbit/s of a slow link, assumed where none was measured."""
+
 _WRITTEN = 50e6
 """Bytes a second that a slow disk writes, with hashing and flushing; assumed, not measured."""
 
@@ -47,7 +50,7 @@ def gather_seconds(learned: int, nodes: int, mbit: float | None) -> float:
     """Return the seconds in which all stages of a pipeline broadcast their state for a checkpoint.
 
     `learned` are the bytes of all trainable weights, `mbit` the slowest link between the `nodes`,
-    None where it is not known. A broadcast is a tree: at most so many copies as it has levels leave
-    a node over one link.
+    None where it is not known. A broadcast is a tree: a node sends one copy per level at most.
     """
-    return 0.0 if mbit is None else _GATHERED * learned * (nodes - 1).bit_length() * 8 / mbit / 1e6
+    copies = (nodes - 1).bit_length()
+    return _GATHERED * learned * copies * 8 / ((mbit or _SLOW_LINK) * 1e6)

@@ -70,12 +70,12 @@ def layers(seconds, nproc=1, port=9):
     return {"findings": [], "facts": {"nproc": nproc, "layers": [rank] * nproc, "port": port}}
 
 
-def launch(run, inspected, seconds=(), mbit=1000.0):
+def launch(run, inspected, seconds=(), mbit=1000.0, linked=None):
     names = list(inspected)
     measured = {name: layers(each) for name, each in zip(names, seconds, strict=False)}
     links = {
         name: {"facts": {"mbit": dict.fromkeys(set(names) - {name}, mbit), "milliseconds": {}}}
-        for name in names
+        for name in (names if linked is None else linked)
     }
     answers = {"look": inspected, "layers": measured, "links": links}
     return Launch(run, {name: ADDRESSES[name] for name in names}, answers)
@@ -220,6 +220,14 @@ def test_nodes_that_hold_the_whole_model_train_alone_where_that_is_faster(
         assert placed["run"]["requested"] == ["desk"]
         assert run_of(placed["run"]["file"], "it").pipeline is None
         assert_line(placed["say"], "LEFT OUT: attic, shed")
+
+
+def test_links_that_were_not_measured_are_told_with_what_they_count_as(tmp_path):
+    what = asked(tmp_path, nodes="all")
+    silent = planned(what, looks(12, 8, 8), (0.1, 0.2, 0.4))
+    assert "not measured" not in silent["say"]
+    said = planned(what, looks(12, 8, 8), (0.1, 0.2, 0.4), linked=[])["say"]
+    assert_line(said, "links", "not measured", "desk", "attic", "shed")
 
 
 @pytest.mark.parametrize(
