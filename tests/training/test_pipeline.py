@@ -179,9 +179,13 @@ def test_without_a_split_the_ranks_measure_and_all_get_layers(llama, tiny_data, 
     assert sum(counts) == LAYERS
 
 
-def test_one_rank_or_more_than_layers_are_refused(llama, tiny_data, tmp_path):
+def test_what_pipelines_cannot_train_is_refused(llama, tiny_data, tmp_path):
     common = arguments_for(llama, tiny_data)
     done = train_forked(tmp_path, 1, *common, "--run-name", "alone", *PIPELINE)
     refused(done, "parallel: pipeline", "two ranks", "one")
     done = train_forked(tmp_path, 2, *common, "--run-name", "idle", *PIPELINE, "--split", "1:0")
     refused(done, "parallel: pipeline", "5 layers", "rank 1")
+    done = train_forked(
+        tmp_path, 2, *common, "--run-name", "idle", *PIPELINE, "--lora-targets", "lm_head"
+    )
+    refused(done, "lora_targets: lm_head", "layers 1-3 of 5")

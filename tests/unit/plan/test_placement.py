@@ -8,6 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.facts import refuses
 
 from hearth.base.errors import ModelError
 from hearth.plan import place as module
@@ -190,6 +191,13 @@ def test_one_rank_is_no_pipeline():
     home = _home([(1.0, 0.1, 0.1, 99)], [[0.0]])
     with pytest.raises(ModelError, match="two ranks"):
         place(home, 4, 8, least=2)
+
+
+def test_more_rows_at_once_than_fit_are_refused_with_fewer_advised():
+    home = _home([(1.0, 0.1, 0.1, 9.0)] * 2, [[0.0] * 2] * 2, activation=1.0, head=0.5)
+    assert place(home, 3, 17, micro_batch=1)
+    with refuses(ModelError, "6 rows", "micro_batch"):
+        place(home, 3, 17, micro_batch=8)
 
 
 def test_what_no_placement_holds_is_refused_with_the_memory_that_lacks():

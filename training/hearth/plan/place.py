@@ -51,6 +51,9 @@ def place(
         if (found := _place(home, layers, rows, size, least, keep_all))
     ]
     if not fitting:
+        size = max(micro_batches(rows, micro_batch)) if micro_batch else 1
+        if size > 1 and _place(home, layers, rows, 1, least, keep_all):
+            raise ModelError(_too_many_rows(size))
         raise ModelError(shortage(home, layers, rows) or _too_many(home, layers))
     best = fitting[0]
     for each in fitting[1:]:
@@ -307,6 +310,13 @@ def _neighbours(
             ranks = tuple(rank for rank, its in enumerate(nodes) if its == node)
             for b in range(len(order) + 1):
                 yield order[:b] + ranks + order[b:]
+
+
+def _too_many_rows(rows: int) -> str:
+    return (
+        f"parallel=pipeline: the model fits no placement with micro-batches of {rows} rows, but it "
+        "does with one row; take a smaller micro_batch="
+    )
 
 
 def _too_many(home: Home, layers: int) -> str:
