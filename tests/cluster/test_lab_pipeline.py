@@ -33,9 +33,9 @@ SIZES = {
     "num_key_value_heads": 8,
 }
 """In fp32 1.53 GiB of weights."""
-MACHINE = 1.45
+MACHINE = 1.5
 """GiB that all of a machine may take, its supervisor and its files in the cache included."""
-RANK = 1.1
+RANK = 1.3
 """GiB that a rank may take."""
 WITHIN = 0.15
 MICRO_BATCHES = 6
@@ -115,7 +115,7 @@ def test_what_fits_no_machine_is_trained_over_all_merged_and_answers(home):
         home.play("playbooks/export.yml", *READY, "-e", f"run={run}", "-e", "to=merged")
         assert any((home.runs / run / "export").rglob("*.safetensors"))
         said = home.play("playbooks/chat.yml", *READY, "-e", f"run={run}")
-        talk = re.search(r"talk to it +(?:ssh -t \S+ )?(.+)", said)
+        talk = re.search(r"talk to it +ssh .+ '(env .+)'", said)
         assert talk, said
         answer = on("tower", f"echo say 1 | {talk[1]} --max-tokens 2", timeout=300)
         assert answer.count("(2 tokens") == 2, answer

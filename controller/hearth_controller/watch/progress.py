@@ -45,7 +45,7 @@ def progress_text(story: Story, ended: bool = False) -> str:
     shown = f" ({shares})" if len(speeds) > 1 else ""
     parts.append(f"{window.tokens_per_second:.0f} tokens/s{shown}")
     if story.state and not ended:
-        parts.append("trained; now what was asked for after it")
+        parts.append("trained")
     elif story.step >= story.steps and not ended:
         parts.append("held-out evaluation and saving")
     elif story.eta_seconds is not None and not ended:
