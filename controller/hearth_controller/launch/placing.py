@@ -217,6 +217,11 @@ def _describe_left_out(
     found: Pipeline, left_out: Sequence[str], settings: Settings, home: Home, layers: int
 ) -> str:
     """Return the nodes that are left out, and what a step would take with them."""
+    if len(home.nodes) > layers:
+        return (
+            f"LEFT OUT: {', '.join(left_out)}, since the model's {layers} layers do not go round "
+            f"{len(home.nodes)} ranks"
+        )
     try:
         with_all = f"{_placed(settings, home, layers, True).step_seconds:.2f} s"
     except ModelError:

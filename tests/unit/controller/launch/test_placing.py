@@ -203,6 +203,15 @@ def test_a_node_that_makes_it_slower_is_left_out_by_name_unless_all_were_asked_f
     assert everyone["run"]["requested"] == list(ADDRESSES)
 
 
+def test_a_node_for_which_no_layer_is_left_is_not_said_to_lack_room(tmp_path):
+    run = asked(tmp_path, parallel="pipeline", fit="warn")
+    run["shape"] |= {"num_hidden_layers": 2}
+    placed = planned(run, looks(24, 24, 24), (0.1, 0.1, 0.2))
+    assert placed["run"]["requested"] == ["desk", "attic"]
+    assert_line(placed["say"], "LEFT OUT: shed", "2 layers", "3 ranks")
+    assert "no room" not in placed["say"]
+
+
 def test_ranks_are_numbered_without_the_nodes_that_are_left_out(tmp_path):
     placed = planned(asked(tmp_path), looks(8, 12, 12), (9.0, 0.1, 0.1))
     assert placed["run"]["requested"] == ["attic", "shed"]
