@@ -222,6 +222,9 @@ def _describe_left_out(
             f"LEFT OUT: {', '.join(left_out)}, since the model's {layers} layers do not go round "
             f"{len(home.nodes)} ranks"
         )
+    if not isinstance(settings.split, str):
+        shares = ":".join(map(str, settings.split))
+        return f"LEFT OUT: {', '.join(left_out)}, to which split={shares} gives no layer"
     try:
         with_all = f"{_placed(settings, home, layers, True).step_seconds:.2f} s"
     except ModelError:

@@ -250,6 +250,14 @@ def test_typed_shares_are_kept(tmp_path, shares, stages):
     assert len(begun(placed, looks(8, 8, 8))["names"]) == len(stages)
 
 
+def test_a_node_without_a_share_is_left_out_for_that_whatever_nodes_are_asked_for(tmp_path):
+    run = asked(tmp_path, parallel="pipeline", split="2:0:1", nodes="all", fit="warn")
+    placed = planned(run, looks(8, 8, 8), (1, 0.1, 0.1))
+    assert placed["run"]["requested"] == ["desk", "shed"]
+    assert_line(placed["say"], "LEFT OUT: attic", "split=2:0:1")
+    assert "nodes=all" not in placed["say"]
+
+
 def test_a_wrong_number_of_shares_is_refused(tmp_path):
     run = asked(tmp_path, parallel="pipeline", split="2:1", fit="warn")
     with refuses(LaunchError, "split", "2 shares", "3 ranks"):
