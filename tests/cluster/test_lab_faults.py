@@ -179,8 +179,9 @@ def stops_and_is_resumed(
     cause = record(others[0], run)["cause"]
     assert cause["node"] == node
     reached = newest(others[0], run)
-    earlier = reached > SETTINGS["checkpoint_every"]
-    kept = "the last good checkpoint is step-" if earlier else "this node has no checkpoint"
+    # The others are a step further where it is the first checkpoint that found no room.
+    has = at_home(node, f"ls {CHECKPOINTS}/{run} | grep '^step-' || true")
+    kept = f"the last good checkpoint is {has.split()[-1]}" if has else "has no checkpoint"
     assert_names(cause["message"], "is full", kept)
     mend(kind, node)
     mended = time.time()
