@@ -26,6 +26,7 @@ Figures = dict[str, dict[str, Any]]
 
 _RESULTS = "/home/lab/ai-cluster/results"
 _LOGS = "/home/lab/ai-cluster/logs"
+_SPEEDS = "/home/lab/ai-cluster/data/speeds"
 _RUN_SECONDS = 900
 _BUSY = "hearth-bench-busy"
 _COMPUTE = """\
@@ -88,23 +89,30 @@ class Cluster(Lab):
         if not said.endswith(f": {core}"):
             raise CommandFailed(f"{node} is not held to core {core}: {said}")
 
-    @contextlib.contextmanager
-    def all_compute(self) -> Iterator[None]:
-        """Have each machine compute with whatever its own work leaves of its share.
+    def measure_beside_the_others(self, train: Callable[[], object]) -> None:
+        """Have each machine measured by the run that `train` makes, while all others compute.
 
         The machines share this computer's caches and memory bus. What is measured on one of them
-        while the others have nothing to do is faster than it will be while they train.
+        while the others have little to do is faster than it will be while they train.
         """
-        idle = ("--property=CPUSchedulingPolicy=idle", "--property=CPUWeight=1")
-        start = ("systemd-run", "--quiet", f"--unit={_BUSY}", *idle, self._python, "-c", _COMPUTE)
+        for node in self.names:
+            self.inside(node, "rm", "-rf", _SPEEDS)
+            self._measured.clear()
+            with self._computing([name for name in self.names if name != node]):
+                train()
+
+    @contextlib.contextmanager
+    def _computing(self, nodes: Sequence[str]) -> Iterator[None]:
+        """Have machines compute with all of their share."""
+        start = ("systemd-run", "--quiet", f"--unit={_BUSY}", self._python, "-c", _COMPUTE)
         try:
-            for node in self.names:
+            for node in nodes:
                 self.inside(node, *start)
                 if self.inside(node, "systemctl", "is-active", _BUSY).strip() != "active":
                     raise CommandFailed(f"{node} does not compute")
             yield
         finally:
-            for node in self.names:
+            for node in nodes:
                 self.inside(node, "systemctl", "stop", _BUSY)
 
     def inside(self, node: str, *command: str) -> str:

@@ -3,8 +3,8 @@
     sudo .venv/bin/python -m tests.bench.pipeline
 
 boots three machines, under a name of its own, with shares of a core of 4:2:1 and links of 1 Gbit/s,
-and trains on them with `parallel=pipeline` and with `parallel=fsdp` by turns. It takes about a
-quarter of an hour on two cores, on which nothing else should run.
+and trains on them with `parallel=pipeline` and with `parallel=fsdp` by turns. It takes about
+twenty minutes on two cores, on which nothing else should run.
 """
 
 from __future__ import annotations
@@ -72,8 +72,9 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     work = settings_of(model, data)
     found: dict[str, Any] = {"pipeline": [], "fsdp": []}
     with machines.up_and_ready():
-        with machines.all_compute():  # measures the layers, which later runs find measured
-            machines.train(machines.names, **work, parallel="pipeline", max_steps=1)
+        machines.measure_beside_the_others(
+            lambda: machines.train(machines.names, **work, parallel="pipeline", max_steps=1)
+        )
         for _ in turns(given.repeat):
             staged = machines.train(
                 machines.names, **work, parallel="pipeline", max_steps=given.steps + SKIPPED
