@@ -2,7 +2,7 @@ from concurrent.futures import ThreadPoolExecutor
 
 import pytest
 
-from hearth.base.files import alone, taken
+from hearth.base.files import alone, level_modes, replaced_folder, taken
 
 HOLD = """
 import sys, time
@@ -29,3 +29,45 @@ def test_one_is_alone_in_a_folder_until_it_is_killed_and_the_next_waits(tmp_path
         other.kill()
         assert waiting.result(5)
     assert not taken(tmp_path)
+
+
+def put(final, text):
+    with replaced_folder(final) as folder:
+        (folder / "text").write_text(text)
+
+
+def test_a_folder_that_cannot_be_put_in_place_leaves_the_earlier_one(tmp_path, monkeypatch):
+    final = tmp_path / "copy"
+    put(final, "first")
+    real = type(final).rename
+
+    def refuses(self, target):
+        if self.name.endswith(".unfinished"):
+            raise OSError(39, "Directory not empty")
+        return real(self, target)
+
+    with monkeypatch.context() as patched, pytest.raises(OSError, match="not empty"):
+        patched.setattr(type(final), "rename", refuses)
+        put(final, "second")
+    assert (final / "text").read_text() == "first"
+    put(final, "third")
+    assert (final / "text").read_text() == "third"
+    assert [path.name for path in tmp_path.iterdir()] == ["copy"]
+
+
+def test_a_folder_whose_replacement_was_killed_half_way_is_put_back(tmp_path):
+    final = tmp_path / "copy"
+    put(final, "first")
+    final.rename(tmp_path / ".copy.old")
+    with pytest.raises(ZeroDivisionError), replaced_folder(final):
+        raise ZeroDivisionError
+    assert (final / "text").read_text() == "first"
+
+
+def test_folders_of_a_model_can_still_be_entered(tmp_path):
+    (tmp_path / "config.json").touch(0o644)
+    (tmp_path / "more").mkdir()
+    (tmp_path / "more" / "template").touch(0o600)
+    level_modes(tmp_path)
+    assert (tmp_path / "more").stat().st_mode & 0o100
+    assert (tmp_path / "more" / "template").stat().st_mode & 0o777 == 0o644

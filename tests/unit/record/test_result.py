@@ -10,6 +10,7 @@ from support.finished import make_adapter, make_run
 from hearth.base.errors import ModelError
 from hearth.config import read_run
 from hearth.record.checkpoint import save
+from hearth.record.history import METRICS
 from hearth.record.result import (
     Result,
     find_result,
@@ -43,6 +44,26 @@ def test_the_result_of_a_run_and_of_one_that_has_not_ended(tmp_path, tiny_model)
     make_adapter(tiny_model, folder / "best")
     best = find_result(folder, run, kept, said.append, best=True)
     assert best == Result("adapter", folder / "best")
+
+
+def test_a_run_that_was_resumed_has_the_weights_of_its_checkpoint_until_it_ends(
+    tmp_path, tiny_model
+):
+    folder = make_run(tmp_path / "runs", "evening", tiny_model)
+    run, kept = read_run(folder / "run.yml"), folder / "checkpoints"
+    metrics = folder / METRICS
+    ended = '{"kind": "start", "step": 0}\n{"kind": "end", "step": 10}\n'
+    resumed = '{"kind": "start", "step": 0}\n{"kind": "start", "step": 10}\n'
+    metrics.write_text(resumed)
+    assert find_result(folder, run, kept, print).step is None  # there is nothing newer
+    save(kept, 20, {"created": run.created}, 1, lambda place: copy_adapter(folder, place))
+    assert find_result(folder, run, kept, print).step == 20
+    metrics.write_text(ended)
+    assert find_result(folder, run, kept, print).step is None
+
+
+def copy_adapter(folder, place):
+    shutil.copytree(folder / "adapter", place / "adapter")
 
 
 def test_a_checkpoint_that_the_run_removes_can_be_read_all_the_same(tmp_path, tiny_model):

@@ -101,6 +101,36 @@ def test_a_nas_that_goes_in_the_middle_keeps_what_it_had(folder, nas, monkeypatc
     assert below(nas) == ([f"evening/{name}" for name in FILES] if earlier else [])
 
 
+def test_what_is_not_hearths_is_never_replaced_in_a_store_nor_removed(folder, bucket, monkeypatch):
+    system, root = fsspec.core.url_to_fs(bucket)
+    system.pipe_file(f"{root}/evening/thesis.txt", b"mine")
+    assert_names(told(bucket, read_run(folder / MARK)), "evening", "no copy of a run")
+    said = []
+    assert not copied(folder, bucket, said.append)
+    assert system.find(root) == [f"{root}/evening/thesis.txt"]
+
+
+def test_a_copy_that_is_replaced_is_unmarked_until_it_is_whole_and_keeps_nothing_of_before(
+    folder, bucket, monkeypatch
+):
+    assert copied(folder, bucket)
+    system, root = fsspec.core.url_to_fs(bucket)
+    system.pipe_file(f"{root}/evening/adapter/shard-2.safetensors", b"of before")
+    kind, real = type(system), type(system).put_file
+
+    def gone(self, source, key, **more):
+        if key.endswith("metrics.jsonl"):
+            raise OSError(5, "Input/output error")
+        return real(self, source, key, **more)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(kind, "put_file", gone)
+        assert not copied(folder, bucket)
+    assert f"{root}/evening/{MARK}" not in system.find(root)
+    assert copied(folder, bucket)
+    assert [name.removeprefix(f"{root}/evening/") for name in system.find(root)] == FILES
+
+
 def test_a_store_gets_its_mark_last_and_keeps_no_half_of_a_copy(folder, bucket, monkeypatch):
     check_copy(bucket, read_run(folder / MARK), print)
     system, root = fsspec.core.url_to_fs(bucket)

@@ -62,23 +62,39 @@ def replaced_folder(final: Path) -> Iterator[Path]:
 
     If the block fails, `final` stays and the folder is removed.
     """
-    unfinished = final.with_name(f".{final.name}.unfinished")
+    unfinished, before = (
+        final.with_name(f".{final.name}.{word}") for word in ("unfinished", "old")
+    )
     shutil.rmtree(unfinished, ignore_errors=True)  # left by a process that was killed
     unfinished.mkdir(parents=True)
+    _put_back(before, final)
     try:
         yield unfinished
         sync_below(unfinished)
-        shutil.rmtree(final, ignore_errors=True)
+        # Renamed, since a network disk does not remove files that somebody reads.
+        if final.exists():
+            final.rename(before)
         unfinished.rename(final)
     except BaseException:
+        _put_back(before, final)
         shutil.rmtree(unfinished, ignore_errors=True)
         raise
+    shutil.rmtree(before, ignore_errors=True)
+
+
+def _put_back(before: Path, final: Path) -> None:
+    """Give a folder its name again if it was not replaced, else remove what is left of it."""
+    if before.exists() and not final.exists():
+        before.rename(final)
+    shutil.rmtree(before, ignore_errors=True)
 
 
 def level_modes(folder: Path) -> None:
     """Give all files of a model the mode of config.json: safetensors creates private files."""
-    for path in folder.iterdir():
-        path.chmod((folder / "config.json").stat().st_mode)
+    mode = (folder / "config.json").stat().st_mode
+    for path in folder.rglob("*"):
+        if path.is_file():
+            path.chmod(mode)
 
 
 def write_whole(path: Path, text: str, synced: bool = False) -> None:

@@ -75,7 +75,10 @@ def _send(library: Any, url: str, message: Message, heard: _Refusals) -> str:
     target = _target(library, url)
     if target is None:
         return "not an address that apprise knows"
-    sent = target.notify(title=message.title, body=message.body, notify_type=message.colour)
+    # Else some services take an error's `<…>` for HTML, and lose it.
+    sent = target.notify(
+        title=message.title, body=message.body, notify_type=message.colour, body_format="text"
+    )
     return "sent" if sent else f"not sent{heard.reason()}"
 
 

@@ -40,15 +40,16 @@ def find_result(
 ) -> Result:
     """Return the trained weights of `run` in its `folder`, with `best` those of the lowest loss.
 
-    Before the run has ended they are those of its newest complete checkpoint in `checkpoints`;
-    damaged ones are reported to `warn` and skipped.
+    Before the run has ended, also if it was resumed, they are those of its newest complete
+    checkpoint in `checkpoints`; damaged ones are reported to `warn` and skipped.
 
     Raises `ModelError` if there are none yet.
     """
     kind: Literal["adapter", "model"] = "adapter" if run.settings.lora else "model"
     mark = "adapter_config.json" if run.settings.lora else "config.json"
     final = folder / ("best" if best else kind)
-    if (final / mark).is_file():
+    there = (final / mark).is_file()
+    if there and (best or not _goes_on(folder)):
         return Result(kind, final)
     if best:
         raise ModelError(
@@ -58,6 +59,8 @@ def find_result(
     held = newest(checkpoints, warn, run.created)
     if held and (held.path / kind / mark).is_file():
         return Result(kind, held.path / kind, held.step)
+    if there:
+        return Result(kind, final)
     raise ModelError(
         f"{final}: there is no {kind}, and no checkpoint in {checkpoints}: the run has not come so "
         f"far, or was trained elsewhere. Finish it with resume={folder.name}, or bring its files "
@@ -96,10 +99,21 @@ def kept_result(find: Callable[[], Result]) -> Iterator[Result]:
 
 def recorded_start(folder: Path) -> dict[str, Any]:
     """Return the record of the last start of the run in `folder`; {} if it has none."""
+    starts = [record for record in _records(folder) if record.get("kind") == "start"]
+    return starts[-1] if starts else {}
+
+
+def _goes_on(folder: Path) -> bool:
+    """Return whether the run in `folder` has begun, or was resumed, and has not ended."""
+    bounds = [each["kind"] for each in _records(folder) if each.get("kind") in ("start", "end")]
+    return bounds[-1:] == ["start"]
+
+
+def _records(folder: Path) -> list[dict[str, Any]]:
+    """Return the metrics of the run in `folder`, none if it has none."""
     metrics = folder / METRICS
     text = metrics.read_text(encoding="utf-8") if metrics.is_file() else ""
-    starts = [record for _, record in records_in(text) if record.get("kind") == "start"]
-    return starts[-1] if starts else {}
+    return [record for _, record in records_in(text)]
 
 
 def other_base(folder: Path, fingerprint: str) -> str | None:

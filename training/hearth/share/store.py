@@ -1,7 +1,7 @@
 """Copies of a run's result in a folder, such as that of a NAS, or at an address of fsspec.
 
 A folder is written beside its place and renamed, so that it is whole or not there. A bucket cannot
-rename: run.yml goes last and marks a whole copy, and what was sent of another is removed again.
+rename: run.yml goes last and marks a whole copy; until then another file says whose it will be.
 """
 
 from __future__ import annotations
@@ -29,6 +29,9 @@ LEAST = 100_000_000
 
 MARK = "run.yml"
 
+_UNFINISHED = ".hearth-unfinished"
+"""File of a copy in a bucket that is being written, with the time at which its run was created."""
+
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs")
 """Schemes that obstore has; its settings and secrets are environment variables, such as AWS_…"""
 
@@ -48,7 +51,7 @@ def check_copy(target: str, run: Run, say: Say) -> None:
     with _told(target):
         system.pipe_file(probe, b"")
         system.rm_file(probe)
-        _check_other(target, _created_at(system, f"{root.rstrip('/')}/{run.name}"), run)
+        _check_place(system, target, f"{root.rstrip('/')}/{run.name}", run)
 
 
 def copy_result(
@@ -66,18 +69,29 @@ def copy_result(
     system, root = _opened(target, say)
     place = f"{root.rstrip('/')}/{run.name}"
     with _told(target):
-        earlier = _created_at(system, place)
-        _check_other(target, earlier, run)
+        earlier = _check_place(system, target, place, run)
+        sources = {
+            "/".join(filter(None, [name, inner])): source
+            for name, path in files.items()
+            for source, inner in _files(path)
+        }
+        sent = [_UNFINISHED]
         try:
-            for name, path in files.items():
-                for source, inner in _files(path):
-                    system.put_file(str(source), "/".join(filter(None, [place, name, inner])))
+            system.pipe_file(f"{place}/{_UNFINISHED}", run.created.encode())
+            if MARK in earlier:
+                system.rm_file(f"{place}/{MARK}")
+            for name, source in sources.items():
+                sent.append(name)
+                system.put_file(str(source), f"{place}/{name}")
             for name in sorted(texts, key=lambda each: each == MARK):
+                sent.append(name)
                 system.pipe_file(f"{place}/{name}", texts[name].encode())
+            for name in ({*earlier} | {_UNFINISHED}) - {*sources, *texts}:
+                system.rm_file(f"{place}/{name}")
         except BaseException:
-            if earlier is None:
+            for name in () if earlier else sent:
                 with suppress(Exception):  # the first error is the one to tell
-                    system.rm(place, recursive=True)
+                    system.rm_file(f"{place}/{name}")
             raise
     return system.unstrip_protocol(place)
 
@@ -177,12 +191,25 @@ def _opened(target: str, say: Say) -> tuple[Any, str]:
             ) from error
 
 
-def _created_at(system: Any, place: str) -> str | None:
-    """Return when the run was created whose copy is at `place`; None without one."""
-    try:
-        return _created_in(system.cat_file(f"{place}/{MARK}").decode())
-    except FileNotFoundError:
-        return None
+def _check_place(system: Any, target: str, place: str, run: Run) -> list[str]:
+    """Return the names of the files at `place` in a bucket, which are of an earlier copy of `run`.
+
+    Raises `SupplyError` if they are something else.
+    """
+    top = f"{place.strip('/')}/"
+    there = [key.strip("/").removeprefix(top) for key in system.find(place)]
+    created = None
+    if MARK in there:
+        created = _created_in(system.cat_file(f"{place}/{MARK}").decode())
+    elif _UNFINISHED in there:
+        created = system.cat_file(f"{place}/{_UNFINISHED}").decode()
+    if there and created is None:
+        raise SupplyError(
+            f"copy_to: {scrub(target)} has files below {run.name} already that are no copy of a "
+            "run; move them away, or name another place"
+        )
+    _check_other(target, created, run)
+    return there
 
 
 def _created_in(text: str) -> str:
