@@ -15,6 +15,7 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import ModelError
 from hearth.base.extras import extra_folder
+from hearth.base.files import alone
 from hearth.config.layout import Layout
 from hearth.export.export import ExportRequest, export_run
 from hearth.export.llama_cpp import SET
@@ -120,6 +121,12 @@ def test_nothing_is_written_over(runs, tmp_path):
     (tmp_path / "mine" / "precious").touch()
     unmerged(runs / "16-bits", tmp_path / "mine", tmp_path, tmp_path / "mine", "exists")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["precious"]
+
+
+def test_a_second_export_of_a_run_at_once_is_refused(runs, tmp_path):
+    with alone(runs / "16-bits"), refuses(ModelError, runs / "16-bits", "another export"):
+        export(runs / "16-bits", tmp_path / "twice", tmp_path)
+    assert not (tmp_path / "twice").exists()
 
 
 def test_what_has_no_adapter_is_told_what_it_is(runs, tmp_path):

@@ -14,7 +14,7 @@ from safetensors import SafetensorError
 from transformers import GenerationConfig
 
 from hearth.base.errors import ModelError, did_you_mean
-from hearth.base.files import bytes_below, replaced_folder
+from hearth.base.files import alone, bytes_below, replaced_folder, taken
 from hearth.base.text import byte_count
 from hearth.config import Run, preset_names, read_run
 from hearth.config.layout import Layout
@@ -80,9 +80,27 @@ def export_run(
     llama.cpp's tools.
 
     Raises `HearthError` with all that is wrong with the request, or if the model or llama.cpp's
-    tools cannot be obtained, do not fit the run, or if there is too little space.
+    tools cannot be obtained, do not fit the run, if there is too little space, or if another export
+    of the run is under way.
     """
     run, result = check(request, layout, say)
+    if taken(request.run):
+        raise ModelError(
+            f"{request.run}: another export of this run is under way; wait for its end"
+        )
+    with alone(request.run):
+        return _export(request, run, result, layout, say, wheels)
+
+
+def _export(
+    request: ExportRequest,
+    run: Run,
+    result: Result,
+    layout: Layout,
+    say: Say,
+    wheels: Path | None,
+) -> Path:
+    """Do what `export_run` says; a second one at once would take this one's files for leftovers."""
     target = request.target
     model = result.folder if result.kind == "model" else _base(request, run, layout, say)
     code = bool(code_to_run(model, run.source.id, request.trust_remote_code))
