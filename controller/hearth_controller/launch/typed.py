@@ -30,8 +30,8 @@ _REPEATED = frozenset(
 _OF_ROLES = ("launch_", "hearth_")
 """Prefixes of role options that affect the launch of a run."""
 
-_SECRET = frozenset({"hearth_notify"})
-"""Role options with such a prefix whose values no file of a run may hold."""
+_SECRET = frozenset({"hearth_environment", "hearth_notify"})
+"""Role options with such a prefix whose values, which may be keys, no file of a run may hold."""
 
 _BOOLEAN = TypeAdapter(bool)
 

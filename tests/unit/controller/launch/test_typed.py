@@ -34,7 +34,8 @@ def test_what_launches_a_run_again_is_kept_of_what_was_typed():
 
 
 def test_addresses_of_messages_get_into_no_record_of_a_run():
-    typed = {"hearth_notify": "ntfy://planted", "hearth_nproc": "2"}
+    keys = {"hearth_environment": {"AWS_SECRET_ACCESS_KEY": "planted"}}
+    typed = {"hearth_notify": "ntfy://planted", "hearth_nproc": "2", **keys}
     assert launch_words(typed, sort_out(typed, typed)[1]) == {"hearth_nproc": "2"}
 
 
