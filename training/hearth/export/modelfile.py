@@ -8,6 +8,9 @@ from hearth.export.turns import Turns
 
 MODELFILE = "Modelfile"
 
+_ENDS_TEXT = '"""'
+"""Around a text of several lines; within it, nothing can keep this from ending it."""
+
 
 def modelfile(
     name: str, base: str, adapter: str | None, turns: Turns | None, stops: Iterable[str]
@@ -20,8 +23,9 @@ def modelfile(
     lines = [f"# The run {name}, exported by Hearth:", f"#   ollama create {name} -f {MODELFILE}"]
     lines += [f"#   ollama run {name}", f"FROM {base}"]
     lines += [f"ADAPTER ./{adapter}"] if adapter else []
-    if turns:
-        lines.append(f'TEMPLATE """{turns.as_go()}"""')
+    template = turns.as_go() if turns else ""
+    if template and _ENDS_TEXT not in template:
+        lines.append(f"TEMPLATE {_ENDS_TEXT}{template}{_ENDS_TEXT}")
     elif not adapter:
         lines += [
             "# This model's chat template is more than fixed texts around each message, so it",
