@@ -174,8 +174,15 @@ class _Handler(BaseHTTPRequestHandler):
                     content = b64decode(line["value"]["content"])
                     hub.pushed[repository][line["value"]["path"]] = content
             return answer(success=True, commitOid=COMMIT, commitUrl=f"{hub.url}/{repository}")
-        private = repository not in hub.public
-        return answer(id=repository, sha=COMMIT, siblings=[], private=private)
+        files = hub.pushed[repository]
+        header = files.get("README.md", b"").decode().removeprefix("---").partition("---")[0]
+        return answer(
+            id=repository,
+            sha=COMMIT,
+            siblings=[{"rfilename": name} for name in files],
+            tags=re.findall(r"^- (\S+)$", header, re.M),
+            private=repository not in hub.public,
+        )
 
     def _body(self) -> bytes:
         return self.rfile.read(int(self.headers["Content-Length"]))

@@ -83,6 +83,14 @@ def test_what_should_be_private_is_not_pushed_where_everybody_reads(hub):
     check_push("ada/evening", False)
 
 
+def test_a_repository_with_files_of_somebody_else_is_not_pushed_to(hub, folder):
+    hub.pushed["ada/evening"] = {"model.safetensors": b"another"}
+    assert_names(told(check_push, "ada/evening", True), "ada/evening", "another repository")
+    hub.pushed["ada/evening"] = {".gitattributes": b""}
+    assert after.afterwards(folder, TO_ADA, AGAIN, print)
+    check_push("ada/evening", True)  # Hearth's now
+
+
 def test_no_token_a_false_one_and_a_hub_that_is_down_are_three_findings(hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_falseoneoneone")
     false = told(check_push, "ada/evening", True)

@@ -20,6 +20,9 @@ from hearth.data.locate import HubDataset, locate
 from hearth.harness.scores import Score, from_records, rows_of
 from hearth.share.curve import sparkline
 
+CARD_TAG = "hearth"
+"""Tag of each card, by which a repository is known as Hearth's."""
+
 _NOT_SHOWN = frozenset(
     {
         *("model", "dataset", "run", "resume", "replay", "validation"),
@@ -48,7 +51,7 @@ def card_text(run: Run, name: str, records: Sequence[Mapping[str, Any]]) -> str:
         base_model=run.source.id if run.source.kind == "hub" and not scratch else None,
         license=licence,
         datasets=hub_data_sets(run.settings) or None,
-        tags=["hearth", *(["lora"] if lora else []), "generated_from_trainer"],
+        tags=[CARD_TAG, *(["lora"] if lora else []), "generated_from_trainer"],
     )
     parts = [
         f"---\n{data.to_yaml()}\n---",

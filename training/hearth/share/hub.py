@@ -18,6 +18,7 @@ from huggingface_hub.errors import HfHubHTTPError, OfflineModeIsEnabled, Reposit
 
 from hearth.base.errors import SupplyError
 from hearth.base.hub import first_line, hub_api, is_unreachable
+from hearth.share.card import CARD_TAG
 
 TOKEN_PAGE = "https://huggingface.co/settings/tokens"
 
@@ -94,11 +95,17 @@ def _fine_grained(repository: str, grants: Mapping[str, Any]) -> bool:
 
 
 def _check_existing(repository: str, private: bool) -> None:
-    """Raise `SupplyError` if `repository` exists and everybody may read what should be private."""
+    """Raise `SupplyError` if `repository` is not Hearth's, or everybody may read what is private."""
     try:
         found = hub_api().model_info(repository)
     except RepositoryNotFoundError:
         return
+    files = {each.rfilename for each in found.siblings or ()} - {".gitattributes"}
+    if files and CARD_TAG not in (found.tags or ()):
+        raise SupplyError(
+            f"push: {repository} has files already ({len(files)}) and its card is not Hearth's; "
+            "name another repository"
+        )
     if private and not found.private:
         raise SupplyError(
             f"push: {repository} is public already, and push_private is true; add "
