@@ -95,7 +95,7 @@ def _fine_grained(repository: str, grants: Mapping[str, Any]) -> bool:
 
 
 def _check_existing(repository: str, private: bool) -> None:
-    """Raise `SupplyError` if `repository` is not Hearth's, or everybody may read what is private."""
+    """Raise `SupplyError` if `repository` is not Hearth's, or public and should be private."""
     try:
         found = hub_api().model_info(repository)
     except RepositoryNotFoundError:
