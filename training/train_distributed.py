@@ -98,7 +98,9 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
             here = Path(sys.argv[0]).parent
             print(f"talk to it: python {here / 'chat.py'} {run.name}")
             print(f"export it:  python {here / 'export.py'} {run.name} --to ollama", flush=True)
+    trainer.work.wait()
     leave(world)
+    trainer.work.abandon()
     if world.control:
         world.control.end(outcome, trainer.step)
     if by_hand and world.leads and outcome == "finished":
@@ -131,8 +133,9 @@ def run_command_line() -> int:
 
 def report(error: HearthError) -> int:
     """Print the findings of an error of the user's and return its exit status."""
-    # A wrong setting fails on all ranks; report it once.
-    if rank_from_environment() == 0 or not isinstance(error, ConfigError):
+    # A wrong setting fails on all ranks; report it once, and once in the log of each supervisor.
+    supervised = "HEARTH_NODE" in os.environ
+    if rank_from_environment(local=supervised) == 0 or not isinstance(error, ConfigError):
         return print_findings(error)
     return 2
 

@@ -103,8 +103,9 @@ class Cluster(Lab):
 
     @contextlib.contextmanager
     def _computing(self, nodes: Sequence[str]) -> Iterator[None]:
-        """Have machines compute with all of their share."""
-        start = ("systemd-run", "--quiet", f"--unit={_BUSY}", self._python, "-c", _COMPUTE)
+        """Have machines compute with what nothing else takes of their share."""
+        idle = "--property=CPUSchedulingPolicy=idle"
+        start = ("systemd-run", "--quiet", f"--unit={_BUSY}", idle, self._python, "-c", _COMPUTE)
         try:
             for node in nodes:
                 self.inside(node, *start)

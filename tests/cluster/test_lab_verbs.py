@@ -107,7 +107,7 @@ def test_the_verbs_answer_with_the_first_machine_off(home):
         assert said["runs"][0]["state"] == "waiting"
         assert said["runs"][0]["step"] > 5
         assert [node["answers"] for node in said["nodes"]] == [False, True]
-        assert_line(verb(home, "logs", f"run={RUN}"), "step", "loss")
+        assert_line(verb(home, "logs", f"run={RUN}"), "waiting", "tower")
         reached = newest("tower", RUN)
     finally:
         lab("join", "tower")

@@ -221,8 +221,12 @@ def test_a_run_is_exported_on_its_node_and_brought_here(short):
     wrong = ("-e", "run=short", "-e", "to=gguf", "-e", "precision=q4")
     assert_names(house.play("playbooks/export.yml", *wrong, status=2), "desk", "q4", "q4_k_m")
     assert not (house.runs / "short" / "export").exists()
+    folder = house.runs / "short" / "export"
+    folder.touch()  # so that it cannot be brought here
+    house.play("playbooks/export.yml", "-e", "run=short", "-e", "to=merged", status=2)
+    folder.unlink()
     screen = house.play("playbooks/export.yml", "-e", "run=short", "-e", "to=merged")
-    merged = house.runs / "short" / "export" / "merged"
+    merged = folder / "merged"
     assert_names(screen, "model.safetensors", merged)
     assert {"config.json", "model.safetensors"} < {path.name for path in merged.iterdir()}
     assert not list(house.workspace("desk").glob("results/short/export/*"))

@@ -289,6 +289,6 @@ class Play:
         self._signal(signal.SIGKILL)
         self._process.wait(10)
 
-    def end(self, status: int | None = 0) -> str:
+    def end(self, status: int | None = 0, seconds: float = HANG) -> str:
         """Return the screen of the play once it has ended (see `support.house.ended`)."""
-        return ended(self._process, status)
+        return ended(self._process, status, seconds)

@@ -11,6 +11,7 @@ import subprocess
 import pytest
 from support.facts import assert_names
 from support.ranks import (
+    SCRIPT,
     command,
     environment,
     metrics,
@@ -41,6 +42,24 @@ def test_a_wrong_input_ends_before_training_with_one_message(tmp_path, arguments
     said = refused(train_forked(tmp_path, 1, *arguments, *changed), *facts)
     assert said.count("hearth: error:") == 1
     assert not list(tmp_path.glob("runs/*/metrics.jsonl"))
+
+
+@pytest.mark.parametrize(
+    ("changed", "told"),
+    [
+        ({"RANK": "0"}, 1),
+        ({"RANK": "1", "LOCAL_RANK": "1"}, 0),
+        ({"RANK": "1", "LOCAL_RANK": "0"}, 0),
+        ({"RANK": "1", "LOCAL_RANK": "0", "HEARTH_NODE": "laptop"}, 1),
+        ({"RANK": "2", "LOCAL_RANK": "1", "HEARTH_NODE": "laptop"}, 0),
+    ],
+)
+def test_a_wrong_input_is_told_once_by_hand_and_once_in_the_log_of_each_node(
+    tmp_path, changed, told
+):
+    done = python(tmp_path, SCRIPT, "--max-stpes", 3, **changed)
+    assert done.returncode == 2
+    assert done.stderr.count("hearth: error:") == told
 
 
 def test_a_folder_that_cannot_be_written_is_named(tmp_path, arguments):

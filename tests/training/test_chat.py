@@ -43,6 +43,7 @@ def test_at_a_terminal_both_answer_and_ctrl_c_ends_an_answer_only(home):
         at = terminal.until("Ctrl-D", at, press=CTRL_C)
         terminal.type("/adapter\n/adaptr\n")
         at = terminal.until("did you mean 'adapter'", at)
+        terminal.until("> ", at)  # before its prompt is shown, input() takes Ctrl-D for another key
         terminal.type(CTRL_D)
         assert terminal.ended() == 0
 

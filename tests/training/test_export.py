@@ -8,7 +8,7 @@ from collections import namedtuple
 import pytest
 import torch
 from peft import PeftConfig, PeftModel
-from support.facts import refuses
+from support.facts import assert_names, refuses
 from support.ranks import TRAINING, python, refused, succeeded, train_forked
 from support.tiny_model import CHAT_TEMPLATE, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
@@ -231,7 +231,24 @@ def test_a_folder_for_ollama_has_the_template_of_the_run(runs, tmp_path, layout)
     lines = (to / "Modelfile").read_text().splitlines()
     assert "FROM ./16-bits-f16.gguf" in lines
     assert any(line.startswith('TEMPLATE """') and "<|im_start|>" in line for line in lines)
-    assert 'PARAMETER stop "<|im_end|>"' in lines
+    assert 'PARAMETER stop """<|im_end|>"""' in lines
+
+
+def test_a_run_under_way_is_exported_from_a_checkpoint_that_it_may_replace(runs, tmp_path, layout):
+    folder = tmp_path / "night"
+    shutil.copytree(runs / "16-bits", folder, ignore=shutil.ignore_patterns("export"))
+    shutil.rmtree(folder / "adapter")
+    said = []
+
+    def say(text):
+        for checkpoint in (folder / "checkpoints").glob("step-*"):
+            shutil.rmtree(checkpoint)
+        said.append(text)
+
+    to = export_run(ExportRequest(folder, "gguf", "f16"), layout, say)
+    assert_names(said[0], "16-bits", "step 4")
+    assert names(to) == ["16-bits-adapter.gguf", "16-bits-f16.gguf"]
+    assert not list((folder / "checkpoints").iterdir())
 
 
 def test_only_the_adapter_goes_on_top_of_a_model_that_ollama_has(runs, tmp_path, layout):

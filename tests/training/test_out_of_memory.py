@@ -7,7 +7,16 @@ import json
 import pytest
 from support.facts import assert_names
 from support.llama import make_llama
-from support.ranks import figures, furthest, learned, metrics, succeeded, train_forked, trained
+from support.ranks import (
+    figures,
+    furthest,
+    learned,
+    metrics,
+    refused,
+    succeeded,
+    train_forked,
+    trained,
+)
 
 from hearth.plan.row_order import RowOrder
 
@@ -97,6 +106,20 @@ def test_a_stage_of_a_pipeline_has_all_take_fewer_rows_at_once(folder, arguments
     done = train_forked(folder, 2, "--run-name", "stages", *arguments, *stages, *much)
     assert_names(succeeded(done).stdout, "16 rows", "stage 1 of 2", "rank 0", "continue with 8")
     assert furthest(learned(folder, "stages"), few) < 1e-9
+
+
+@pytest.mark.rotated
+@pytest.mark.parametrize(
+    ("ranks", "how", "facts"),
+    [
+        (1, ("--split", "1", "--micro-batch", 1), ("load_in_4bit=true", "parallel=pipeline")),
+        (2, ("--parallel", "pipeline", "--split", "equal"), ("layers 1-4", "split=")),
+    ],
+)
+def test_weights_that_do_not_fit_are_named_in_a_line(folder, arguments, ranks, how, facts):
+    large = make_llama(folder / f"large{ranks}", hidden=1024, layers=8)
+    typed = ("--model", large, *how, "--memory-limit", 0.6, "--run-name", f"large{ranks}")
+    refused(train_forked(folder, ranks, *arguments, *typed), *facts)
 
 
 @pytest.mark.rotated

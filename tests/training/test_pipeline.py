@@ -80,7 +80,9 @@ def test_unequal_stages_equal_one_process_also_where_they_change(alone, tmp_path
     folder.mkdir(parents=True)
     (folder / "stop").touch()
     done = succeeded(train_forked(tmp_path, 3, "--run-name", "night", *common, *THREE))
-    assert_names(done.stdout, "layers 1-3", "layer 4", "layer 5", "of 5", "per step: 4")
+    assert_names(
+        done.stdout, "layers 1-3", "layer 4", "layer 5", "of 5", "per step: 4", "Transformers"
+    )
     (end,) = metrics(folder, "end")
     assert (end["state"], end["step"]) == ("stopped", 1)
     (folder / "stop").unlink()

@@ -27,8 +27,9 @@ from support.team import (
     Team,
     timeless,
 )
+from support.waiting import until
 
-from hearth.ranks.orders import Leave, Load, Waiting
+from hearth.ranks.orders import FOR_OTHERS, Alive, Leave, Load, Waiting
 
 STEPS = 6
 
@@ -251,6 +252,59 @@ def test_muon_takes_the_step_that_a_loss_interrupted_once(tmp_path, settings, tr
         team.begin()
         team.regroup(*others)
         assert_ended_alike(team, others, trained_by(**MUON), within=1e-8)
+
+
+QUICK_BEAT = "from hearth.trainer import work; work._BEAT = 0.1"
+STUCK = """
+import time
+from hearth.trainer.training_state import TrainingState
+TrainingState.set = lambda *arguments: time.sleep(1000)
+"""
+AT_REST = 4
+"""Signs of life of the same kind in a row, after which a rank stands still."""
+
+
+def until_at_rest(team, rank, what):
+    """Wait until a rank stands still, and says again and again what it does, or that it lives."""
+
+    def rests():
+        said = [said.message for said in team.ranks.said if said.rank == rank]
+        return {getattr(each, "what", type(each)) for each in said[-AT_REST:]} == {what}
+
+    until(rests)
+
+
+@pytest.mark.parametrize(
+    ("call", "number", "more"),
+    [
+        pytest.param(SHARE, 2, MUON, marks=pytest.mark.rotated, id="in the optimizer"),
+        pytest.param(BARRIER, 2, {}, id="at the end of a group"),
+        pytest.param(BARRIER, 3, {}, marks=pytest.mark.rotated, id="at the very end"),
+    ],
+)
+def test_who_waits_for_a_rank_that_hangs_says_so(tmp_path, settings, call, number, more):
+    """Else its own supervisor would end it, too, and nobody would have the run's state."""
+    slow, hangs = Fault("b", COMMIT, 1, "stop"), Fault("b", call, number, "stop", before=True)
+    layout, prelude = {"a": 1, "b": 1}, QUICK_BEAT
+    with Team(tmp_path, settings | more, slow, hangs, layout=layout, prelude=prelude) as team:
+        team.begin_slowly("b")
+        if (call, number) == (BARRIER, 2):
+            team.ranks.pause(0, 1)
+        team.wake("b")
+        name = call.rpartition(".")[2]
+        until((team.ranks.place("b") / f"fault-{number}-{name}-stop-0").exists)
+        until_at_rest(team, 0, FOR_OTHERS)
+
+
+def test_who_hangs_while_it_takes_over_the_state_does_not_say_that_it_waits(tmp_path, settings):
+    """Else nothing would bound that, as with a stuck driver."""
+    layout, late = {"a": 1, "b": 1}, Fault("a", SUM, 2, "break")
+    with Team(tmp_path, settings, late, layout=layout, prelude=QUICK_BEAT + STUCK) as team:
+        team.begin()
+        team.ranks.hear(Waiting, 0, 1, where=lambda told: told.why == "broken")
+        team.ranks.form("a", "b")
+        until_at_rest(team, 0, Alive)
+        until_at_rest(team, 1, FOR_OTHERS)
 
 
 ROUNDS = {"sync_every": 2}

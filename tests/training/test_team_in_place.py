@@ -113,6 +113,22 @@ def test_without_a_silent_supervisor_the_others_go_on_and_it_joins_when_it_wakes
     run.every_step_once(*others)
 
 
+@pytest.mark.parametrize("victim", ["node0", pytest.param("node1", marks=pytest.mark.rotated)])
+def test_without_a_node_whose_disk_hangs_the_others_go_on_until_it_votes_again(team, victim):
+    run = team(3)
+    run.start()
+    first = run.until_group()
+    # To open it waits for a reader.
+    hangs = run.results(victim) / f".votes.json.{run.supervisor(victim).pid}"
+    os.mkfifo(hangs)
+    run.rank("node2").kill()
+    second = run.until_group(*(name for name in run.names if name != victim), beyond=first)
+    disk = os.open(hangs, os.O_RDWR)
+    run.until_group(beyond=second)
+    os.close(disk)
+    assert {record["state"] for record in run.finish().values()} == {"finished"}
+
+
 @pytest.mark.rotated
 def test_a_brief_pause_of_a_supervisor_ends_nothing(team):
     run = team(2, silence_timeout=6)

@@ -36,6 +36,7 @@ from hearth_controller.launch.job import job_script
 from hearth_controller.launch.placing import place_run, with_parallel
 from hearth_controller.launch.prediction import NodeFacts, choose_nodes
 from hearth_controller.launch.request import described
+from hearth_controller.launch.resume import left_behind
 from hearth_controller.launch.spec import node_specs
 from hearth_controller.transfer.distribution import Distribution, lacked_files
 
@@ -230,7 +231,8 @@ class Launch:
         Where a node is busy or away and was never measured, nothing is `placed`, and the ranks do
         it when they begin.
 
-        Raises `LaunchError` if the model fits no placement, or a stage no disk.
+        Raises `LaunchError` if the model fits no placement, a stage no disk, or a run would go on
+        without the node that has its newest checkpoint.
         """
         layers, links, looks = self.facts("layers"), self.facts("links"), self.facts("look")
         config = next((its["config"] for its in self.facts("config").values() if its), {})
@@ -255,6 +257,10 @@ class Launch:
         }
         placed = place_run(self.run, shape, nodes)
         names = placed["run"]["requested"]
+        if self.run["resumes"]:
+            reached = {name: facts["checkpoint"] for name, facts in layers.items()}
+            if behind := left_behind(self.run["name"], names, reached, self.run["recorded"]):
+                raise LaunchError(*behind)
         addresses = {name: self.addresses[name] for name in names}
         answers = self.answers | {"look": {name: self.answers["look"][name] for name in names}}
         launch = replace(self, run=placed["run"], addresses=addresses, answers=answers)

@@ -5,7 +5,7 @@ The verdict is that of `hearth.fit`.
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -84,14 +84,17 @@ def check_fit(run: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) ->
     shape = shape_of_run(run, looks)
     if shape is None:
         return Verdict(whole, lines=[unknown(run["model"])])
-    rooms = rooms_of(looks, settings.memory_limit)
+    ranks = candidates_of(looks, settings.memory_limit)
     if settings.parallel == "pipeline":
-        finding = unplaceable(settings, shape, candidates_of(looks, settings.memory_limit))
-        return Verdict("pipeline", {name: [finding] for name in list(rooms)[:1] if finding})
+        return _divided(settings, shape, ranks)
+    rooms = {each.node: each.room for each in ranks}
     as_whole = settings.model_copy(update={"parallel": whole})
     small = lacking(as_whole, shape, rooms)
-    if small and settings.parallel == "auto" and _divides(run, settings, shape, looks):
-        return Verdict("pipeline", whole_on=tuple(name for name in rooms if name not in small))
+    divided = settings.model_copy(update={"parallel": "pipeline"})
+    if small and settings.parallel == "auto" and _may_divide(run, divided, shape, ranks):
+        verdict = _divided(divided, shape, ranks, [name for name in rooms if name not in small])
+        if not verdict.findings:
+            return verdict
     found = misfits(run["model"], as_whole, shape, rooms)
     if settings.fit == "warn":
         return Verdict(
@@ -100,15 +103,24 @@ def check_fit(run: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) ->
     return Verdict(whole, {name: [finding] for name, finding in found.items()})
 
 
-def _divides(
-    run: Mapping[str, Any],
-    settings: Settings,
-    shape: Shape,
-    looks: Mapping[str, Mapping[str, Any]],
+def _divided(
+    settings: Settings, shape: Shape, ranks: Sequence[Candidate], whole_on: Sequence[str] = ()
+) -> Verdict:
+    """Return the verdict about a model whose layers are divided over all of the nodes."""
+    finding = unplaceable(settings, shape, ranks)
+    warns = finding and settings.fit == "warn"
+    return Verdict(
+        "pipeline",
+        {ranks[0].node: [finding]} if finding and not warns else {},
+        [f"WARNING: {finding}"] if warns else [],
+        tuple(whole_on),
+    )
+
+
+def _may_divide(
+    run: Mapping[str, Any], divided: Settings, shape: Shape, ranks: Sequence[Candidate]
 ) -> bool:
-    """Return whether `auto` may divide the layers of the model over all of the nodes."""
-    divided = settings.model_copy(update={"parallel": "pipeline"})
-    ranks = candidates_of(looks, settings.memory_limit)
+    """Return whether `auto` may try to divide the layers of the model over all of the nodes."""
     if divided.contradictions() or run["elastic"] or run["min_nodes"] or len(ranks) < 2:
         return False
-    return not too_small(divided, shape, ranks) and not unplaceable(divided, shape, ranks)
+    return divided.fit == "warn" or not too_small(divided, shape, ranks)

@@ -11,7 +11,7 @@ from hearth.config import Settings, in_parallel, run_of
 from hearth.config.planned import PlannedPipeline
 from hearth.config.shape import Shape
 from hearth.fit.estimate import adapter_parameters
-from hearth.fit.home import Candidate, Links, home_of
+from hearth.fit.home import Candidate, Links, home_of, memory_warnings
 from hearth.plan.grace import gather_seconds
 from hearth.plan.place import pipeline, place
 from hearth.plan.placement import Home, Pipeline, Placement
@@ -55,7 +55,7 @@ def place_run(
         if whole.rows_per_second * _WORTH_DIVIDING >= found.rows_per_second:
             return _as_ddp(run, whole, found, settings)
     names = [name for name in nodes if name in {home.nodes[rank] for rank in found.placement.ranks}]
-    lines = _describe_nodes(found, home, nodes)
+    lines = [*memory_warnings(home), *_describe_nodes(found, home, nodes)]
     if _was_auto(run):
         bound = sharded(settings, shape, nodes) or found.rows_per_second
         slower = bound if bound < found.rows_per_second else None

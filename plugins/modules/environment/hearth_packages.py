@@ -99,6 +99,7 @@ import contextlib
 import os
 import platform
 import shutil
+import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.compiler import (
@@ -249,16 +250,18 @@ def do_install(module: AnsibleModule) -> dict:
         return {"differing": [], "changed": False}
     if broken := not_whole(folder, params["files"]):
         module.fail_json(msg=f"{', '.join(broken)} did not arrive whole: call this again")
-    path = os.path.join(module.tmpdir, "locked.txt")
-    write_private(path, params["locked"])
-    # Isolated: the user's own pip settings (index, proxy, target) must not apply. Compiling all
-    # modules would take longer than the rest; Python compiles the imported ones.
-    done = run(
-        *(python, "-m", "pip", "--isolated", "install", "--quiet", "--no-input"),
-        *("--disable-pip-version-check", "--no-warn-script-location", "--no-compile"),
-        *("--no-index", "--find-links", folder, "--no-deps", "--require-hashes", "-r", path),
-        seconds=None,
-    )
+    # Not module.tmpdir: Ansible warns where it has to make the folder around that.
+    with tempfile.TemporaryDirectory() as aside:
+        path = os.path.join(aside, "locked.txt")
+        write_private(path, params["locked"])
+        # Isolated: the user's own pip settings (index, proxy, target) must not apply. Compiling all
+        # modules would take longer than the rest; Python compiles the imported ones.
+        done = run(
+            *(python, "-m", "pip", "--isolated", "install", "--quiet", "--no-input"),
+            *("--disable-pip-version-check", "--no-warn-script-location", "--no-compile"),
+            *("--no-index", "--find-links", folder, "--no-deps", "--require-hashes", "-r", path),
+            seconds=None,
+        )
     after = look(python)
     left = differing(wanted, after.packages if after else {})
     if done.returncode or left:

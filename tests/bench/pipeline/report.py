@@ -34,14 +34,14 @@ def of_the_best(step: Mapping[str, Any]) -> float:
     return max(step["compute_seconds_by_rank"]) / seconds(step)
 
 
-def filling(step: Mapping[str, Any], micro_batches: int) -> float:
-    """Return the part of a step that fills and drains the pipeline.
+def filling(step: Mapping[str, Any], ranks: Sequence[int], micro_batches: int) -> float:
+    """Return the part of a step that fills and drains the pipeline, of stages on these `ranks`.
 
-    The slowest stage waits while the others compute the first micro-batch forward, and the last one
-    backward.
+    The slowest stage waits while those before it compute the first micro-batch forward, and the
+    last one backward.
     """
-    times = step["compute_seconds_by_rank"]
-    return (sum(times) - max(times)) / micro_batches / seconds(step)
+    times = [step["compute_seconds_by_rank"][rank] for rank in ranks]
+    return sum(times[: times.index(max(times))]) / micro_batches / seconds(step)
 
 
 def table(figures: Mapping[str, Any]) -> str:
@@ -88,7 +88,11 @@ def aims(figures: Mapping[str, Any]) -> list[str]:
     staged, sharded, count = figures["pipeline"], figures["fsdp"], figures["micro_batches"]
     steps = [step for run in staged for step in run["steps"]]
     part = median(map(of_the_best, steps))
-    lost = median(filling(step, count) for step in steps)
+    lost = median(
+        filling(step, [stage["rank"] for stage in run["stages"]], count)
+        for run in staged
+        for step in run["steps"]
+    )
     times = median(speed(a) / speed(b) for a, b in zip(staged, sharded, strict=True))
     off = median(run["predicted_tokens_per_second"] / speed(run) - 1 for run in staged)
     sent = median(run["sent_bytes_per_step"] for run in staged) / 1e6

@@ -353,6 +353,8 @@ def test_the_command_line_gives_what_was_typed_and_nothing_else():
     ("typed", "facts"),
     [
         (["--max-stpes", "5"], ["--max-stpes", "'--max-steps'"]),
+        (["max_steps=5"], ["max_steps=5", "--max-steps 5"]),
+        (["--dataset", "a.bin", "b.bin"], ["b.bin", "quotes"]),
         (["--run-file", "run.yml", "--seed", "2"], ["--run-file"]),
     ],
 )

@@ -18,6 +18,16 @@ def test_a_run_is_found_by_path_and_by_name(tmp_path, monkeypatch):
     assert find_run("runs/evening/", tmp_path / "elsewhere") == folder
 
 
+def test_a_name_is_that_of_a_run_also_where_a_folder_of_that_name_is_near(tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    for folder in (tmp_path / "evening", tmp_path / "workspace" / "evening"):
+        folder.mkdir(parents=True)
+        (folder / "run.yml").touch()
+    assert find_run("evening", tmp_path / "workspace") == tmp_path / "workspace" / "evening"
+    assert find_run("./evening", tmp_path / "elsewhere") == tmp_path / "evening"
+    assert find_run("evening", tmp_path / "elsewhere") == tmp_path / "evening"
+
+
 def test_what_is_none_is_told_what_it_is_and_what_there_is(tmp_path):
     runs = tmp_path / "runs"
     with refuses(ConfigError, "evening", runs):

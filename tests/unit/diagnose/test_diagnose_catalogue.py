@@ -125,6 +125,12 @@ PROVOKED = {
         "import resource; resource.setrlimit(resource.RLIMIT_AS, (1 << 28, 1 << 28))\n"
         "bytes(1 << 29)"
     ),
+    "too-many-threads": (
+        "import resource, threading\n"
+        "threading.stack_size(1 << 30)\n"
+        "resource.setrlimit(resource.RLIMIT_DATA, (1 << 29, 1 << 29))\n"
+        "threading.Thread(target=print).start()"
+    ),
     "port-taken": (
         "import socket\n"
         "first = socket.create_server(('127.0.0.1', 0))\n"

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import re
+
 from hearth.export.modelfile import modelfile
 from hearth.export.turns import Turns
 
 
 def test_ends_of_an_answer_are_named_once_and_quoted():
-    text = modelfile("night", "./night.gguf", None, None, ["</s>", 'a"b\n', "</s>"])
-    assert text.count("PARAMETER stop") == 2
-    assert r'PARAMETER stop "a\"b\n"' in text.splitlines()
+    ends = ["</s>", 'a"b\\\n', "</s>", '"""\nFROM x']
+    text = modelfile("night", "./night.gguf", None, None, ends)
+    found = re.findall(r'^PARAMETER stop """(.*?)"""$', text, re.DOTALL | re.MULTILINE)
+    assert found == ["</s>", 'a"b\\\n']
+    assert text.count("FROM") == 1
 
 
 def test_without_turns_the_template_is_left_to_ollama():

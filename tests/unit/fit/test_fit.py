@@ -371,6 +371,7 @@ EIGHT = {"micro_batch": 8, "load_in_4bit": True, "backend": "transformers"}
         (LEAN | {"load_in_4bit": True}, [12, 3], "fit=warn", "parallel=fsdp"),  # a half of 12.6 GiB
         (LEAN, [10, 10, 10], "parallel=pipeline", "parallel=fsdp"),
         (LEAN, [10, 10, 10], "parallel=pipeline", "models.yml"),
+        (LEAN | {"fit": "warn"}, [6, 6], "load_in_4bit=true", "parallel=pipeline"),
         (
             LEAN | ROUNDED | {"load_in_4bit": True},
             [5] * 8,

@@ -10,7 +10,7 @@ from hearth.base.errors import ModelError
 from hearth.config import Settings, load_preset
 from hearth.config.shape import FAMILIES
 from hearth.fit.capacity import GIB, Room
-from hearth.fit.home import Candidate, Links, home_of, too_small, unplaceable
+from hearth.fit.home import Candidate, Links, home_of, memory_warnings, too_small, unplaceable
 from hearth.model import divided
 from hearth.plan.place import place
 
@@ -39,16 +39,44 @@ def test_a_rank_without_room_for_a_layer_is_named():
     assert too_small(SETTINGS, SHAPE, [*HOME, tiny]) == ["shed"]
 
 
-def test_the_lacking_memory_is_named_unless_fit_only_warns():
-    with pytest.raises(ModelError, match=r"32 layers .*desk .*attic .* GiB more"):
-        place(
-            home_of(SETTINGS, SHAPE, [replace(each, room=Room(4 * GIB, "RTX")) for each in HOME]),
-            32,
-            16,
-        )
-    careless = SETTINGS.model_copy(update={"fit": "warn"})
-    small = [replace(each, room=Room(4 * GIB, "RTX")) for each in HOME]
-    assert place(home_of(careless, SHAPE, small), 32, 16).placement.layers == 32
+def test_the_lacking_memory_is_named():
+    with pytest.raises(ModelError, match=r"32 layers .*desk.*attic.* GiB more"):
+        place(home_of(SETTINGS, SHAPE, with_room(4, 4)), 32, 16)
+
+
+def with_room(*gib):
+    return [
+        replace(each, room=Room(size * GIB, "RTX")) for each, size in zip(HOME, gib, strict=True)
+    ]
+
+
+CARELESS = SETTINGS.model_copy(update={"fit": "warn"})
+
+
+def test_where_fit_only_warns_what_is_lacking_is_spread_over_all_by_their_memory():
+    small = with_room(6, 4)
+    home = home_of(CARELESS, SHAPE, small)
+    assert home.rooms == [6 * GIB * home.enlarged, 4 * GIB * home.enlarged]
+    layers = {stage.rank: len(stage.layers) for stage in place(home, 32, 16).placement.stages}
+    assert layers[0] > layers[1]
+    assert "32 layers" in unplaceable(CARELESS, SHAPE, small)
+    (warning,) = memory_warnings(home)
+    assert f"{home.enlarged:.1f} times" in warning
+
+
+def test_memory_that_suffices_counts_as_it_is_also_where_fit_only_warns():
+    home = home_of(CARELESS, SHAPE, HOME)
+    assert home.rooms == [9 * GIB, 7 * GIB]
+    assert not memory_warnings(home)
+
+
+def test_a_typed_micro_batch_that_does_not_fit_is_tried_where_fit_only_warns():
+    typed, home = {"micro_batch": 16, "gradient_checkpointing": False}, with_room(14, 12)
+    with pytest.raises(ModelError, match="16 rows"):
+        place(home_of(SETTINGS.model_copy(update=typed), SHAPE, home), 32, 16, 16)
+    enlarged = home_of(CARELESS.model_copy(update=typed), SHAPE, home)
+    assert memory_warnings(enlarged)
+    assert place(enlarged, 32, 16, 16).micro_batch == 16
 
 
 def test_activations_travel_in_the_precision_of_the_run_and_links_count_between_nodes_only():

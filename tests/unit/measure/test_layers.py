@@ -54,7 +54,7 @@ def test_the_parts_of_a_model_are_measured_without_its_weights_and_kept(monkeypa
     def asked(**changes):
         return command._layers(tmp_path / "run.yml", spec | changes)["facts"]
 
-    assert asked(measure=False) == {"nproc": 2, "layers": []}
+    assert asked(measure=False) == {"nproc": 2, "layers": [], "checkpoint": None}
     first = asked(measure=True, nproc=1)["layers"][0]
     for part in first["speed"].values():
         assert tuple(part["sizes"]) in ((1,), (1, 2))

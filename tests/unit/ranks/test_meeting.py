@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import socket
 import threading
@@ -13,8 +14,9 @@ import psutil
 import pytest
 from support.strangers import answers
 from support.supervisors import free_port
-from support.waiting import until
+from support.waiting import HANG, until
 
+from hearth.base.packet_filter import admit_only
 from hearth.ranks import meeting
 from hearth.ranks.alarm import Alarm, GroupBroken
 from hearth.ranks.meeting import Neighbours, meet
@@ -49,6 +51,21 @@ def test_each_member_is_connected_to_the_one_behind(order, size):
         member.before.setblocking(True)
         assert member.before.recv(9) == bytes([(index - 1) % size])
         member.close()
+
+
+def test_a_member_that_only_waits_finds_out_that_its_connection_is_dead(order, monkeypatch):
+    assert meeting._PROBES[socket.TCP_KEEPIDLE] < 60
+    quick = {socket.TCP_KEEPIDLE: 1, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 2}
+    monkeypatch.setattr(meeting, "_PROBES", quick)
+    first, second = meet_all(order, 2)
+    if not admit_only(first.behind, ()):  # from now on nothing arrives there, and nothing is told
+        pytest.skip("this kernel takes no filter from this user")
+    second.before.settimeout(HANG)
+    with pytest.raises(TimeoutError) as found:
+        second.before.recv(1)
+    assert found.value.errno == errno.ETIMEDOUT
+    for each in (first, second):
+        each.close()
 
 
 def own_link_local() -> list[str]:

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 import torch
+from support.ranks import python, succeeded
 
 from hearth.ranks.memory import GIB, is_out_of_memory, limit_unified_memory
 
@@ -65,3 +66,23 @@ def test_ranks_on_a_gpu_that_shares_the_computers_memory_leave_it_some(
     monkeypatch.setattr("hearth.ranks.memory.free_gib", lambda: 80.0)
     limit_unified_memory(torch.device("cuda", 0), ranks=2)
     assert set_to == limits
+
+
+NO_THREADS = """
+import sys
+import transformers.core_model_loading as loading
+from hearth.ranks.memory import limit_memory
+
+def none(*_, **__):
+    raise AssertionError("a thread was wanted")
+
+limit_memory(64)
+loading.ThreadPoolExecutor = none
+from transformers import AutoModelForCausalLM
+AutoModelForCausalLM.from_pretrained(sys.argv[1])
+"""
+
+
+def test_a_model_is_loaded_without_threads_where_memory_is_limited(tiny_model, tmp_path):
+    """One that has no memory to begin with would be waited for without end."""
+    succeeded(python(tmp_path, "-c", NO_THREADS, tiny_model))

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 
 from support.facts import refuses
@@ -84,11 +85,16 @@ def test_a_checkpoint_that_the_run_removes_can_be_read_all_the_same(tmp_path, ti
     gone = find_result(folder, run, kept, print)
     keep(20)  # which removes the first
     found = iter([gone, find_result(folder, run, kept, print)])
+    killed, other = kept / ".reading-a", kept / ".reading-b"
+    for reader in (killed, other):
+        (reader / "0").mkdir(parents=True)
+    os.utime(killed, (0, 0))
     with kept_result(lambda: next(found)) as result:
         keep(30)
         assert result.step == 20
         read = (result.folder / "adapter_model.safetensors").read_bytes()
     assert read == (tmp_path / "adapter" / "adapter_model.safetensors").read_bytes()
+    shutil.rmtree(other)
     assert [path.name for path in kept.iterdir()] == ["step-00000030"]
     with refuses(ModelError, "checkpoints"), kept_result(lambda: gone):
         pass

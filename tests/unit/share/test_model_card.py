@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 
 import pytest
+from ansible.parsing.splitter import parse_kv
 from huggingface_hub import ModelCard
 from hypothesis import given
 from hypothesis import strategies as st
@@ -70,6 +72,25 @@ def test_a_request_is_held_to_the_rules_of_the_settings():
     assert_names("\n".join(caught.value.findings), "eval_limit", "copy_to", "push", "owner/name")
     with pytest.raises(ConfigError, match="eval_limit"):
         Request.typed(limit="5", push="ada/x")
+
+
+@pytest.mark.parametrize("place", ["/mnt/nas", "/mnt/my nas/it's", '/mnt/a "b"', "/mnt/a\\b$c"])
+def test_ansible_gets_the_place_that_was_asked_for(place):
+    command = by_play("ansible-playbook", "r")(Request.typed(copy_to=place))
+    words = shlex.split(command)
+    variables = {}
+    for value in words[words.index("-e") + 1 :: 2]:
+        variables |= json.loads(value) if value.startswith("{") else parse_kv(value)
+    assert variables == {"run": "r", "copy_to": place}
+
+
+def test_an_address_with_a_password_is_refused_without_showing_it():
+    with pytest.raises(ConfigError) as caught:
+        Request.typed(copy_to="sftp://ada:geheim@nas.home/runs")
+    (finding,) = caught.value.findings
+    assert_names(finding, "copy_to", "nas.home", "password")
+    assert "geheim" not in finding
+    assert Request.typed(copy_to="sftp://ada@nas.home/runs").copy_to
 
 
 def test_each_part_has_the_line_that_repeats_it():

@@ -57,6 +57,20 @@ def test_a_proposal_is_promised_on_the_disk_before_anybody_is_asked(own):
     assert on_disk(own)["committed"] == TEAM.to_dict()
 
 
+def test_a_vote_that_is_long_on_its_way_to_the_disk_is_stuck_there(own, clock, monkeypatch):
+    seen = []
+
+    def save(votes):
+        for seconds in (PROPOSAL_LIFETIME, 0.1):
+            clock.now += seconds
+            seen.append(own.stuck)
+
+    monkeypatch.setattr(ballot.VotesFile, "save", lambda self, votes: save(votes))
+    assert asyncio.run(own.save(Votes()))
+    assert seen == [False, True]
+    assert not own.stuck
+
+
 def test_an_order_for_a_team_that_was_not_promised_last_is_ignored(own):
     asyncio.run(own.propose(ATTEMPT, True))
     assert not asyncio.run(own.commit(Config(2, NODES)))

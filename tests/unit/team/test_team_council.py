@@ -13,7 +13,7 @@ from hearth.supervise.messages import Stop
 from hearth.team.council import BRIEF, answer
 from hearth.team.messages import Failure, Propose
 from hearth.team.notes import FUTILE, Notes
-from hearth.team.own_ranks import FORM_TIMEOUT, SETTLE
+from hearth.team.own_ranks import FORM_TIMEOUT, LET_GO, SETTLE, SHUTDOWN_PATIENCE
 from hearth.team.verdicts import COLLECT, LEAVE_TIMEOUT
 from hearth.team.view import (
     Absence,
@@ -256,6 +256,33 @@ def test_a_proposal_fails_and_is_made_again_a_moment_later(facts, told):
     assert isinstance(*moves(replace(again, now=again.now + 1), notes), ProposeTeam)
 
 
+def silences(yes: str, count: int) -> tuple[Notes, list]:
+    """Return the notes and the next moves of desk after proposals that only `yes` answered."""
+    notes, now = Notes(), 100.0
+    for _ in range(count):
+        seen = replace(proposed(yes, since=now - PROPOSAL_LIFETIME), now=now)
+        assert isinstance(*moves(seen, notes), DropProposal)
+        now += 1
+    return notes, moves(replace(seen, proposal=None, now=now), notes)
+
+
+def test_who_does_not_vote_twice_in_a_row_is_left_out_if_others_can_go_on():
+    _, (again,) = silences("desk laptop", 1)
+    assert again.attempt.config.nodes == NODES
+    notes, (without,) = silences("desk laptop", 2)
+    assert without.attempt.config.nodes == ("desk", "laptop")
+    assert notes.avoided(now=100.0) == {"shelf"}
+    _, (needed,) = silences("desk", 2)
+    assert needed.attempt.config.nodes == NODES
+
+
+def test_who_has_not_voted_before_is_left_out_at_once_and_for_longer():
+    notes, _ = silences("desk laptop", 2)
+    seen = replace(proposed("desk laptop", since=200.0), now=200.0 + PROPOSAL_LIFETIME)
+    moves(seen, notes)
+    assert notes.avoid["shelf"] == seen.now + 20
+
+
 def test_a_promise_that_comes_too_late_is_none():
     seen = proposed("desk laptop shelf", since=100 - PROPOSAL_LIFETIME)
     assert isinstance(*moves(seen), DropProposal)
@@ -368,8 +395,24 @@ def test_a_node_that_leaves_alone_or_is_not_let_go_goes_all_the_same():
     stuck = with_facts(everybody("training training training"), "laptop", state="forming")
     stuck = with_facts(stuck, "desk", leaving="it shuts down")
     assert moves(stuck, notes) == []
+    late = replace(stuck, now=stuck.now + SHUTDOWN_PATIENCE + 1)
+    assert moves(late, notes) == [TellRanks(Interrupt(5, "desk leaves: it shuts down"))]
     late = replace(stuck, now=stuck.now + LEAVE_TIMEOUT + 1)
     assert moves(late, notes) == [Depart("it shuts down")]
+
+
+def test_a_node_that_leaves_breaks_off_a_long_step_and_stays_to_vote():
+    notes = Notes()
+    seen = with_facts(everybody("training training training"), "desk", leaving="it shuts down")
+    assert moves(seen, notes) == [TellRanks(Pause(5))]
+    late = replace(seen, now=seen.now + SHUTDOWN_PATIENCE + 1)
+    assert moves(late, notes) == [TellRanks(Interrupt(5, "desk leaves: it shuts down"))]
+    out = with_facts(everybody("broken broken broken"), "desk", leaving="it shuts down")
+    assert moves(replace(out, now=late.now + 1), notes) == []
+    attempt = Attempt(Config(6, NODES[1:]), ("desk",), NODES, TEAM)
+    assert isinstance(answer(out, notes, Propose(attempt), "laptop"), Votes)
+    gone = replace(out, now=late.now + 1 + LET_GO + 1)
+    assert moves(gone, notes) == [TellRanks(Leave(save=True))]
 
 
 # Nobody has the state any more
@@ -475,6 +518,34 @@ def test_breaks_without_a_step_gained_end_the_run():
     assert isinstance(*breaks([6] + [7] * (FUTILE - 1)), ProposeTeam)
     cause = end(breaks([7] * FUTILE)).outcome.cause
     assert_names(cause.message, "desk, laptop, shelf", f"{FUTILE} times in a row", "a bad cable")
+
+
+def test_ranks_that_were_killed_and_have_loaded_again_join_those_that_waited_at_once():
+    notes, whole = Notes(), Settings(NODES, elastic=False)
+    for state in ("starting", "loaded"):
+        seen = everybody(f"{state} broken broken", team=TEAM, settings=whole)
+        seen = with_facts(seen, "desk", generation=5, trained=0)
+        found = moves(seen, notes)
+    assert found[-1].attempt.config.nodes == NODES
+    assert not notes.strikes
+    assert notes.broken.count == 0
+
+
+def test_a_first_group_that_cannot_be_formed_again_and_again_ends_the_run():
+    def tries(count: int, why: str) -> list:
+        notes, found = Notes(), []
+        for generation in range(5, 5 + count):
+            team = Config(generation, NODES)
+            facts = {"generation": generation, "why": why}
+            reports = [report(node, "ready", team, **facts) for node in NODES]
+            found = moves(view(*reports, gone={}, now=100.0 + generation), notes)
+        return found
+
+    assert isinstance(*tries(FUTILE - 1, "desk port 1 did not answer"), ProposeTeam)
+    cause = end(tries(FUTILE, "desk port 1 did not answer")).outcome.cause
+    assert_names(cause.message, "desk, laptop, shelf", f"{FUTILE} times in a row", "port 1")
+    # Ranks that were started again since have been in no group.
+    assert isinstance(*tries(FUTILE, ""), ProposeTeam)
 
 
 # Errors of ranks

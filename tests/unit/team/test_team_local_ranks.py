@@ -71,6 +71,16 @@ def test_a_node_has_the_state_of_the_run_once_all_its_ranks_have_trained():
     assert ranks.ended == "finished"
 
 
+def test_ranks_that_could_not_form_their_first_group_say_why_until_they_are_started_again():
+    ranks = LocalRanks(2)
+    happen(ranks, "0 new, 1 new, form")
+    ranks.said(0, Waiting("new", 3, 0, False, "port 1 did not answer"))
+    happen(ranks, "1 new")
+    assert (ranks.state, ranks.why) == ("ready", "port 1 did not answer")
+    ranks.restarted()
+    assert ranks.why == ""
+
+
 def test_ranks_that_failed_have_nothing_once_they_are_started_again():
     ranks = LocalRanks(1)
     happen(ranks, "0 new, load, 0 loaded, form, 0 formed")

@@ -7,6 +7,7 @@ import asyncio
 from hearth.ranks.orders import EVALUATION, FOR_OTHERS, Alive, Doing
 from hearth.supervise.life import Interrupted
 from hearth.supervise.spec import spec_of
+from hearth.team import keeper
 from hearth.team.member import Member
 from hearth.team.voting import Attempt, Config
 
@@ -15,7 +16,7 @@ ELSEWHERE = ["192.0.2.1", "192.0.2.2"]
 """Addresses that no machine has."""
 
 
-def member(folder) -> Member:
+def member(folder, **changes: object) -> Member:
     given = {
         "run": "first",
         "node": "desk",
@@ -31,7 +32,7 @@ def member(folder) -> Member:
         "ports": [1, 2],
         "nprocs": [1, 1],
     }
-    spec = spec_of(given, "the spec")
+    spec = spec_of(given | changes, "the spec")
     spec.results.mkdir(parents=True)
     spec.log.parent.mkdir()
     return Member(spec, None, None)
@@ -76,6 +77,22 @@ def test_an_evaluation_lasts_until_its_rank_does_something_else(tmp_path):
         own._hear_rank(0, message)
         seen.append(own._view().evaluates)
     assert seen == [False, True, True, True, False]
+
+
+def test_a_machine_that_slept_for_less_than_the_silence_timeout_has_no_rank_that_hangs(
+    tmp_path, monkeypatch
+):
+    own, now = member(tmp_path, silence_timeout=60), 1000.0
+    monkeypatch.setattr(keeper, "boot_clock", lambda: now)
+    asyncio.run(own._end_hanging_ranks())
+    own._hear_rank(0, Doing(FOR_OTHERS, 1, 0, 20.0))
+    now += 40
+    asyncio.run(own._end_hanging_ranks())
+    assert own._ranks.failure is None
+    for _ in range(30):
+        now += 1
+        asyncio.run(own._end_hanging_ranks())
+    assert own._ranks.failure is not None
 
 
 def test_a_node_is_either_in_a_team_or_on_its_way_back_to_the_queue(tmp_path):

@@ -46,7 +46,10 @@ class Node:
         self.name, self.said = name, []
         self.events: asyncio.Queue = asyncio.Queue()
         spec = spec_of(given | changes, name)
-        self.peers = Peers(spec, self.events, self.said.append, asyncio.create_task, bool)
+        self.stuck = False
+        self.peers = Peers(
+            spec, self.events, self.said.append, asyncio.create_task, bool, lambda: self.stuck
+        )
 
     async def until(self, *expected) -> None:
         """Wait for these events, in any order; others, but a refused connection, are wrong."""
@@ -78,6 +81,26 @@ async def mesh(count: int, **changes):
 
 def play(scene) -> None:
     asyncio.run(asyncio.wait_for(scene(), 60))
+
+
+@pytest.mark.parametrize("name", ["desk", "tower"])
+def test_a_node_whose_supervisor_is_stuck_is_silent_until_it_goes_on(name):
+    async def scene():
+        async with mesh(3) as nodes:
+            stuck, *others = sorted(nodes.values(), key=lambda node: node.name != name)
+            stuck.stuck = True
+            async with asyncio.timeout(HANG):
+                for node in others:
+                    event = await node.events.get()
+                    assert (type(event), event.node) == (Gone, name)
+                    assert event.why.startswith("silent")
+            await asyncio.sleep(2 * peers.REDIAL)
+            assert all(node.events.empty() for node in others)
+            stuck.stuck = False
+            for node in others:
+                await node.until(Joined(name))
+
+    play(scene)
 
 
 def test_all_are_connected_and_hear_each_other():

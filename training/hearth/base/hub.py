@@ -18,9 +18,10 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
 )
 
+from hearth.base.text import without_credentials
+
 PROBE_SECONDS = 6.0
 _TOKEN = re.compile(r"hf_[A-Za-z0-9_]{8,}")
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
 
 
 def hub_api() -> HfApi:
@@ -33,7 +34,7 @@ def scrub(text: object) -> str:
     clean = str(text)
     if token := get_token():
         clean = clean.replace(token, "***")
-    return _CREDENTIALS.sub("***@", _TOKEN.sub("hf_***", clean))
+    return without_credentials(_TOKEN.sub("hf_***", clean))
 
 
 def first_line(error: BaseException) -> str:

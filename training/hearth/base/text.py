@@ -11,6 +11,8 @@ NOT_KNOWN = "–"
 
 _GAP = "  "
 
+_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
+
 # A terminal's commands: colours, movements, titles.
 _COMMAND = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 
@@ -21,6 +23,11 @@ def plain(text: str) -> str:
     An error, a file name or a node's answer could otherwise command the terminal that shows it.
     """
     return "".join(c for c in _COMMAND.sub("", text) if c.isprintable() or c in "\n\t")
+
+
+def without_credentials(text: str) -> str:
+    """Return `text` with user and password in addresses replaced by asterisks."""
+    return _CREDENTIALS.sub("***@", text)
 
 
 def brief(error: Exception) -> str:

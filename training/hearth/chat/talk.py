@@ -47,9 +47,8 @@ def talk(folder: Path, layout: Layout, wishes: Wishes) -> None:
         with kept_result(
             lambda: find_result(folder, run, checkpoints, screen.say, wishes.best)
         ) as result:
-            if result.step is not None:
-                told = f"{run.name} has not ended: this is its checkpoint after step {result.step}"
-                screen.say(told, "yellow")
+            if remark := result.remark(run.name):
+                screen.say(remark, "yellow")
             return load_sides(run, folder, result, wishes.loading, device, layout, screen.say)
 
     if wishes.port is None:

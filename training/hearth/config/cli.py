@@ -7,6 +7,7 @@ import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
+from shlex import quote
 from typing import Any
 
 from hearth.base.errors import ConfigError, did_you_mean
@@ -94,9 +95,14 @@ def parse_command_line(arguments: Sequence[str] | None = None) -> CommandLine:
         options = [option for action in parser._actions for option in action.option_strings]
         wrong = [word for word in unknown if word.startswith("-")]
         if not wrong:
-            raise ConfigError(
-                f"{unknown[0]} belongs to no option; put a pattern such as 'data/*.bin' in quotes"
+            name, equals, value = unknown[0].partition("=")
+            option = "--" + name.replace("_", "-")
+            cure = (
+                f"did you mean {option} {quote(value)}"
+                if equals and option in options
+                else "put a pattern such as 'data/*.bin' in quotes"
             )
+            raise ConfigError(f"{unknown[0]} belongs to no option; {cure}")
         raise ConfigError(
             *(
                 f"there is no option {word}{did_you_mean(word.split('=')[0], options)}"
@@ -110,6 +116,6 @@ def parse_command_line(arguments: Sequence[str] | None = None) -> CommandLine:
     return CommandLine(given=given, **own)
 
 
-def rank_from_environment() -> int:
-    """Return this process's rank as torchrun sets it; 0 without torchrun."""
-    return int(os.environ.get("RANK", "0"))
+def rank_from_environment(local: bool = False) -> int:
+    """Return this process's rank, or local rank, as torchrun sets it; 0 without torchrun."""
+    return int(os.environ.get("LOCAL_RANK" if local else "RANK", "0"))

@@ -11,10 +11,13 @@ from hearth.base.text import listed
 def find_run(given: str, results: Path) -> Path:
     """Return the folder of the run `given`: a folder's path, or the name of a run in `results`.
 
+    A plain name is first looked for there: a play begins in a home with folders of any name.
+
     Raises `ConfigError` with the nearest names if there is no such run.
     """
     folder = Path(given)
-    for place in (folder, results / given):
+    places = (results / given, folder) if folder.name == given else (folder, results / given)
+    for place in places:
         if (place / "run.yml").is_file():
             return place.resolve()
     if (folder / "adapter_config.json").is_file():

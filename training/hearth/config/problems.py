@@ -8,6 +8,7 @@ import yaml
 from pydantic import ValidationError
 
 from hearth.base.errors import did_you_mean
+from hearth.base.text import without_credentials
 
 
 def describe(
@@ -31,7 +32,8 @@ def describe(
         elif problem["type"] == "missing":
             findings.append(f"{prefix}{'.'.join(map(str, problem['loc']))} is required and not set")
         else:
-            wrong = f"{prefix}{name}: {problem['input']!r} cannot be used"
+            value = without_credentials(repr(problem["input"]))
+            wrong = f"{prefix}{name}: {value} cannot be used"
             reason = (
                 problem["msg"].removeprefix("Value error, ").replace("Input should", "it should")
             )

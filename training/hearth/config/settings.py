@@ -10,6 +10,7 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_args
+from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
@@ -363,8 +364,16 @@ class Settings(BaseModel):
 
     @field_validator("copy_to")
     @classmethod
-    def _same_everywhere(cls, value: str | None) -> str | None:
-        """Refuse a folder relative to where the command was typed, which may be another machine."""
+    def _same_everywhere_and_no_secret(cls, value: str | None) -> str | None:
+        """Refuse a folder relative to where the command was typed, and an address with a password.
+
+        The folder may be on another machine, and settings are recorded and printed.
+        """
+        if value is not None and "://" in value and urlsplit(value).password:
+            raise ValueError(
+                "leave the password out, since settings are recorded with the run; give it as the "
+                "address's kind wants it, such as a key of SSH or hearth_environment"
+            )
         if value is not None and not value.startswith(("/", "~/")) and "://" not in value:
             raise ValueError(
                 "write the whole path as the node of rank 0 sees it, such as /mnt/nas/runs, or an "

@@ -28,7 +28,7 @@ from hearth.export.turns import Messages, Turns, turns_of
 from hearth.model.code import code_to_run
 from hearth.model.fetch import Say, fetch_model
 from hearth.model.folder import check_space
-from hearth.record.result import Result, find_result, other_base
+from hearth.record.result import Result, find_result, kept_result, other_base
 
 FILE_TYPES = {"f16": 1, "q8_0": 7, "q6_k": 18, "q5_k_m": 17, "q4_k_m": 15}
 """llama.h's llama_ftype of each precision that is offered, the most exact first."""
@@ -83,12 +83,15 @@ def export_run(
     tools cannot be obtained, do not fit the run, if there is too little space, or if another export
     of the run is under way.
     """
-    run, result = check(request, layout, say)
+    check(request, layout, say)
     if taken(request.run):
         raise ModelError(
             f"{request.run}: another export of this run is under way; wait for its end"
         )
-    with alone(request.run):
+    run = read_run(request.run / "run.yml")
+    with alone(request.run), kept_result(lambda: check(request, layout, say)) as result:
+        if remark := result.remark(run.name):
+            say(remark)
         return _export(request, run, result, layout, say, wheels)
 
 
@@ -111,14 +114,14 @@ def _export(
         if tools:
             _Gguf(request, run, result, model, code, tools, folder, say).write()
         else:
-            say(f"merging {result.folder} into {model}")
+            say(f"merging what {run.name} has learned into {model}")
             write_merged(model, code, result.folder, folder, say)
     say(f"{byte_count(bytes_below(target))} in {target}")
     return target
 
 
-def check(request: ExportRequest, layout: Layout, say: Say) -> tuple[Run, Result]:
-    """Return the run and its result.
+def check(request: ExportRequest, layout: Layout, say: Say) -> Result:
+    """Return the result of the run.
 
     Raises `HearthError` with everything that is wrong with the request.
     """
@@ -156,7 +159,7 @@ def check(request: ExportRequest, layout: Layout, say: Say) -> tuple[Run, Result
         findings.append(f"{result.folder}: {why}; leave out --onto, which merges it")
     if findings:
         raise ModelError(*findings)
-    return run, result
+    return result
 
 
 def _base(request: ExportRequest, run: Run, layout: Layout, say: Say) -> Path:

@@ -9,7 +9,7 @@ from hearth.export.turns import Turns
 MODELFILE = "Modelfile"
 
 _ENDS_TEXT = '"""'
-"""Around a text of several lines; within it, nothing can keep this from ending it."""
+"""Around any text; within it, nothing can keep this from ending it (Ollama, parser/parser.go)."""
 
 
 def modelfile(
@@ -33,10 +33,9 @@ def modelfile(
             "# knows. See which one it took:",
             f"#   ollama show --template {name}",
         ]
-    lines += [f'PARAMETER stop "{_quoted(stop)}"' for stop in dict.fromkeys(stops)]
+    lines += [
+        f"PARAMETER stop {_ENDS_TEXT}{stop}{_ENDS_TEXT}"
+        for stop in dict.fromkeys(stops)
+        if _ENDS_TEXT not in stop
+    ]
     return "\n".join(lines) + "\n"
-
-
-def _quoted(text: str) -> str:
-    """Return a text as it stands between quotes."""
-    return text.replace("\\", "\\\\").replace('"', '\\"').replace("\n", "\\n")

@@ -14,10 +14,13 @@ from hearth.fit.case import Case, case_of
 from hearth.fit.stage import hidden_bytes, stage_estimate
 from hearth.plan.place import shortage
 from hearth.plan.placement import Home, LayerSpeed
-from hearth.plan.speed import UNKNOWN
+from hearth.plan.speed import UNKNOWN, micro_batches
 
 ALIKE = LayerSpeed(UNKNOWN, UNKNOWN, UNKNOWN)
 """Speed of an unmeasured rank: only the memory then decides whether a model can be placed."""
+
+_ENLARGING, _ENLARGEMENTS = 1.1, 100
+"""Factor by which memory that does not suffice is taken to be larger, and how often at most."""
 
 
 @dataclass(frozen=True)
@@ -54,13 +57,16 @@ NO_LINKS = Links({}, {})
 
 
 def unplaceable(settings: Settings, shape: Shape, ranks: Sequence[Candidate]) -> str:
-    """Return the finding that a model of this `shape` fits no placement over `ranks`, or ''."""
+    """Return the finding that a model of this `shape` fits no placement over `ranks`, or ''.
+
+    `fit: warn` changes nothing in it.
+    """
     if not shape.family.divides:
         return (
             f"parallel=pipeline cannot divide this kind of model ({shape.model_type}); take "
             "parallel=ddp or parallel=fsdp"
         )
-    home = home_of(settings, shape, ranks)
+    home = home_of(settings.model_copy(update={"fit": "refuse"}), shape, ranks)
     return shortage(home, shape.num_hidden_layers, settings.global_batch)
 
 
@@ -80,7 +86,8 @@ def home_of(
 ) -> Home:
     """Return the home that `ranks` make for a model of this `shape`.
 
-    With `fit: warn` their memory does not count where it does not suffice.
+    With `fit: warn` their memory counts as larger, all of it by the same factor, where it does not
+    suffice: what is lacking is then spread over all of them.
     """
     gpus = [bool(rank.room.gpu) for rank in ranks]
 
@@ -113,6 +120,27 @@ def home_of(
         need,
         [[links.delay(a.node, b.node) for b in ranks] for a in ranks],
     )
-    if settings.fit == "warn" and shortage(home, shape.num_hidden_layers, settings.global_batch):
-        return replace(home, rooms=[math.inf for _ in ranks])
-    return home
+    return _enlarged(home, settings, shape) if settings.fit == "warn" else home
+
+
+def memory_warnings(home: Home) -> list[str]:
+    """Return a warning if `fit: warn` has enlarged the memory of this home, else nothing."""
+    if home.enlarged == 1:
+        return []
+    return [
+        f"WARNING: fit=warn: the layers are placed as if every rank had {home.enlarged:.1f} times "
+        "its memory; ranks that run out of it take fewer rows at once, or end the run"
+    ]
+
+
+def _enlarged(home: Home, settings: Settings, shape: Shape) -> Home:
+    """Return `home` with as much more memory as the model needs there, with a typed micro-batch."""
+    typed = None if settings.micro_batch == "auto" else settings.micro_batch
+    rows = max(micro_batches(settings.global_batch, typed)) if typed else 1
+    larger = home
+    for step in range(_ENLARGEMENTS):
+        factor = _ENLARGING**step
+        larger = replace(home, rooms=[factor * room for room in home.rooms], enlarged=factor)
+        if not shortage(larger, shape.num_hidden_layers, settings.global_batch, rows):
+            break
+    return larger

@@ -76,12 +76,14 @@ def _config(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
 def _layers(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     """Return the speed of this node's ranks for parts of the run's model, which need not be here.
 
+    With it the step of this node's `checkpoint`: it may be left out for its speed, not for that.
     The spec has the content of the model's `config`; `measure`, else only kept speeds count; and
     `nproc`, `address` and `allowed` as for `_node`.
     """
     run, layout = read_run(run_file), Layout.from_environment()
     with loading():
         from hearth.measure.own_layers import kept_layers, layers_here
+        from hearth.prepare.facts import reached
         from hearth.prepare.look import answering
 
     config, measure = wanted["config"], wanted["measure"]
@@ -93,7 +95,12 @@ def _layers(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
         return dataclasses.asdict(layers_here(run, layout, config, print, environment))
 
     count = wanted["nproc"] or max(1, torch.cuda.device_count())
-    return {"facts": {"nproc": count, "layers": _of_each(count, measured)} | answering(wanted)}
+    facts = {
+        "nproc": count,
+        "layers": _of_each(count, measured),
+        "checkpoint": reached(run, layout),
+    }
+    return {"facts": facts | answering(wanted)}
 
 
 def _ranks(

@@ -1,23 +1,14 @@
-"""Placement of a model's layers over the ranks (`parallel: pipeline`).
-
-A step of m micro-batches passes through the stages one behind the other:
-
-    step = sum of all stages + 2 * sum of all links + (m - 1) * slowest stage or link
-
-Stages are the seconds of the forward and backward pass of a micro-batch, links those of its
-activations in one direction; the gradients come back over the other one. The first two terms fill
-and drain the pipeline. This is the makespan of GPipe and 1F1B for unequal stages (Zheng et al.
-2022, "Alpa", equation 2; Narayanan et al. 2021, "Efficient large-scale language model training on
-GPU clusters", for equal ones), with a link as one more stage that works beside the others.
-"""
+"""Placement of a model's layers over the ranks (`parallel: pipeline`)."""
 
 from __future__ import annotations
 
 import itertools
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import cached_property
 from typing import Protocol
 
+from hearth.plan.makespan import makespan
 from hearth.plan.speed import Speed
 
 
@@ -115,6 +106,7 @@ class Home:
             (second index), beyond those that any message takes.
         need: memory of a stage.
         delays: seconds that any message takes from rank to rank; empty where they are not known.
+        enlarged: how many times the memory that there is `rooms` are.
     """
 
     nodes: Sequence[str]
@@ -123,6 +115,7 @@ class Home:
     links: Sequence[Sequence[float]]
     need: Need
     delays: Sequence[Sequence[float]] = ()
+    enlarged: float = 1.0
 
     def message(self, sender: int, receiver: int, rows: int) -> float:
         """Return the seconds of a micro-batch of `rows` rows from a rank to another one."""
@@ -149,16 +142,10 @@ class Pipeline:
     stage_seconds: tuple[float, ...]
     link_seconds: tuple[float, ...]
 
-    @property
-    def slowest(self) -> float:
-        """Seconds of the slowest stage or link, the pace of the pipeline."""
-        return max(*self.stage_seconds, *self.link_seconds, 0.0)
-
-    @property
+    @cached_property
     def step_seconds(self) -> float:
-        """Predicted seconds of a step, see the head of this module."""
-        filling = sum(self.stage_seconds) + 2 * sum(self.link_seconds)
-        return filling + (self.micro_batches - 1) * self.slowest
+        """Predicted seconds of a step."""
+        return makespan(self.stage_seconds, self.link_seconds, self.micro_batches)
 
     @property
     def bubble(self) -> float:
@@ -169,12 +156,3 @@ class Pipeline:
     def rows_per_second(self) -> float:
         """Predicted speed."""
         return self.rows / self.step_seconds
-
-
-def in_flight(micro_batches: int, position: int, stages: int) -> int:
-    """Return the most micro-batches whose activations a stage holds at once.
-
-    1F1B would hold one for each stage from `position` on. Another one for each link lets a stage
-    compute while activations and gradients travel, and while unequal stages wait for each other.
-    """
-    return min(micro_batches, 2 * (stages - position) - 1)

@@ -42,13 +42,14 @@ class Staged(Planner):
 def describe_stages(placement: Placement, nodes: Sequence[str], pieces: Sequence[int]) -> str:
     """Return a line about the layers of each node's ranks, and the micro-batches of a step.
 
-    `nodes` names each rank's node; `pieces` are the rows of the micro-batches.
+    `nodes` names each rank's node; `pieces` are the rows of the micro-batches. The layers are those
+    of Transformers also where a rank with the whole model would train with Unsloth.
     """
     stages = ", ".join(describe_stage(stage, nodes[stage.rank]) for stage in placement.stages)
     rows = f"{max(pieces)} row{'s' * (max(pieces) > 1)}"
     return (
-        f"parallel=pipeline: {stages} of {placement.layers}; micro-batches per step: {len(pieces)} "
-        f"of {rows}"
+        f"parallel=pipeline, with Transformers: {stages} of {placement.layers}; micro-batches per "
+        f"step: {len(pieces)} of {rows}"
     )
 
 

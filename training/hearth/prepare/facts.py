@@ -27,7 +27,7 @@ def _facts_for_sharding(run: Run, prepared: Prepared) -> dict[str, Any]:
     return {"weight_bytes": weights_in(prepared.model.path, own_code) * DTYPES[precision].itemsize}
 
 
-def _reached(run: Run, layout: Layout) -> int | None:
+def reached(run: Run, layout: Layout) -> int | None:
     """Return the step of this node's newest checkpoint if the run is resumed, else None."""
     if not run.resumes:
         return None
@@ -57,7 +57,7 @@ def prepared_facts(run: Run, layout: Layout, prepared: Prepared) -> dict[str, An
         "model_revision": prepared.model.commit,
         "data_revision": prepared.data.revision,
         "summary": [_told(run, prepared.model), str(prepared.data.report), *prepared.batch],
-        "checkpoint": _reached(run, layout),
+        "checkpoint": reached(run, layout),
         **asdict(prepared.data.report),
         **_facts_for_sharding(run, prepared),
     }

@@ -26,6 +26,13 @@ FORM_TIMEOUT = 30.0
 _KNOCK = 0.01
 """Seconds between two attempts to connect to a member that does not listen yet."""
 
+_PROBES = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 30, socket.TCP_KEEPCNT: 9}
+"""Seconds and number of the probes of a connection on which nothing comes: 5 min without an answer.
+
+A router may forget an idle connection, while that of the supervisors lives on. No TCP_USER_TIMEOUT:
+it would also end the connection to a member that has not begun to read yet.
+"""
+
 _HELLO = struct.Struct("!8sQIII")
 """Magic, generation, index of the member that connects, purpose, port at which it listens."""
 
@@ -117,6 +124,9 @@ class _Meeting:
             raise
         for each in (connection, found[before, _RING][0]):
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+            each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
+            for option, value in _PROBES.items():
+                each.setsockopt(socket.IPPROTO_TCP, option, value)
         return Neighbours(found[before, _RING][0], connection)
 
     def _hello(self, purpose: int, port: int) -> bytes:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import ctypes
+import os
 import re
 import resource
 from collections.abc import Iterator
@@ -12,6 +13,7 @@ import psutil
 import torch
 
 from hearth.base.errors import HearthError
+from hearth.base.text import brief
 
 GIB = 1 << 30
 
@@ -40,8 +42,10 @@ def is_out_of_memory(error: BaseException) -> bool:
 def limit_memory(gib: float) -> None:
     """Limit this process to `gib` GiB, so that exceeding it raises an error instead of swapping.
 
-    The limit covers writable memory (RLIMIT_DATA), not the memory-mapped model file.
+    The limit covers writable memory (RLIMIT_DATA), not the memory-mapped model file. Transformers
+    then loads without threads: where one has no memory to begin with, who starts it waits for good.
     """
+    os.environ["HF_DEACTIVATE_ASYNC_LOAD"] = "1"
     most = round(gib * GIB)
     resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
@@ -91,6 +95,14 @@ def stage_too_large(stage: str, tokens: int, rows: int = 1) -> HearthError:
     return HearthError(
         f"{what} into the memory of {stage}; {cure} gradient_checkpointing=true, "
         "load_in_4bit=true or a smaller sequence_length, or give it fewer layers with split=…"
+    )
+
+
+def weights_too_large(part: str, error: Exception, remedies: str) -> HearthError:
+    """Return the error for the weights of `part` that do not fit while they are loaded."""
+    return HearthError(
+        f"the weights of {part} do not fit into the memory of this rank ({brief(error)}); take "
+        f"{remedies}"
     )
 
 

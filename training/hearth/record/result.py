@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shutil
+import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
@@ -22,6 +23,10 @@ _DIGITS = 16
 _ATTEMPTS = 5
 """Number of checkpoints that may be removed before one is linked."""
 
+_READING = ".reading-"
+_NOBODY_READS = 24 * 3600.0
+"""Seconds after which links belong to a reader that was killed."""
+
 
 @dataclass(frozen=True)
 class Result:
@@ -33,6 +38,12 @@ class Result:
     kind: Literal["adapter", "model"]
     folder: Path
     step: int | None = None
+
+    def remark(self, run: str) -> str | None:
+        """Return the remark on weights of an unfinished `run`; None on those of a finished one."""
+        if self.step is None:
+            return None
+        return f"{run} has not ended: this is its checkpoint after step {self.step}"
 
 
 def find_result(
@@ -81,7 +92,11 @@ def kept_result(find: Callable[[], Result]) -> Iterator[Result]:
     if result.step is None:
         yield result
         return
-    with TemporaryDirectory(prefix=".reading-", dir=result.folder.parent.parent) as folder:
+    checkpoints = result.folder.parent.parent
+    for left in checkpoints.glob(f"{_READING}*"):
+        if time.time() - left.stat().st_mtime > _NOBODY_READS:
+            shutil.rmtree(left, ignore_errors=True)  # another reader may remove it, too
+    with TemporaryDirectory(prefix=_READING, dir=checkpoints) as folder:
         for attempt in range(_ATTEMPTS):
             place = Path(folder) / str(attempt)
             try:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -115,10 +116,17 @@ def by_play(playbook: str, run: str) -> Again:
 
     def again(request: Request) -> str:
         verb = "eval" if request.tasks else "share"
-        words = (f"-e {name}={shlex.quote(text)}" for name, text in request.words.items())
+        words = (f"-e {_extra_variable(*word)}" for word in request.words.items())
         return f"{playbook} playbooks/{verb}.yml -e run={run} {' '.join(words)}"
 
     return again
+
+
+def _extra_variable(name: str, text: str) -> str:
+    """Return a variable as Ansible takes it from a shell: JSON if it would split or unquote it."""
+    if set(text) & set(" \t\"'\\"):
+        return shlex.quote(json.dumps({name: text}))
+    return f"{name}={shlex.quote(text)}"
 
 
 def by_hand(folder: str) -> Again:

@@ -39,6 +39,12 @@ class Ballot:
         launch = hashlib.sha256(spec.token.encode()).hexdigest()[:16]
         self._file = VotesFile(spec.results, spec.run, spec.node, launch)
         self._tried = 0.0
+        self._saving: float | None = None
+
+    @property
+    def stuck(self) -> bool:
+        """Whether a vote has been on its way to the disk for longer than any proposal lives."""
+        return self._saving is not None and boot_clock() - self._saving > PROPOSAL_LIFETIME
 
     def open(self) -> None:
         """Read the votes of a node that is back in this launch.
@@ -52,7 +58,7 @@ class Ballot:
 
     async def save(self, votes: Votes) -> bool:
         """Put votes on the disk; return whether they are there."""
-        self._tried = boot_clock()
+        self._tried = self._saving = boot_clock()
         try:
             await asyncio.to_thread(self._file.save, votes)
         except VotesError as error:
@@ -60,6 +66,8 @@ class Ballot:
                 self._say(str(error))
             self.voteless = str(error)
             return False
+        finally:
+            self._saving = None
         self.votes, self.voteless = votes, ""
         return True
 

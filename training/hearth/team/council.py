@@ -126,10 +126,12 @@ def _follow(view: View, notes: Notes) -> list[Move]:
         why = "the run ends"
     elif view.now - proposal.since >= PROPOSAL_LIFETIME:
         why = f"{', '.join(silent)} did not answer within {PROPOSAL_LIFETIME:g} s"
+        _note_silence(view, notes, silent)
     elif proposal.refused:
         node, reason = next(iter(proposal.refused.items()))
         why = f"{node} refused: {reason}"
     elif not silent:
+        notes.silent = frozenset()
         return [StartTeam(proposal.attempt.config, proposal.fresh)]
     else:
         return []
@@ -137,6 +139,18 @@ def _follow(view: View, notes: Notes) -> list[Move]:
     notes.refusals += 1
     notes.retry_at = view.now + BACK_OFF * (min(notes.refusals, 6) * view.jitter + turn)
     return [DropProposal(why)]
+
+
+def _note_silence(view: View, notes: Notes, silent: list[str]) -> None:
+    """Leave out the voters that did not answer again, as their disks are slow, if others can go on.
+
+    They may answer at any time, so that nobody who needs their votes ceases to ask.
+    """
+    again = {node for node in silent if node in notes.silent or node in notes.strikes}
+    notes.silent = frozenset(silent)
+    if again and isinstance(next_team(view, avoid=notes.avoided(view.now) | again), Plan):
+        for node in again:
+            notes.leave_out(node, view.now)
 
 
 def _plan(view: View, notes: Notes) -> Plan | Refusal | None:

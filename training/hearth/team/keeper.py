@@ -40,6 +40,12 @@ from hearth.team.hang import HangWatch
 from hearth.team.local_ranks import LocalRanks
 from hearth.team.messages import Failure
 
+ASLEEP = 5.0
+"""Seconds that this process hears nothing of its ranks, after which the machine or it has slept.
+
+Less than any rank may stand still, however long the others may be silent.
+"""
+
 
 @dataclass(frozen=True)
 class RanksExited:
@@ -269,7 +275,7 @@ class RanksKeeper(NodeSupervisor):
         """Kill this node's ranks if one of them hangs. Call it several times a second."""
         now = boot_clock()
         passed, self._ticked = now - self._ticked, now
-        if passed > self._spec.silence_timeout:
+        if passed > ASLEEP:
             self._hangs.slept(passed)
         if found := self._hangs.hanging(now):
             rank, message = found

@@ -66,8 +66,9 @@ class LocalRanks:
         rank = self._ranks[local_rank]
         rank.step = message.step
         match message:
-            case Waiting("new", loaded=loaded):
+            case Waiting("new", loaded=loaded, message=why):
                 rank.place = "loaded" if loaded else "new"
+                self.why = why or self.why
             case Waiting("paused"):
                 rank.place = "paused"
             case Waiting(message=why):

@@ -90,8 +90,10 @@ class Member(RanksKeeper):
 
     def __init__(self, spec: Spec, unit: str | None, last: dict[str, Any] | None) -> None:
         super().__init__(spec, unit, last)
-        self._peers = Peers(spec, self._events, self._say, self._spawn, self._has_begun)
         self._ballot = Ballot(spec, self._say)
+        self._peers = Peers(
+            spec, self._events, self._say, self._spawn, self._has_begun, lambda: self._ballot.stuck
+        )
         self._settings = Settings(
             spec.nodes,
             max(1, spec.generation),

@@ -87,7 +87,8 @@ class Report:
             none, so that they do not have the run's state.
         step: the greatest number of steps that its ranks have done.
         choices: values that a rank needs to load alone; None until its ranks know them.
-        why: the reason why its ranks left their last group, as they told it.
+        why: the reason why its ranks left their last group, or could not form it, as they told it;
+            "" if these ranks have been in none.
         failure: the error that ended its ranks, in the state "failed".
         ended: "finished" or "stopped", in the state "ended".
         leaving: the reason why this node is to leave the others in order; "": it is not.
@@ -114,6 +115,11 @@ class Report:
     parting: tuple[str, ...] = ()
     stopping: Stop | None = None
     voteless: str = ""
+
+    @property
+    def out_of_group(self) -> bool:
+        """Whether its ranks wait after a group, which broke before they loaded perhaps."""
+        return self.state in WAITING or (self.state == "ready" and bool(self.why))
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,7 @@ FUTILE = 4
 """Failures in a row without a step gained, after which another try would fail, too."""
 
 AVOID = 10.0
-"""Seconds for which a node is left out after a group with it could not be formed.
+"""Seconds for which a node is left out after a group with it could not be formed, or voted on.
 
 Twice as long after each further one, as each attempt may cost the others half a minute.
 """
@@ -71,7 +71,8 @@ class Notes:
         failed_forms: groups in a row that could not be formed.
         late: whether this node has to start its ranks again, as it did not form them.
         avoid: nodes to leave out of teams, and until when.
-        strikes: times in a row that a node did not form a group with the others.
+        strikes: times in a row that a node did not form a group with the others, or vote on it.
+        silent: the voters that did not answer this node's last proposal in time.
         promise: this node's last promise.
         retry_at: time before which this node proposes nothing.
         refusals: refused proposals in a row.
@@ -104,6 +105,7 @@ class Notes:
     late: bool = False
     avoid: dict[str, float] = field(default_factory=dict)
     strikes: dict[str, int] = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()
     promise: Promise | None = None
     retry_at: float = 0.0
     refusals: int = 0
@@ -121,6 +123,11 @@ class Notes:
     def avoided(self, now: float) -> set[str]:
         """Return the nodes to leave out of teams for now."""
         return {node for node, until in self.avoid.items() if now < until}
+
+    def leave_out(self, node: str, now: float) -> None:
+        """Leave a node out of teams, longer each time."""
+        self.strikes[node] = min(self.strikes.get(node, 0) + 1, MOST_STRIKES)
+        self.avoid[node] = now + AVOID * 2 ** (self.strikes[node] - 1)
 
     def observe(self, view: View) -> None:
         """Take note of what the view shows for the first time."""
@@ -192,7 +199,9 @@ class Notes:
         own, team = view.own, view.team
         if team and any(node in view.wanted for node in team.nodes):
             self.judged = team.generation  # The house explains it, also once it has let go.
-        if team is None or self.judged >= team.generation or own.state not in WAITING:
+        if team and own.state == "starting":
+            self.judged = team.generation  # The death of the ranks, which were in it, explains it.
+        if team is None or self.judged >= team.generation or not own.out_of_group:
             return
         if own.generation != team.generation or own.state == "paused":
             return
@@ -204,7 +213,7 @@ class Notes:
         if any(report.generation != team.generation for report in members.values()):
             return  # Others have formed newer teams since, while this node started its ranks again.
         if len(members) < len(team.nodes) or any(
-            report.state not in WAITING or report.leaving for report in members.values()
+            report.leaving or not report.out_of_group for report in members.values()
         ):
             return
         self.broken.add(max(report.step for report in members.values()))
@@ -217,9 +226,8 @@ class Notes:
         # Of equals the first one: nodes are in rank order.
         keeper = max(members, key=lambda node: (members[node].trained, members[node].step))
         for node in late:
-            self.strikes[node] = min(self.strikes.get(node, 0) + 1, MOST_STRIKES)
-            self.avoid[node] = view.now + AVOID * 2 ** (self.strikes[node] - 1)
-        if self.failed_forms > 1:
+            self.leave_out(node, view.now)
+        if self.failed_forms > 1 and own.state in WAITING:
             self.late = own.node in late if late else own.node != keeper
 
 

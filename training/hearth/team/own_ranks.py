@@ -6,7 +6,6 @@ from hearth.ranks.orders import Interrupt, Leave, Load, Pause
 from hearth.team.forming import Plan, next_team
 from hearth.team.messages import TEAMED, WAITING, Report
 from hearth.team.notes import Notes, loss
-from hearth.team.verdicts import LEAVE_TIMEOUT
 from hearth.team.view import Move, RestartRanks, RestRanks, TellRanks, View
 
 SETTLE = 10.0
@@ -17,6 +16,12 @@ FORM_TIMEOUT = 30.0
 
 STEP_PATIENCE = 60.0
 """Seconds that the house waits for the end of a step; then the others take it again."""
+
+SHUTDOWN_PATIENCE = 20.0
+"""Seconds that a machine which shuts down waits for the end of a step: it still has to vote."""
+
+LET_GO = 10.0
+"""Seconds that its ranks wait, out of their group, for a team of the others."""
 
 EVALUATION_PATIENCE = 3.0
 """Seconds that it waits for the end of a held-out evaluation, which the others do again."""
@@ -87,7 +92,7 @@ def _leaves(view: View, notes: Notes) -> bool:
         return True
     plan = next_team(view, avoid=notes.avoided(view.now))
     possible = view.proposal or plan is None or isinstance(plan, Plan)
-    return not possible or view.now - notes.left_at > LEAVE_TIMEOUT / 2
+    return not possible or view.now - (notes.waits_at or view.now) > LET_GO
 
 
 def _rests(view: View, notes: Notes) -> bool:
@@ -156,10 +161,11 @@ def _broken_by(view: View, notes: Notes) -> str:
     own, team = view.own, view.team
     if team is None or team.generation != own.generation:
         return ""
-    if own.returns and own.state != "breaking" and notes.left_at is not None:
-        patience = EVALUATION_PATIENCE if view.evaluates else STEP_PATIENCE
-        if view.now - notes.left_at > patience:
-            return f"the house wants {own.node}: {own.leaving}"
+    if own.leaving and own.state != "breaking" and notes.left_at is not None:
+        patience = STEP_PATIENCE if own.returns else SHUTDOWN_PATIENCE
+        if view.now - notes.left_at > (EVALUATION_PATIENCE if view.evaluates else patience):
+            who = f"the house wants {own.node}" if own.returns else f"{own.node} leaves"
+            return f"{who}: {own.leaving}"
     for node in team.nodes:
         if node == own.node:
             continue

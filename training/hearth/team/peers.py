@@ -3,7 +3,7 @@
 Each node listens at its cluster address and its port, and answers the nodes' addresses only. Of a
 pair the node of the higher rank dials, again and again while it is not connected. Both send
 heartbeats. A connection is over when it breaks, when nothing arrives for the silence timeout, or
-when this process itself was suspended for that long.
+when this process itself was suspended for that long. A node whose supervisor is stuck is silent.
 """
 
 from __future__ import annotations
@@ -91,7 +91,8 @@ class Peers:
     """Connects this node to the others of its run, and puts what happens into a queue.
 
     `events` takes a `Joined` before anything else of a connection and a `Gone` at its end; `say`
-    takes lines for the log, `spawn` makes tasks, and `begun` tells whether the run has begun here.
+    takes lines for the log, `spawn` makes tasks, `begun` tells whether the run has begun here, and
+    `stuck` whether this node answers nothing now, so that the others have to go on without it.
     """
 
     def __init__(
@@ -101,12 +102,13 @@ class Peers:
         say: Callable[[str], None],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
         begun: Callable[[], bool],
+        stuck: Callable[[], bool],
     ) -> None:
         self._spec = spec
         self._events = events
         self._say = say
         self._spawn = spawn
-        self._begun = begun
+        self._begun, self._stuck = begun, stuck
         self._connections: dict[str, _Connection] = {}
         self._turned_away: set[str] = set()
         self._refusals: dict[str, str] = {}
@@ -190,6 +192,9 @@ class Peers:
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Admit a node that dials, and read its messages."""
         spec = self._spec
+        if self._stuck():
+            writer.close()
+            return
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
                 hello = await challenge(reader, writer, spec.token, spec.run)
@@ -226,7 +231,7 @@ class Peers:
         spec = self._spec
         rank = spec.nodes.index(node)
         while True:
-            if node not in self._connections:
+            if node not in self._connections and not self._stuck():
                 try:
                     async with asyncio.timeout(spec.silence_timeout):
                         streams = await self._call(spec.addresses[rank], spec.ports[rank])
@@ -328,6 +333,6 @@ class Peers:
                 silent = now - self._connections[node].heard
                 if silent > self._spec.silence_timeout:
                     self._end(node, f"silent for {silent:.0f} s")
-            if now - beaten >= self._spec.heartbeat:
+            if now - beaten >= self._spec.heartbeat and not self._stuck():
                 beaten = now
                 self.tell_all(Beat())

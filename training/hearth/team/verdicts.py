@@ -14,8 +14,11 @@ from hearth.team.voting import newest_committed
 COLLECT = 1.0
 """Seconds in which the errors of other nodes may still arrive: the first real one is the cause."""
 
-LEAVE_TIMEOUT = 20.0
-"""Seconds after which a node that leaves goes, even if no team was formed without it."""
+LEAVE_TIMEOUT = 40.0
+"""Seconds after which a node that leaves goes, even if no team was formed without it.
+
+A unit of systemd is given a minute at least (`unit`), and its ranks get the last seconds of it.
+"""
 
 _STEPS_APART = 0.5
 

@@ -19,7 +19,8 @@ from hearth.model.optimizer import make_optimizer
 from hearth.model.packing_isolation import check_isolation
 from hearth.model.sharded import load_sharded
 from hearth.plan.placement import Placement
-from hearth.ranks.memory import limit_memory
+from hearth.plan.staged import describe_stage
+from hearth.ranks.memory import is_out_of_memory, limit_memory, weights_too_large
 from hearth.ranks.world import World
 from hearth.trainer import rounds
 from hearth.trainer.choices import Choices
@@ -31,7 +32,7 @@ from hearth.trainer.placing import check_all_learn
 from hearth.trainer.stage_compute import StageCompute
 from hearth.trainer.stage_state import StageState
 from hearth.trainer.training_state import TrainingState
-from hearth.trainer.work import Work
+from hearth.trainer.work import OPTIMIZER, Work
 
 
 @dataclass(frozen=True)
@@ -92,7 +93,15 @@ def assemble(
     # No stage can compute a loss alone; tests compare packed rows for every kind that has stages.
     if (run.packs_documents or model.joins_rows) and not placement:
         check_isolation(model, run.source.id, autocast, lambda here: any(world.gather(here)))
-    optimizer = make_optimizer(choices.optimizer, settings, model, world.rank, exchange.share)
+
+    def share(updates: torch.Tensor) -> None:
+        if updates.device.type == "cuda":
+            torch.cuda.synchronize(updates.device)  # else this rank's own part counts as waiting
+        work.wait()  # else a rank that hangs in its part would have all others count as hanging
+        exchange.share(updates)
+        work.begin(OPTIMIZER)
+
+    optimizer = make_optimizer(choices.optimizer, settings, model, world.rank, share)
     learner = Learner(optimizer, settings, parameters, scaler, steps)
     changing: dict[str, Any] = learner.changing
     in_rounds = None
@@ -120,16 +129,26 @@ def _load(
     world: World,
     placement: Placement | None,
 ) -> TrainableModel:
-    """Load the model, whole or this rank's part of it; every rank draws the same new weights."""
+    """Load the model, whole or this rank's part of it; every rank draws the same new weights.
+
+    Raises `HearthError` if it does not fit into the memory.
+    """
     torch.manual_seed(settings.seed)
-    if placement:
-        stage = placement.stages[placement.ranks.index(world.rank)]
-        model = load_layers(
-            settings, folder, world.device, choices.precision, stage.layers, placement.layers
-        )
-    elif settings.parallel == "fsdp":
-        model = load_sharded(settings, folder, world, choices.precision)
-    else:
-        model = load_model(settings, folder, world.device, choices.precision)
+    stage = placement.stages[placement.ranks.index(world.rank)] if placement else None
+    try:
+        if placement and stage:
+            model = load_layers(
+                settings, folder, world.device, choices.precision, stage.layers, placement.layers
+            )
+        elif settings.parallel == "fsdp":
+            model = load_sharded(settings, folder, world, choices.precision)
+        else:
+            model = load_model(settings, folder, world.device, choices.precision)
+    except (MemoryError, RuntimeError) as error:
+        if not is_out_of_memory(error):
+            raise
+        part = describe_stage(stage, world.node) if stage else folder.name
+        less = "split=… to give it fewer layers" if stage else "parallel=pipeline"
+        raise weights_too_large(part, error, f"load_in_4bit=true or {less}") from None
     ensure_chat_template(model.tokenizer)
     return model

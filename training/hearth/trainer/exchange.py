@@ -170,9 +170,7 @@ class Exchange:
         return StepSum(**flags, **by_rank | {"loss": sum(by_rank["loss"])})
 
     def share(self, updates: torch.Tensor) -> None:
-        """Sum the optimizer's `updates`, of which each rank has computed a part, in place."""
-        if updates.device.type == "cuda":
-            torch.cuda.synchronize(updates.device)  # else this rank's own part counts as waiting
+        """Sum the optimizer's `updates`, of which each rank has finished a part, in place."""
         started = time.perf_counter()
         self._sum(updates)
         self.waited += time.perf_counter() - started

@@ -52,6 +52,7 @@ class TrainerInPlace(Trainer):
                 continue
             if outcome:
                 return outcome
+            self.work.wait()
             leave(self.world)
             parting = self._parting("paused")
 
@@ -135,6 +136,7 @@ class TrainerInPlace(Trainer):
         if not lacks:
             return
         # From here on by itself.
+        self.work.begin("state of the run", RECORDING)
         self.kept = None  # a checkpoint of the same step may be of a step that was taken again
         self.state.set(state["training"])
         self.progress = Progress.from_state(state["progress"])
@@ -143,6 +145,7 @@ class TrainerInPlace(Trainer):
         if isinstance(self.rows, StreamedRows):
             self.rows.go_to(state["stream"])
         self.telemetry.take_over(text.decode())
+        self.work.wait()
 
     def _begin_together(self) -> None:
         """Begin at the newest checkpoint, in a group in which nobody has trained yet."""

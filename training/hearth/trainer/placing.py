@@ -15,7 +15,7 @@ from hearth.config.layout import Layout
 from hearth.config.planned import PlannedPipeline
 from hearth.config.shape import Shape, shape_in
 from hearth.fit.by_hand import room_here
-from hearth.fit.home import Candidate, home_of
+from hearth.fit.home import Candidate, home_of, memory_warnings
 from hearth.measure.own_layers import layers_here
 from hearth.model.divided import config_of
 from hearth.plan.place import TOO_FEW, place
@@ -99,9 +99,12 @@ def _by_speed(run: Run, layout: Layout, model: Path, world: World, shape: Shape)
     found: dict[str, Any] = {"findings": []}
     if world.leads:
         size = None if settings.micro_batch == "auto" else settings.micro_batch
+        home = home_of(settings, shape, ranks)
+        for warning in memory_warnings(home):
+            say(warning)
         try:
             best = place(
-                home_of(settings, shape, ranks),
+                home,
                 shape.num_hidden_layers,
                 settings.global_batch,
                 size,

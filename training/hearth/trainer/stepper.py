@@ -37,7 +37,7 @@ from hearth.trainer.compute import Compute, Computed
 from hearth.trainer.exchange import Exchange, StepSum
 from hearth.trainer.optimizer_step import Learner
 from hearth.trainer.window import StepResult
-from hearth.trainer.work import Work
+from hearth.trainer.work import OPTIMIZER, Work
 
 
 class Stepper:
@@ -129,7 +129,7 @@ class Stepper:
             micro_batch=computed.micro_batch,
         )
         in_parts = computed.squares is not None
-        self._work.begin("optimizer step")
+        self._work.begin(OPTIMIZER)
         started, waited = time.perf_counter(), self._exchange.waited
         norm = self._learner.propose(plan.rows, sum(summed.squares) if in_parts else None)
         proposing = time.perf_counter() - started - (self._exchange.waited - waited)
@@ -204,7 +204,7 @@ class Stepper:
         if not labels:
             return
         computed = self._gradients(step, own, most, labels)
-        self._work.begin("optimizer step")
+        self._work.begin(OPTIMIZER)
         started = time.perf_counter()
         norm = self._learner.propose(plan.rows)
         self._learner.commit()

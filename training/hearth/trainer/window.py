@@ -95,7 +95,12 @@ class LogWindow:
                 round(count / time, 1) if count else 0.0
                 for count, time in zip(tokens, compute, strict=True)
             ],
-            **({"busy_by_rank": [round(time / seconds, 3) for time in compute]} if stages else {}),
+            # Their optimizer's time is that of the step before, so it may be more than this one's.
+            **(
+                {"busy_by_rank": [round(min(1.0, time / seconds), 3) for time in compute]}
+                if stages
+                else {}
+            ),
             "compute_seconds_by_rank": [round(time / steps, 4) for time in compute],
             # Waiting in the previous step's exchange: this one is not over when it reports.
             "wait_seconds_by_rank": [

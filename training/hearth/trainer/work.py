@@ -22,6 +22,9 @@ from hearth.plan.speed import UNKNOWN, Speed
 from hearth.ranks.orders import FOR_OTHERS, Alive, Doing
 from hearth.ranks.world import World
 
+OPTIMIZER = "optimizer step"
+"""The piece of work in which a rank updates its weights."""
+
 _TIMES = 10.0
 """Multiple of the slowest time so far that is no hang: others may use the machine too."""
 

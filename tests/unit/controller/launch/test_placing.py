@@ -27,6 +27,17 @@ def asked(tmp_path, **typed):
     return run
 
 
+def resumed(tmp_path):
+    """Return the same run as the play has it when it goes on."""
+    first, runs = asked(tmp_path), tmp_path / "runs"
+    (runs / first["name"]).mkdir(parents=True)
+    (runs / first["name"] / "run.yml").write_text(first["file"])
+    run = requested({"resume": first["name"]}, runs, [], list(ADDRESSES), False)
+    assert not run["findings"]
+    assert run["resumes"]
+    return run
+
+
 def look(gib, nproc=0, **facts):
     gpus = [{"name": "RTX", "memory_mib": gib * GIB}] * (nproc or 1)
     own = {"one_computer": False, "nproc": nproc, "lend": {}, "variables": {}, "threads": 0}
@@ -59,7 +70,7 @@ def looks(*gib):
     return {name: look(each) for name, each in zip(ADDRESSES, gib, strict=False)}
 
 
-def layers(seconds, nproc=1, port=9):
+def layers(seconds, nproc=1, port=9, checkpoint=None):
     """Return the answer of a node that computes a layer in so many seconds."""
 
     def part(factor):
@@ -67,12 +78,17 @@ def layers(seconds, nproc=1, port=9):
 
     speed = {"layer": part(1), "embedding": part(0.1), "head": part(2)}
     rank = {"speed": speed, "saturated": True}
-    return {"findings": [], "facts": {"nproc": nproc, "layers": [rank] * nproc, "port": port}}
+    facts = {"nproc": nproc, "layers": [rank] * nproc, "port": port, "checkpoint": checkpoint}
+    return {"findings": [], "facts": facts}
 
 
-def launch(run, inspected, seconds=(), mbit=1000.0, linked=None):
+def launch(run, inspected, seconds=(), mbit=1000.0, linked=None, reached=()):
     names = list(inspected)
-    measured = {name: layers(each) for name, each in zip(names, seconds, strict=False)}
+    reached = dict(zip(names, reached, strict=False))
+    measured = {
+        name: layers(each, checkpoint=reached.get(name))
+        for name, each in zip(names, seconds, strict=False)
+    }
     links = {
         name: {"facts": {"mbit": dict.fromkeys(set(names) - {name}, mbit), "milliseconds": {}}}
         for name in (names if linked is None else linked)
@@ -153,6 +169,17 @@ def test_a_model_that_all_nodes_together_cannot_hold_is_refused_by_how_much(tmp_
     assert not plan["fetch"]
 
 
+@pytest.mark.parametrize("parallel", ["auto", "pipeline"])
+def test_where_fit_only_warns_what_is_lacking_is_said_and_layers_go_by_memory(tmp_path, parallel):
+    run, inspected = asked(tmp_path, parallel=parallel, fit="warn"), looks(6, 4, 4)
+    plan = launch(run, inspected).plan("", 32e6)
+    assert_line(plan["say"], "WARNING", "GiB more", f"of its {LAYERS} layers")
+    placed = planned(run, inspected, (0.1, 0.1, 0.1))
+    assert_line(placed["say"], "WARNING", "times its memory")
+    counts = dict(run_of(placed["run"]["file"], "it").pipeline.stages)
+    assert counts[0] > max(counts[1], counts[2])
+
+
 def test_layers_go_by_speed_and_memory_and_the_run_file_says_where(tmp_path):
     placed = planned(asked(tmp_path), looks(12, 8, 8), (0.1, 0.2, 0.4))
     run = run_of(placed["run"]["file"], "it")
@@ -197,10 +224,20 @@ def test_a_node_that_makes_it_slower_is_left_out_by_name_unless_all_were_asked_f
     assert_line(placed["say"], "LEFT OUT: shed", "-e nodes=all")
     ranks = {rank for rank, _ in run_of(placed["run"]["file"], "it").pipeline.stages}
     assert ranks == {0, 1}
-    resumed = planned(asked(tmp_path) | {"resumes": True}, looks(12, 12, 8), speeds)
-    assert resumed["run"]["requested"] == ["desk", "attic"]
+    going_on = planned(resumed(tmp_path), looks(12, 12, 8), speeds, reached=(4, 4, 4))
+    assert going_on["run"]["requested"] == ["desk", "attic"]
     everyone = planned(asked(tmp_path, nodes="all"), looks(12, 12, 8), speeds)
     assert everyone["run"]["requested"] == list(ADDRESSES)
+
+
+@pytest.mark.parametrize("reached", [(2, None, 4), (None, None, 4)])
+def test_a_slow_node_is_not_left_out_if_it_alone_has_the_newest_checkpoint(tmp_path, reached):
+    speeds = (0.1, 0.1, 9.0)
+    run = resumed(tmp_path)
+    with refuses(LaunchError, "step 4", "shed", "-e nodes=desk,attic,shed"):
+        planned(run, looks(12, 12, 8), speeds, reached=reached)
+    taken = planned(run | {"nodes": list(ADDRESSES)}, looks(12, 12, 8), speeds, reached=reached)
+    assert taken["run"]["requested"] == list(ADDRESSES)
 
 
 def test_a_node_for_which_no_layer_is_left_is_not_said_to_lack_room(tmp_path):
