@@ -71,16 +71,27 @@ def _as_a_large_model(gradients):
 Compute.gradients = _as_a_large_model(Compute.gradients)
 """
 
+# Added to the supervisor's code of a house.
+_PATIENT = f"LEAST = SILENT = {HANG}.0\n"
+
 
 class House:
     """One computer as two nodes: what a person would have after `git clone`.
 
     The tiny model stands in for a large one: each row of a step takes `row_seconds` more, of which
     the processor has none. A run under way leaves the cores to what is tested meanwhile.
+
+    In a `patient` house no supervisor finds within a play or two that a suspended rank hangs.
     """
 
     def __init__(
-        self, folder: Path, model: Path, data: Path, row_seconds: float = ROW_SECONDS
+        self,
+        folder: Path,
+        model: Path,
+        data: Path,
+        row_seconds: float = ROW_SECONDS,
+        *,
+        patient: bool = False,
     ) -> None:
         self.folder, self.model, self.data = folder, model, data
         self.checkout = folder / "hearth"
@@ -88,6 +99,9 @@ class House:
         _copy_checkout(self.checkout)
         with (self.checkout / "training/hearth/trainer/compute.py").open("a") as code:
             code.write(_AS_A_LARGE_MODEL.replace("ROW_SECONDS", str(row_seconds)))
+        if patient:
+            with (self.checkout / "training/hearth/team/hang.py").open("a") as code:
+                code.write(_PATIENT)
         self.environment = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "HOME": str(folder / "home"),
