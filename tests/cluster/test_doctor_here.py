@@ -41,9 +41,10 @@ def test_this_computer_is_examined_without_root_and_nothing_is_changed(home):
     done = home.script("doctor", "--json")
     seen = json.loads(done.stdout)
     Draft202012Validator(SCHEMA).validate(seen)
-    # How full this computer's disk and memory are is not this test's business.
+    # How full this computer's disk and memory are, and how busy it is, is not this test's business.
     assert {"degraded": 1, "good": 0, "broken": 2}[seen["verdict"]] == done.returncode
-    assert not [why for why in seen["reasons"] if why.split(": ")[1] not in ("disk", "memory")]
+    excused = ("disk", "memory", "latency")
+    assert not [why for why in seen["reasons"] if why.split(": ")[1] not in excused]
     for node in NODES:
         its = outcomes(seen, node)
         for check in ("login", "versions", "lock file", "code", "address", "reach"):
@@ -51,7 +52,7 @@ def test_this_computer_is_examined_without_root_and_nothing_is_changed(home):
         for check in ("link", "duplicate", "MTU", "names", "firewall", "clock", "sleep"):
             assert its[check] == "not applicable", check
     assert {(pair["from"], pair["to"]) for pair in seen["pairs"]} == {NODES, NODES[::-1]}
-    assert all(pair["milliseconds"] > 0 and pair["mbit"] > 100 for pair in seen["pairs"])
+    assert all(pair["milliseconds"] > 0 and pair["mbit"] > 0 for pair in seen["pairs"])
     assert kept(home) == before
 
 

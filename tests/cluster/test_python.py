@@ -10,6 +10,7 @@ from pathlib import Path
 import pytest
 from support.house import House
 from support.stand_in_index import lock_line, make_wheel, stand_in_index
+from support.waiting import HANG
 
 pytestmark = pytest.mark.cluster
 ALPHA = make_wheel("alpha", "1.0", size=100_000)
@@ -42,7 +43,7 @@ def test_two_nodes_on_this_computer_share_one_environment_and_one_download(tmp_p
         holders = [path for path in tmp_path.rglob("*") if path.is_file() and _holds_alpha(path)]
         installed = next(python.parents[1].glob("lib/python*/site-packages/alpha/data.bin"))
         assert sorted(holders) == sorted([installed, *wheels.glob("*.whl")])
-        done = subprocess.run([python, "-c", "import alpha"], capture_output=True, timeout=30)
+        done = subprocess.run([python, "-c", "import alpha"], capture_output=True, timeout=HANG)
         assert done.returncode == 0
         screen = house.play("playbooks/python.yml", "-e", json.dumps(given))
     assert "desk changed=0 · laptop changed=0" in screen

@@ -68,7 +68,7 @@ def played(home: Path, verb: str, *words: str) -> subprocess.CompletedProcess[st
 
 @pytest.mark.rotated("the machine of rank 0 is off")
 def test_the_files_come_from_the_node_that_reached_furthest(home):
-    done = played(home, "attach", "-e", "run=evening", "-e", "attach_patience=0.5")
+    done = played(home, "attach", "-e", "run=evening", "-e", "attach_patience=10")
     assert done.returncode == 0, done.stdout + done.stderr
     assert_names(done.stdout, "evening finished", "80 of 80 steps")
     assert_line(done.stdout, "not seen to its end", "desk")

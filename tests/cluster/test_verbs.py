@@ -9,21 +9,22 @@ import json
 import re
 import shutil
 import signal
+import subprocess
 import urllib.request
 from collections.abc import Iterator
-from contextlib import closing
+from contextlib import closing, suppress
 
 import psutil
 import pytest
 from support import programs
-from support.house import NODES, House, ended
+from support.house import NODES, UNTIL_A_LOSS, House, ended
 from support.lines import assert_line
 from support.waiting import HANG, until
 
 from hearth.supervise.cause import ENDS
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
-DETACHED = ("-e", "wait=false", "-e", "launch_return_timeout=0")
+DETACHED = ("-e", "wait=false", *UNTIL_A_LOSS)
 
 
 @pytest.fixture(scope="module")
@@ -93,6 +94,15 @@ def test_a_run_that_is_stopped_keeps_a_checkpoint_and_is_summed_up(home):
     assert "no run is under way" in screen
 
 
+def reads(play: subprocess.Popen[str]) -> bool:
+    """Return whether a play has begun to read what a node's program says."""
+    for process in psutil.Process(play.pid).children(recursive=True):
+        with suppress(psutil.Error):
+            if "-ISc" in process.cmdline():
+                return True
+    return False
+
+
 @pytest.mark.rotated
 def test_the_newest_run_goes_on_and_a_second_stop_ends_it_at_once(home):
     stopped_at = home.metrics("evening")[-1]["step"]
@@ -101,6 +111,7 @@ def test_the_newest_run_goes_on_and_a_second_stop_ends_it_at_once(home):
     assert_line(screen, "under way", "terminal")
     home.until_step("evening", stopped_at + 2)
     follower = home.start("playbooks/logs.yml", "-e", "node=laptop", "-e", "follow=true")
+    until(lambda: reads(follower))
 
     home.rank("laptop").suspend()  # so that its step does not end
     ask = ("playbooks/stop.yml", "-e", "run=evening", "-e", "wait=false")
@@ -178,10 +189,10 @@ def test_the_curves_of_a_run_are_shown_on_loopback_until_that_is_ended(home):
     listening = {each.laddr for each in sockets if each.status == psutil.CONN_LISTEN}
     assert listening == {("127.0.0.1", port)}
     address = f"http://127.0.0.1:{port}"
-    assert b"TensorBoard" in urllib.request.urlopen(f"{address}/", timeout=20).read()
+    assert b"TensorBoard" in urllib.request.urlopen(f"{address}/", timeout=HANG).read()
 
     def has_the_loss() -> bool:
-        tags = urllib.request.urlopen(f"{address}/data/plugin/scalars/tags", timeout=20).read()
+        tags = urllib.request.urlopen(f"{address}/data/plugin/scalars/tags", timeout=HANG).read()
         return "train/loss" in json.loads(tags).get(".", {})
 
     until(has_the_loss)
@@ -205,7 +216,7 @@ def test_somebody_can_talk_to_the_run_as_they_are_told(home):
 
     screen = home.play("playbooks/chat.yml", "-e", "serve=true", "-e", "node=laptop")
     address = re.search(r"http://localhost:\d+/v1", screen)[0]
-    models = json.loads(urllib.request.urlopen(f"{address}/models", timeout=20).read())
+    models = json.loads(urllib.request.urlopen(f"{address}/models", timeout=HANG).read())
     assert [model["id"] for model in models["data"]] == ["base", "adapter"]
     screen = home.play("playbooks/chat.yml", "-e", "serve=false")
     assert "End the endpoint: changed on laptop" in screen
@@ -241,7 +252,11 @@ def test_a_benchmark_of_one_rank_and_all_goes_on_where_it_was_interrupted(home):
     kept = home.runs / "benchmarks"
     first = home.start("playbooks/benchmark.yml", *asked)
     until(lambda: ranks(1) == ["1"])
+    until(lambda: home.launchers("desk"))
+    (launcher,) = home.launchers("desk")
+    launcher.suspend()  # so that the first run does not end meanwhile
     screen = home.play("playbooks/benchmark.yml", *asked, status=2)
+    launcher.resume()
     assert_line(screen, "benchmark", "desk", "under way")
     until(lambda: next(kept.glob("*/2.log")).stat().st_size > 0)  # the second run is begun
     first.send_signal(signal.SIGINT)

@@ -18,6 +18,8 @@ from support.waiting import HANG, until
 
 ROOT = Path(__file__).resolve().parents[2]
 NODES = ("desk", "laptop")
+UNTIL_A_LOSS = ("-e", "launch_return_timeout=0", "-e", "launch_silence_timeout=60")
+"""Words of a run that ends with the first loss of a node, of which no busy core is one."""
 ROW_SECONDS = 0 if "HEARTH_RECORD" in os.environ else 0.05  # a bench measures what there is
 TINY = {
     "sequence_length": 96,
@@ -173,8 +175,21 @@ class House:
         return at_work_in(*map(self.workspace, nodes or NODES))
 
     def rank(self, node: str) -> psutil.Process:
-        its = self.processes(node)
-        return next(p for p in its if "hearth.supervise.torchrun" in p.cmdline()).children()[0]
+        """Return the process of a node's first rank; raise ValueError if it has none."""
+        with suppress(psutil.NoSuchProcess):
+            for launcher in self.launchers(node):
+                for rank in launcher.children():
+                    return rank
+        raise ValueError(f"{node} has no rank")
+
+    def launchers(self, node: str) -> list[psutil.Process]:
+        """Return the node's torchruns."""
+        found = []
+        for process in self.processes(node):
+            with suppress(psutil.NoSuchProcess):
+                if "hearth.supervise.torchrun" in process.cmdline():
+                    found.append(process)
+        return found
 
     def until_step(self, run: str, step: int = 2) -> None:
         """Wait until rank 0 has written this step."""
