@@ -14,7 +14,7 @@ from hearth_lab.host import NETWORK, STATE, cache, run
 from hearth_lab.plan import LabError
 
 _RECORD = STATE / "state.json"
-_BOOT_SECONDS = 180
+_BOOT_SECONDS = 600
 
 
 class Lab:

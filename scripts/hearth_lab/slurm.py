@@ -24,7 +24,7 @@ FILES = {
 ConditionHost={plan.nodes(1)[0].name}
 """,
 }
-_READY_SECONDS = 60
+_READY_SECONDS = 600
 _CONFIGURATION = """\
 ClusterName=lab
 SlurmctldHost={first.name}({first.address})

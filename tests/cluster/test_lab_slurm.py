@@ -10,7 +10,7 @@ import pytest
 from support.facts import assert_names
 from support.house import ROOT
 from support.lab import READY, Controller, as_root, at_home, inside, on
-from support.runs import cluster, record, start, steps, until_state, until_step
+from support.runs import cluster, newest, record, start, steps, until_state, until_step
 from support.waiting import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.rotated("runs under Slurm")]
@@ -96,7 +96,7 @@ def test_a_run_that_waits_is_stopped_or_cancelled_and_can_be_resumed(home):
 
 def test_a_requeued_job_goes_on_from_its_checkpoint_by_itself(home, monkeypatch):
     monkeypatch.setitem(home.environment, "WANDB_API_KEY", KEY)
-    start(home, "requeued", *SLURM, max_steps=60, checkpoint_every=5)
+    start(home, "requeued", *SLURM, max_steps=200, checkpoint_every=5)
     until_step("requeued", 12)
     (job,) = queue()
     on("tower", f"scontrol requeue {job}")
@@ -111,7 +111,7 @@ def test_a_requeued_job_goes_on_from_its_checkpoint_by_itself(home, monkeypatch)
         )
         assert at_home(node, f"grep -rl {KEY} ~ || true") == ""
     until_state("finished", "requeued", NODES)
-    assert steps("requeued") == list(range(1, 61))
+    assert steps("requeued") == list(range(1, 201))
     for node in NODES:
         causes = [launch["cause"] for launch in record(node, "requeued")["launches"]]
         assert_names(" ".join(cause["message"] for cause in causes if cause), job)
@@ -122,7 +122,7 @@ def test_a_requeued_job_goes_on_from_its_checkpoint_by_itself(home, monkeypatch)
 
 
 def test_a_cancelled_run_is_stopped_with_that_cause_and_resumed(home):
-    start(home, "cancelled", *SLURM, max_steps=60, checkpoint_every=5)
+    start(home, "cancelled", *SLURM, max_steps=1000, checkpoint_every=5)
     until_step("cancelled", 12)
     (job,) = queue()
     on("tower", f"scancel {job}")
@@ -130,7 +130,7 @@ def test_a_cancelled_run_is_stopped_with_that_cause_and_resumed(home):
     for node in NODES:
         assert_names(record(node, "cancelled")["cause"]["message"], job, "scancel")
     until(nothing_is_left)
-    again = ("-e", "run=cancelled", "-e", "max_steps=20")
+    again = ("-e", "run=cancelled", "-e", f"max_steps={newest('tower', 'cancelled') + 20}")
     assert "cancelled finished" in home.play("playbooks/resume.yml", *READY, *SLURM, *again)
 
 

@@ -44,7 +44,7 @@ def typed(tiny_model, tiny_data) -> list[str]:
 def started(launcher: str, *program: object) -> str:
     """Type a launcher and a Python program on tower; return what was printed."""
     words = shlex.join([PYTHON, *map(str, program)])
-    return on("tower", f"{SHELL} {launcher} {words} 2>&1", timeout=180)
+    return on("tower", f"{SHELL} {launcher} {words} 2>&1")
 
 
 def metrics(node: str, run: str, kind: str) -> list[dict]:

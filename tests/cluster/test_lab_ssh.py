@@ -4,12 +4,12 @@ from __future__ import annotations
 
 import re
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 
 import pytest
 from support.lab import STATE, Controller, as_root, lab, machines, on
 from support.lines import assert_line
+from support.waiting import HANG
 
 pytestmark = [
     pytest.mark.lab,
@@ -59,7 +59,7 @@ def login(node: str, *options: str) -> subprocess.CompletedProcess[str]:
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,
-        timeout=30,
+        timeout=HANG,
     )
 
 
@@ -177,7 +177,7 @@ def test_a_machine_is_found_where_it_is_today(joined, play):
     screen = play(
         SSH,
         *("-l", "tower", "-e", "cluster_address=198.51.100.99"),
-        *("-e", f"first_address={NODES['tower']}", "-e", "machine_timeout=1", "--check"),
+        *("-e", f"first_address={NODES['tower']}", "--check"),
     )
     assert "cannot be reached" not in screen
 
@@ -185,16 +185,13 @@ def test_a_machine_is_found_where_it_is_today(joined, play):
 def test_a_machine_that_is_off_is_named_and_the_others_are_done(joined, play):
     lab("power-off", "oldbox")
     as_root("laptop", "rm ~lab/.ssh/authorized_keys")
-    began = time.monotonic()
     try:
-        screen = play(SSH, "-e", "machine_timeout=3", status=4)
-        seconds = time.monotonic() - began
+        screen = play(SSH, "-e", "machine_timeout=20", status=4)
     finally:
         lab("power-on", "oldbox")
     assert_line(screen, "oldbox", NODES["oldbox"])
     assert "Log in by key: changed on laptop\n" in screen
     assert re.search(r"laptop changed=\d · oldbox changed=0 unreachable · tower", screen)
-    assert seconds < 25
 
 
 def test_a_changed_host_key_explains_itself_and_nothing_is_sent(joined, play):

@@ -180,7 +180,7 @@ def test_a_machine_that_is_at_work_is_not_reset(cluster):
         "laptop",
         "mkdir -p ai-cluster/config && cd ai-cluster/config && "
         """echo '{"run": "evening", "pid": 1}' >supervisor.lock && """
-        "(flock supervisor.lock sleep 60 >/dev/null 2>&1 &) && sleep 0.2",
+        "(flock supervisor.lock sleep 3600 >/dev/null 2>&1 &) && sleep 0.2",
     )
     before = tree("laptop")
     screen = cluster.play("playbooks/reset.yml", "-e", "yes=true", "--limit", "laptop", status=2)

@@ -59,7 +59,7 @@ def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(
     home, started, monkeypatch
 ):
     monkeypatch.setitem(home.environment, "WANDB_API_KEY", API_KEY)
-    started("first", max_steps=30)
+    started("first", max_steps=200)
     for node in NODES:
         secrets = "ai-cluster/config/first.secrets"  # that a restarted supervisor reads again
         assert holding(node) == f"/home/lab/{secrets}"
@@ -88,7 +88,7 @@ def goes_on_and_takes_in_again(run: str, before: int) -> None:
 
 def stop(run: str) -> None:
     """Stop a run of both machines; require every step once on record and nothing left."""
-    on("tower", f"systemctl --user stop hearth-{run}.service", 90)
+    on("tower", f"systemctl --user stop hearth-{run}.service")
     until_state("stopped", run, NODES)
     last = newest("tower", run)
     for node in NODES:

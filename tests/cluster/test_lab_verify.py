@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import shutil
 import tempfile
-import time
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -92,7 +91,7 @@ def test_doctor_finds_what_is_wrong_and_mends_what_is_safe(home, tmp_path):
     forgotten = on(
         "laptop",
         "mkdir -p ai-cluster/logs/.evening.torchrun; "
-        "HEARTH_SUPERVISED=$HOME/ai-cluster nohup sleep 300 </dev/null >/dev/null 2>&1 & echo $!",
+        "HEARTH_SUPERVISED=$HOME/ai-cluster nohup sleep 3600 </dev/null >/dev/null 2>&1 & echo $!",
     )
     lab("link", "oldbox", "100mbit")
     file = tmp_path / "doctor.json"
@@ -142,16 +141,13 @@ def test_a_firewall_that_drops_new_connections_is_named_before_a_run_starts(home
     (tmp_path / "train.py").touch()
     as_root("tower", "iptables -A INPUT -p tcp --syn --dport 1024:65535 -j DROP")
     try:
-        began = time.monotonic()
         screen = home.play("train.yml", *READY, "-e", f"script={tmp_path}/train.py", status=2)
-        seconds = time.monotonic() - began
         firewall = home.play("playbooks/firewall.yml", *READY, status=2)
         doctor = home.play("playbooks/doctor.yml", *READY)
     finally:
         as_root("tower", "iptables -F INPUT")
     assert_line(screen, "tower: laptop, oldbox", "port", "198.51.100.11")
     assert "198.51.100.12, 198.51.100.13" in screen
-    assert seconds < 60
     assert_line(firewall, "nft insert rule ip filter INPUT", "198.51.100.12, 198.51.100.13")
     assert_line(doctor, "tower: firewall", "(ip filter INPUT)")
 

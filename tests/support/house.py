@@ -45,10 +45,10 @@ def tracked(pattern: str) -> list[Path]:
     return [path for path in paths if path.is_file()]
 
 
-def ended(play: subprocess.Popen[str], status: int | None = 0, seconds: float = HANG) -> str:
+def ended(play: subprocess.Popen[str], status: int | None = 0) -> str:
     """Return the screen of a play once it has ended with this exit status; None: any but 0."""
     try:
-        screen, _ = play.communicate(timeout=seconds)
+        screen, _ = play.communicate(timeout=HANG)
     finally:
         if play.poll() is None:
             for process in (*psutil.Process(play.pid).children(recursive=True), play):

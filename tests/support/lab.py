@@ -41,7 +41,7 @@ _UP_SECONDS = 900  # the first time builds the base image
 _DOWN_SECONDS = 300  # the disks of machines with whole environments go too
 
 
-def lab(*arguments: str, timeout: float = 60, status: int | None = 0, given: bytes = b"") -> str:
+def lab(*arguments: str, timeout: float = HANG, status: int | None = 0, given: bytes = b"") -> str:
     """Call scripts/lab, with this as its standard input; return what it printed."""
     done = subprocess.run(
         [ROOT / "scripts" / "lab", *arguments], input=given, capture_output=True, timeout=timeout
@@ -53,15 +53,14 @@ def lab(*arguments: str, timeout: float = 60, status: int | None = 0, given: byt
     return said
 
 
-def on(node: str, command: str, timeout: float = 60, given: bytes = b"") -> str:
+def on(node: str, command: str, given: bytes = b"") -> str:
     """Run a command as the user who logs in on a machine; return what it printed."""
-    return lab("ssh", node, command, timeout=timeout, given=given).strip()
+    return lab("ssh", node, command, given=given).strip()
 
 
 def inside(
     node: str,
     command: str,
-    timeout: float = 60,
     given: bytes | None = None,
     status: int | None = None,
 ) -> str:
@@ -74,7 +73,7 @@ def inside(
         [*machine.within(its), "/bin/sh", "-c", command],
         input=given,
         capture_output=True,
-        timeout=timeout,
+        timeout=HANG,
     )
     said = (done.stdout + done.stderr).decode(errors="replace")
     print(f"{node}# {command}\n{said}")
@@ -84,7 +83,7 @@ def inside(
 
 def as_root(node: str, command: str, given: bytes | None = None) -> str:
     """Run a command that must not fail as root on a machine; return what it printed."""
-    return inside(node, command, timeout=60, given=given, status=0)
+    return inside(node, command, given=given, status=0)
 
 
 def at_home(node: str, command: str) -> str:
@@ -107,7 +106,7 @@ def tree(node: str, folders: str = "etc") -> dict[str, str]:
     kinds = rf"{find} -printf '%y %m %u:%g %l\t%p\n' 2>/dev/null"
     sums = f"{find} -type f -exec sha256sum {{}} + 2>/dev/null"
     found: dict[str, str] = {}
-    for line in inside(node, f"cd / && {kinds}; {sums}", timeout=HANG).splitlines():
+    for line in inside(node, f"cd / && {kinds}; {sums}").splitlines():
         state, _, path = line.partition("\t" if "\t" in line else "  ")
         found[path] = f"{found.get(path, '')} {state}"
     assert found
@@ -289,6 +288,6 @@ class Play:
         self._signal(signal.SIGKILL)
         self._process.wait(10)
 
-    def end(self, status: int | None = 0, seconds: float = HANG) -> str:
+    def end(self, status: int | None = 0) -> str:
         """Return the screen of the play once it has ended (see `support.house.ended`)."""
-        return ended(self._process, status, seconds)
+        return ended(self._process, status)

@@ -86,7 +86,7 @@ def telling(run: Nodes, *urls: str) -> Nodes:
     return run
 
 
-def impatient(run: Nodes, folder: Path, seconds: float = 1.0) -> None:
+def impatient(run: Nodes, folder: Path, seconds: float = 5.0) -> None:
     """Have the supervisors of a run tell of a wait after so many seconds."""
     (folder / "sitecustomize.py").write_text(IMPATIENT.format(seconds=seconds))
     run.variables["PYTHONPATH"] = f"{folder}:{TRAINING}"

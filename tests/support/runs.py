@@ -41,8 +41,7 @@ def cluster(
 def start(house: Controller, run: str, *words: str, **settings: object) -> None:
     # A wrong password for sudo: training asks for none.
     unwatched = ("-e", f"run={run}", "-e", "wait=false", "-e", "ansible_become_password=wrong")
-    patience = ("-e", "launch_ready_timeout=20", "-e", "launch_silence_timeout=6")
-    options = (*unwatched, *patience, *words, *house.tiny(evaluate=False, **settings))
+    options = (*unwatched, *words, *house.tiny(evaluate=False, **settings))
     house.play("train.yml", *READY, *options)
 
 
@@ -50,7 +49,7 @@ def end(nodes: Sequence[str], runs: Sequence[str]) -> None:
     """End these runs at once, come what may."""
     for node in nodes:
         for run in runs:
-            on(node, f"systemctl --user stop hearth-{run}.service 2>/dev/null || true", 90)
+            on(node, f"systemctl --user stop hearth-{run}.service 2>/dev/null || true")
 
 
 def record(node: str, run: str) -> dict:

@@ -11,6 +11,8 @@ from typing import Any
 
 import torch
 
+from support.waiting import HANG
+
 
 @dataclass
 class _Table:
@@ -20,7 +22,7 @@ class _Table:
     said: dict[int, Any] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
-        self.everyone = threading.Barrier(self.size, timeout=20)
+        self.everyone = threading.Barrier(self.size, timeout=HANG)
 
 
 @dataclass

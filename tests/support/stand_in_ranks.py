@@ -174,7 +174,7 @@ def train(group):
             return "stopped"
         step += 1
         where = f"generation {group.generation} rank {own} of {len(group.members)}"
-        print(where, "step", step, flush=True)
+        print(f"{where} step {step}\n", end="", flush=True)  # one write: others share the log
         if any(each["pause"] for each in told):
             return "paused"
         time.sleep(pace)

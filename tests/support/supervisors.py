@@ -32,7 +32,7 @@ import os, sys, time
 from pathlib import Path
 told = f"generation {os.environ['HEARTH_GENERATION']} rank {os.environ['RANK']}"
 for step in range(int(os.environ.get("STEPS", 100000))):
-    print(told, "step", step, flush=True)
+    print(f"{told} step {step}\\n", end="", flush=True)  # one write: others share the log
     if Path("stop").exists() or Path("enough").exists():
         sys.exit(0)
     time.sleep(0.05)
@@ -144,11 +144,11 @@ class Nodes:
 
     def end_job(self) -> None:
         """Send SIGTERM to every process, as Slurm does to those of a job."""
-        for node in self.names:
-            for process in psutil.Process(self.supervisor(node).pid).children(recursive=True):
-                with suppress(psutil.NoSuchProcess):  # it ended with the one before it
-                    process.terminate()
-            self.supervisor(node).terminate()
+        first = [psutil.Process(self.supervisor(node).pid) for node in self.names]
+        below = [each for process in first for each in process.children(recursive=True)]
+        for process in (*first, *below):  # all listed before, so that they hear of it at once
+            with suppress(psutil.NoSuchProcess):
+                process.terminate()
 
     def start(self, *nodes: str) -> None:
         for node in nodes or self.names:
@@ -265,5 +265,5 @@ def free_port() -> int:
     while True:
         port = 20000 + secrets.randbelow(12000)
         with socket.socket() as probe, suppress(OSError):
-            probe.bind(("127.0.0.1", port))
+            probe.bind(("", port))  # of no address in use: nodes have 127.0.0.2 and so on
             return port

@@ -66,7 +66,7 @@ class Team(Nodes):
             "nproc": nproc,
             "nprocs": [nproc] * count,
             "python": str(torchrun),
-            "silence_timeout": 3,
+            "silence_timeout": 8,
             "return_timeout": 60,
             "elastic": True,
             "lend": {"when": ""},

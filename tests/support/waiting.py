@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable
 from contextlib import suppress
 
-HANG = 300  # seconds; on two busy cores what takes 30 alone has taken 110
+HANG = 900  # seconds; on two busy cores what takes 30 alone has taken 110, and a play may take 180
 
 
 def until(condition: Callable[[], object], seconds: float = HANG) -> None:

@@ -265,7 +265,7 @@ def test_muon_goes_on_bit_for_bit_with_all_its_state(tmp_path, arguments):
 def test_a_killed_and_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     tmp_path, arguments, step, every
 ):
-    more = [*arguments, "--max-steps", 60, "--checkpoint-every", every, "--split", "2:1"]
+    more = [*arguments, "--max-steps", 150, "--checkpoint-every", every, "--split", "2:1"]
     expected = trained(tmp_path, "whole", 2, *more)
     kill_after(step, tmp_path, "broken", 2, *more)
     whole, broken = (tmp_path / "runs" / run for run in ("whole", "broken"))
@@ -273,7 +273,7 @@ def test_a_killed_and_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     done = succeeded(train_forked(tmp_path, 2, "--resume", "broken"))
     assert (": step 0 " in done.stdout) == (every > step)
     assert furthest(learned(tmp_path, "broken"), expected) == 0
-    assert figures(broken, "step", "step") == list(range(1, 61))
+    assert figures(broken, "step", "step") == list(range(1, 151))
     assert figures(broken, "step", "loss") == figures(whole, "step", "loss")
 
 

@@ -126,7 +126,7 @@ def test_a_machine_that_is_restarted_while_the_house_has_it_comes_back_to_that(
 
 @pytest.mark.rotated
 def test_without_elastic_the_others_wait_with_their_ranks_alive(team):
-    run = team(2, elastic=False, return_timeout=10, ready_timeout=10)
+    run = team(2, elastic=False, return_timeout=20, ready_timeout=20)
     run.start()
     first = run.until_group()
     rank = run.rank("node1").pid
@@ -134,7 +134,7 @@ def test_without_elastic_the_others_wait_with_their_ranks_alive(team):
     until_away(run, "node0")
     until(lambda: run.record("node1")["missing"] == ["node0"])
     assert run.record("node1")["cause"]["kind"] == "away"
-    time.sleep(12)
+    time.sleep(22)
     run.let_go("node0")
     run.until_group(beyond=first)
     assert run.rank("node1").pid == rank

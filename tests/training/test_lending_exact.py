@@ -22,14 +22,14 @@ NAMES = ("node0", "node1", "node2")
 PACE = Pace(row=0.05, disk=0.3, evaluation=0.5)
 A_DAY = 3
 
-FREE_WITHIN = 3.0
-"""Seconds from the end of a step within which the rank's process is gone."""
+FREE_WITHIN = 15.0
+"""Seconds from the end of a step within which the rank's process is gone: on idle cores 3."""
 
 FLOAT64, FLOAT32 = 1e-9, 1e-3
 """Bounds on the distance from what one process learns."""
 
-LONGEST_WAIT = 5.0
-"""Seconds that the others may wait for a transfer, on two busy cores."""
+LONGEST_WAIT = 30.0
+"""Seconds that the others may wait for a transfer: 5 on idle cores, more after a refused vote."""
 
 
 @dataclass(frozen=True)

@@ -20,7 +20,7 @@ from support.waiting import until
 
 NAMES = ("node0", "node1", "node2")
 PACE = Pace(row=0.05, disk=0.2)
-SILENCE = 4.0
+SILENCE = 6.0
 A_DAY = 1
 
 CASES = (

@@ -21,7 +21,7 @@ from hearth.supervise.unit import LEFT
 from hearth.team.peers import KNOCK
 
 # Longer than between two questions to a node whether it is there.
-TIMES = {"ready_timeout": 3, "silence_timeout": 3, "return_timeout": 1.5 * KNOCK}
+TIMES = {"ready_timeout": 1.5 * KNOCK, "silence_timeout": 5, "return_timeout": 1.5 * KNOCK}
 
 
 @pytest.fixture(params=["in place", pytest.param("relaunched", marks=pytest.mark.rotated)])
@@ -150,7 +150,9 @@ def test_a_run_whose_turn_has_come_on_one_node_waits_for_the_other_as_long_as_it
 ):
     with phone() as here:
         evening, night = only(house("evening"), busy), house("night", 1)
-        impatient(telling(night, here.json), tmp_path, seconds=5)  # a node tells every three
+        impatient(
+            telling(night, here.json), tmp_path, seconds=2 * KNOCK
+        )  # a node tells every three
         waits_for_its_turn(evening, night, busy)
     assert here.titles == ["night finished"]  # that it waited was no news
 
@@ -177,7 +179,7 @@ def test_a_node_that_never_answers_ends_the_run_and_the_next_one_trains(house):
     night.start("node0")
     until_state("waiting", night, "node0")
     next_one.start()
-    until_state("queued", next_one)
+    until(lambda: state(next_one, "node0") in ("queued", "waiting", "running"))
     record = night.wait("node0")["node0"]
     assert (record["state"], record["cause"]["node"]) == ("failed", "node1")
     until_state("running", next_one)
@@ -238,7 +240,7 @@ def test_a_run_that_has_begun_on_one_node_goes_first_on_one_that_is_back_in_the_
 
 @pytest.mark.rotated
 def test_a_run_starts_at_its_time_and_until_then_another_one_may_train(house):
-    at = datetime.now(UTC) + timedelta(seconds=12)
+    at = datetime.now(UTC) + timedelta(seconds=40)
     night, quick = house("night", 1, at=at.isoformat()), house("quick", 2)
     night.start()
     until_state("queued", night)

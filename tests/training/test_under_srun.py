@@ -11,6 +11,7 @@ import pytest
 from support.facts import assert_names
 from support.ranks import SCRIPT, environment, figures
 from support.supervisors import TRAINING, free_port
+from support.waiting import HANG
 
 UNDER_SRUN = TRAINING / "under_srun.py"
 
@@ -39,7 +40,7 @@ def srun(cwd: Path, *command: object, jobs: str = "77", **more: str) -> list[tup
         for rank, job in enumerate(jobs)
     ]
     try:
-        said = [each.communicate(timeout=120) for each in tasks]
+        said = [each.communicate(timeout=HANG) for each in tasks]
         return [(task.returncode, *both) for task, both in zip(tasks, said, strict=True)]
     finally:
         for each in tasks:

@@ -19,7 +19,7 @@ from ansible.plugins.action import ActionBase
 _LOCAL = ("local", "ansible.builtin.local")
 _ANSWER_WITHIN = 10  # seconds per login attempt
 _TOUCHED_AFTER = 3  # seconds after which the node has certainly begun to change its link
-_GRACE = 45  # seconds after its undo within which a node must answer at its old address
+_GRACE = 120  # seconds after its undo within which a node must answer at its old address
 
 
 def addresses_of(host: str) -> list[str]:

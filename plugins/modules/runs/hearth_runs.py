@@ -47,7 +47,7 @@ from ansible.module_utils.hearth_node.base import (
 from ansible.module_utils.hearth_node.runs.digest import look, paths, remove, size
 from ansible.module_utils.hearth_node.runs.leftovers import units_folder
 
-_STOP_TIMEOUT = 30.0
+_STOP_TIMEOUT = 120.0
 
 
 def move(module: AnsibleModule, workspace: str, run: str, position: float) -> bool:

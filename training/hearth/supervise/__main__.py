@@ -30,7 +30,7 @@ from hearth.supervise.spec import Spec, forget_secrets, load_spec, stop_file, wi
 from hearth.supervise.supervisor import supervise
 from hearth.supervise.unit import LEFT, comes_back, is_active, remove_unit, start_unit, stop_unit
 
-START_TIMEOUT = 20.0
+START_TIMEOUT = 60.0
 ERROR = "hearth: error: "
 
 
