@@ -23,7 +23,13 @@ CTRL_C, CTRL_D = "\x03", "\x04"
 _AGAIN = 2.0
 """Seconds after which a person presses a key again."""
 
-_LEAD = "import fcntl, os, sys, termios; fcntl.ioctl(0, termios.TIOCSCTTY, 0); os.execv(sys.argv[1], sys.argv[1:])"  # noqa: E501
+# Ctrl-C is ignored by whatever a shell begins in the background, these tests included.
+_LEAD = """
+import fcntl, os, signal, sys, termios
+fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+signal.signal(signal.SIGINT, signal.SIG_DFL)
+os.execv(sys.argv[1], sys.argv[1:])
+"""
 _COMMAND = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|[@-Z\\-_])")
 
 
