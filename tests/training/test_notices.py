@@ -64,7 +64,10 @@ def test_a_failure_comes_with_node_cause_and_cure(nodes, team, kind):
         run = nodes(2, ENDS) if kind == "relaunched" else team(2)
         (run.workspace("node1") / "scripts" / "train.py").write_text(RAISES)
         run.change("node0", playbook="ansible-playbook -i inventory/home")
-        telling(run, here.json).start()
+        # First node0, which a failure at once would else find not there yet.
+        telling(run, here.json).start("node0")
+        until(lambda: run.record("node0")["missing"] == ["node1"])
+        run.start("node1")
         assert {record["state"] for record in run.wait().values()} == {"failed"}
     (message,) = here.arrived
     assert message["title"] == "first failed on node1"

@@ -187,7 +187,9 @@ def test_starts_that_lead_nowhere_come_to_an_end(team):
 def test_a_command_that_cannot_be_run_is_the_cause(team):
     run = team(2)
     run.change("node1", python="/nowhere/python")
-    run.start()
+    run.start("node0")  # which a failure at once would else find not there yet
+    until(lambda: run.record("node0")["missing"] == ["node1"])
+    run.start("node1")
     for record in run.wait().values():
         assert record["cause"]["node"] == "node1"
         assert_names(record["cause"]["message"], "/nowhere/python", "No such file")
