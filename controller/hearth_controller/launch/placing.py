@@ -45,15 +45,18 @@ def place_run(
     settings = Settings.model_validate(run["settings"])
     home = _home(settings, shape, nodes)
     everyone = run["nodes"] != ["auto"]
+    whole = None
+    # Shares are meant for the ranks of all nodes.
+    if run["whole_on"] and not everyone and not run["resumes"] and not run["split"]:
+        whole = undivided(settings, shape, {name: nodes[name] for name in run["whole_on"]})
     try:
         found = _placed(settings, home, shape.num_hidden_layers, everyone)
     except HearthError as error:
-        raise LaunchError(*error.findings) from error
-    whole = None
-    if run["whole_on"] and not everyone and not run["resumes"]:
-        whole = undivided(settings, shape, {name: nodes[name] for name in run["whole_on"]})
-        if whole.rows_per_second * _WORTH_DIVIDING >= found.rows_per_second:
-            return _as_ddp(run, whole, found, settings)
+        if whole is None:
+            raise LaunchError(*error.findings) from error
+        return _as_ddp(run, whole, None, settings)
+    if whole and whole.rows_per_second * _WORTH_DIVIDING >= found.rows_per_second:
+        return _as_ddp(run, whole, found, settings)
     names = [name for name in nodes if name in {home.nodes[rank] for rank in found.placement.ranks}]
     lines = [*memory_warnings(home), *_describe_nodes(found, home, nodes)]
     if _was_auto(run):
@@ -124,19 +127,23 @@ def _placed(settings: Settings, home: Home, layers: int, everyone: bool) -> Pipe
 
 
 def _as_ddp(
-    run: Mapping[str, Any], whole: Prediction, divided: Pipeline, settings: Settings
+    run: Mapping[str, Any], whole: Prediction, divided: Pipeline | None, settings: Settings
 ) -> dict[str, Any]:
-    """Return the run on the nodes that hold the whole model."""
+    """Return the run on the nodes that hold the whole model; no pipeline fits without `divided`."""
     names = [name for name in run["requested"] if name in run["whole_on"]]
     others = [name for name in run["requested"] if name not in names]
     tokens = settings.sequence_length
     say = (
         f"  parallel=auto: ddp on {', '.join(names)}, about "
-        f"{whole.rows_per_second * tokens:.0f} tokens/s; parallel=pipeline over all nodes would "
-        f"come to {divided.rows_per_second * tokens:.0f}\n"
-        f"  LEFT OUT: {', '.join(others)}, which cannot hold the whole model (-e nodes=all takes "
-        "all nodes, with parallel=pipeline)"
+        f"{whole.rows_per_second * tokens:.0f} tokens/s; parallel=pipeline over all nodes "
     )
+    left_out = f"  LEFT OUT: {', '.join(others)}, which cannot hold the whole model"
+    if divided:
+        say += f"would come to {divided.rows_per_second * tokens:.0f}"
+        left_out += " (-e nodes=all takes all nodes, with parallel=pipeline)"
+    else:
+        say += "does not fit"
+    say += f"\n{left_out}"
     return {"run": with_parallel(run, "ddp") | {"requested": names}, "say": say}
 
 

@@ -268,6 +268,17 @@ def test_nodes_that_hold_the_whole_model_train_alone_where_that_is_faster(
         assert_line(placed["say"], "LEFT OUT: attic, shed")
 
 
+def test_a_node_that_holds_the_whole_model_trains_alone_where_no_pipeline_fits(tmp_path):
+    typed = {"model": "qwen3-32b", "load_in_4bit": True}
+    placed = planned(asked(tmp_path, **typed), looks(32, 4), (0.1, 0.1))
+    assert placed["run"]["parallel"] == "ddp"
+    assert placed["run"]["requested"] == ["desk"]
+    assert_line(placed["say"], "parallel=auto: ddp on desk", "tokens/s", "pipeline")
+    assert_line(placed["say"], "LEFT OUT: attic")
+    with refuses(LaunchError, "64 layers", "2 ranks"):
+        planned(asked(tmp_path, **typed, nodes="all"), looks(32, 4), (0.1, 0.1))
+
+
 def test_links_that_were_not_measured_are_told_with_what_they_count_as(tmp_path):
     what = asked(tmp_path, nodes="all")
     silent = planned(what, looks(12, 8, 8), (0.1, 0.2, 0.4))
