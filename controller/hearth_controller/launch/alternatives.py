@@ -11,7 +11,7 @@ from pydantic import TypeAdapter
 from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room
-from hearth.fit.case import case_of
+from hearth.fit.case import case_of, in_common_precision
 from hearth.fit.estimate import adapter_parameters
 from hearth.fit.misfits import lacking
 from hearth.plan.placement import LayerSpeed
@@ -93,7 +93,8 @@ def sharded(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode])
     None where it cannot be had, or where no link was measured.
     """
     changes = {"parallel": "fsdp", "load_in_4bit": False, "load_in_8bit": False}
-    whole = settings.model_copy(update=changes)
+    rooms = [node.room for node in nodes.values()]
+    whole = in_common_precision(settings.model_copy(update=changes), rooms)
     links = [mbit for node in nodes.values() for mbit in node.mbit.values()]
     if whole.contradictions() or not links:
         return None

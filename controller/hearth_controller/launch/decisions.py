@@ -20,17 +20,12 @@ from hearth.base.errors import LaunchError
 from hearth.base.nvidia import ranks_of
 from hearth.config import in_precision, pinned, run_of, run_text
 from hearth.config.shape import shape_of
+from hearth.fit.capacity import automatic_precision
 from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import warnings
 from hearth_controller.doctor.node import ExaminedNode
 from hearth_controller.launch.alternatives import measured_node
-from hearth_controller.launch.devices import (
-    common_precision,
-    device_of,
-    gpus_of,
-    unseen_gpu,
-    unused_gpu,
-)
+from hearth_controller.launch.devices import device_of, gpus_of, unseen_gpu, unused_gpu
 from hearth_controller.launch.fit import check_fit, rooms_of, shape_of_run
 from hearth_controller.launch.job import job_script
 from hearth_controller.launch.placing import place_run, with_parallel
@@ -205,9 +200,11 @@ class Launch:
         Else each node would time its layers, and count their bytes, in the one that it prefers. A
         resumed run has the one that it began with.
         """
-        chosen = common_precision(facts["memory"] for facts in self.facts("look").values() if facts)
-        if not chosen or run["settings"]["precision"] != "auto" or run["resumes"]:
+        rooms = rooms_of(self.answers["look"]).values()
+        alike = len({automatic_precision([room]) for room in rooms}) < 2
+        if alike or run["settings"]["precision"] != "auto" or run["resumes"]:
             return run, []
+        chosen = automatic_precision(rooms)
         settled = described(in_precision(run_of(run["file"], "the run"), chosen))
         settled["whole_on"] = run["whole_on"]
         return {**run, **settled}, [f"precision=auto: {chosen}, which all of these nodes have"]

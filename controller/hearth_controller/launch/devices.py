@@ -7,15 +7,12 @@ has them off (`prime_off`), and why its driver lists none (`trouble`).
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hearth.base.nvidia import usable_gpus
 from hearth.verify.judgement import short_gpu
 from hearth_controller.driver.cards import card
-
-_BF16 = 8
-"""Least major compute capability of a GPU that computes in bf16."""
 
 _TAKEN = "; -e cpu=true trains on its processor all the same"
 
@@ -51,27 +48,6 @@ def unseen_gpu(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> str:
         f"its driver lists {short_gpu(memory['gpus'])}, and torch sees no GPU there: "
         f"./scripts/doctor says why{_TAKEN}"
     )
-
-
-def common_precision(memories: Iterable[Mapping[str, Any]]) -> str:
-    """Return the precision that unlike devices have in common, or '' where each prefers the same.
-
-    As the ranks choose it (`hearth.model.precision`): bf16 is that of processors, too, and of GPUs
-    from compute capability 8 on; older ones have fp16, and all have fp32.
-    """
-    known = [_precisions(memory) for memory in memories]
-    if len({best for best, *_ in known}) < 2:
-        return ""
-    return next(name for name in ("bf16", "fp16", "fp32") if all(name in each for each in known))
-
-
-def _precisions(memory: Mapping[str, Any]) -> tuple[str, ...]:
-    """Return the precisions of a node's devices, the best first."""
-    if not usable_gpus(memory):
-        return ("fp32", "bf16")
-    majors = [str(gpu.get("capability", "")).partition(".")[0] for gpu in memory["gpus"]]
-    modern = all(major.isdecimal() and int(major) >= _BF16 for major in majors)
-    return ("bf16", "fp16", "fp32") if modern else ("fp16", "fp32")
 
 
 def gpus_of(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> int:

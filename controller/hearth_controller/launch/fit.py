@@ -14,7 +14,7 @@ from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room, room_of
 from hearth.fit.home import Candidate, too_small, unplaceable
-from hearth.fit.misfits import lacking, misfits, unknown
+from hearth.fit.misfits import holding, lacking, misfits, unknown
 
 
 @dataclass(frozen=True)
@@ -25,8 +25,8 @@ class Verdict:
         parallel: the run's setting, with `auto` resolved.
         findings: by node.
         lines: to show.
-        whole_on: with `auto` resolved to `pipeline`, the nodes that hold the whole model; some of
-            them may be faster without the others.
+        whole_on: with `auto` resolved to `pipeline`, the nodes that hold the whole model in the
+            precision that they take without the others; some of them may be faster so.
     """
 
     parallel: str
@@ -92,7 +92,7 @@ def check_fit(run: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) ->
     small = lacking(as_whole, shape, rooms)
     divided = settings.model_copy(update={"parallel": "pipeline"})
     if small and settings.parallel == "auto" and _may_divide(run, divided, shape, ranks):
-        verdict = _divided(divided, shape, ranks, [name for name in rooms if name not in small])
+        verdict = _divided(divided, shape, ranks, holding(as_whole, shape, rooms))
         if not verdict.findings:
             return verdict
     found = misfits(run["model"], as_whole, shape, rooms)

@@ -7,7 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hearth.base.errors import HearthError, LaunchError, ModelError
-from hearth.config import Settings, in_parallel, run_of
+from hearth.config import Settings, in_parallel, in_precision, run_of
 from hearth.config.planned import PlannedPipeline
 from hearth.config.shape import Shape
 from hearth.fit.estimate import adapter_parameters
@@ -48,7 +48,8 @@ def place_run(
     whole = None
     # Shares are meant for the ranks of all nodes.
     if run["whole_on"] and not everyone and not run["resumes"] and not run["split"]:
-        whole = undivided(settings, shape, {name: nodes[name] for name in run["whole_on"]})
+        wholly = Settings.model_validate(_in_own_precision(run)["settings"])
+        whole = undivided(wholly, shape, {name: nodes[name] for name in run["whole_on"]})
     try:
         found = _placed(settings, home, shape.num_hidden_layers, everyone)
     except HearthError as error:
@@ -59,7 +60,7 @@ def place_run(
         return _as_ddp(run, whole, found, settings)
     names = [name for name in nodes if name in {home.nodes[rank] for rank in found.placement.ranks}]
     lines = [*memory_warnings(home), *_describe_nodes(found, home, nodes)]
-    if _was_auto(run):
+    if _was_auto(run, "parallel"):
         bound = sharded(settings, shape, nodes) or found.rows_per_second
         slower = bound if bound < found.rows_per_second else None
         lines.append(_reason(whole, slower, settings))
@@ -96,8 +97,16 @@ def _checkpoint(
     }
 
 
-def _was_auto(run: Mapping[str, Any]) -> bool:
-    return run_of(run["file"], "the run").origins.get("parallel") == "auto"
+def _was_auto(run: Mapping[str, Any], name: str) -> bool:
+    """Return whether the setting `name` was resolved from `auto`."""
+    return run_of(run["file"], "the run").origins.get(name) == "auto"
+
+
+def _in_own_precision(run: Mapping[str, Any]) -> Mapping[str, Any]:
+    """Return the run with `precision=auto` again, if it was resolved for other nodes as well."""
+    if not _was_auto(run, "precision"):
+        return run
+    return {**run, **described(in_precision(run_of(run["file"], "the run"), "auto"))}
 
 
 def _home(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]) -> Home:
@@ -144,7 +153,8 @@ def _as_ddp(
     else:
         say += "does not fit"
     say += f"\n{left_out}"
-    return {"run": with_parallel(run, "ddp") | {"requested": names}, "say": say}
+    alone = with_parallel(_in_own_precision(run), "ddp") | {"requested": names}
+    return {"run": alone, "say": say}
 
 
 def _renumbered(

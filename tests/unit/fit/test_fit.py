@@ -23,7 +23,7 @@ from hearth.fit.by_hand import room_here
 from hearth.fit.capacity import GIB, Room, room_of
 from hearth.fit.case import Case, case_of
 from hearth.fit.estimate import adapter_parameters, estimate
-from hearth.fit.misfits import misfits, needs
+from hearth.fit.misfits import holding, lacking, misfits, needs
 from hearth.model import load
 from hearth.model.unsloth_environment import LOGITS
 
@@ -311,7 +311,9 @@ def test_on_a_cpu_the_layers_that_were_gathered_leave_holes_in_the_heap():
 
 
 def facts(*gpus: int | None, free: int = 16_384, cuda: bool = True) -> dict:
-    named = [{"name": f"RTX {n}", "memory_mib": mib} for n, mib in enumerate(gpus)]
+    named = [
+        {"name": f"RTX {n}", "memory_mib": mib, "capability": "8.6"} for n, mib in enumerate(gpus)
+    ]
     return {"cuda": cuda, "gpus": named, "free_mib": free}
 
 
@@ -321,6 +323,8 @@ def test_a_rank_has_a_card_or_a_part_of_the_free_memory():
     twins = facts(8192, 16_384)
     twins["gpus"][1]["name"] = twins["gpus"][0]["name"]
     assert room_of(twins, 0).size == 8 * GIB
+    twins["gpus"][1]["capability"] = "7.5"
+    assert not room_of(twins, 0).bf16
     assert room_of(facts(8192), 2).size == 4 * GIB
     assert room_of(facts(None, free=20_480), 0) == Room(20 * GIB, "RTX 0", unified=True)
     assert room_of(facts(8192, cuda=False), 0) == Room(16 * GIB)
@@ -337,7 +341,9 @@ def test_a_card_that_shares_the_computers_memory_also_holds_what_python_needs():
 
 
 def test_by_hand_an_integrated_card_has_what_is_free_and_not_all_that_there_is(monkeypatch):
-    card = SimpleNamespace(name="NVIDIA GB10", total_memory=120 * GIB, is_integrated=1)
+    card = SimpleNamespace(
+        name="NVIDIA GB10", total_memory=120 * GIB, is_integrated=1, major=12, minor=1
+    )
     monkeypatch.setattr("hearth.fit.by_hand.has_nvidia_gpu", lambda: True)
     monkeypatch.setattr("hearth.fit.by_hand.free_gib", lambda: 90.0)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
@@ -345,6 +351,8 @@ def test_by_hand_an_integrated_card_has_what_is_free_and_not_all_that_there_is(m
     assert room_here(None, {}) == Room(90 * GIB, "NVIDIA GB10", unified=True)
     card.is_integrated = 0
     assert room_here(None, {}) == Room(120 * GIB, "NVIDIA GB10")
+    card.major = 7
+    assert not room_here(None, {}).bf16
 
 
 HOME = {"tower": Room(16 * GIB, "RTX 5070 Ti"), "laptop": Room(8 * GIB, "RTX 4070")}
@@ -397,6 +405,37 @@ def test_what_helps_is_advised_and_no_more(settings, cards, advised, not_advised
     *_, said = misfits("m", Settings(model="m", **settings), LLAMA_7B, rooms).values()
     assert advised in said
     assert not_advised not in said
+
+
+OLD, MODERN = Room(24 * GIB, "RTX TITAN", bf16=False), Room(24 * GIB, "RTX 3090")
+
+
+@pytest.mark.parametrize(
+    ("others", "small", "holds"),
+    [
+        ({}, [], ["desk"]),
+        ({"shed": MODERN}, [], ["desk", "shed"]),
+        ({"shed": Room(8 * GIB)}, ["desk", "shed"], ["desk"]),  # in fp32 with the processor
+        ({"shed": Room(64 * GIB)}, ["desk"], ["desk"]),
+        ({"shed": Room(64 * GIB), "attic": MODERN}, ["desk", "attic"], ["desk", "attic"]),
+    ],
+)
+def test_the_whole_model_is_judged_in_the_precision_that_those_who_train_together_take(
+    others, small, holds
+):
+    settings = Settings(model="m", **LEAN)
+    rooms = {"desk": OLD} | others
+    assert lacking(settings, LLAMA_7B, rooms) == small
+    assert holding(settings, LLAMA_7B, rooms) == holds
+    for said in misfits("m", settings, LLAMA_7B, rooms).values():
+        assert f"-e nodes={','.join(holds)}" in said
+
+
+def test_a_processor_that_could_hold_a_model_in_bf16_only_beside_a_gpu_does_not_hold_it_alone():
+    rooms = {"desk": Room(8 * GIB, "RTX 4070"), "shed": Room(20 * GIB)}
+    settings = Settings(model="m", **LEAN)
+    assert lacking(settings, LLAMA_7B, rooms) == ["desk"]
+    assert holding(settings, LLAMA_7B, rooms) == []
 
 
 def test_weights_that_are_shared_out_fit_three_cards():

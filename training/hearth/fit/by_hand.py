@@ -53,7 +53,11 @@ def room_here(memory_limit: float | None, environment: Mapping[str, str] = os.en
         "cuda": cuda,
         "gpus": [
             # An integrated GPU reports all of the computer's memory, most of it in use or not.
-            {"name": each.name, "memory_mib": not each.is_integrated and each.total_memory >> 20}
+            {
+                "name": each.name,
+                "memory_mib": not each.is_integrated and each.total_memory >> 20,
+                "capability": f"{each.major}.{each.minor}",
+            }
             for each in cards
         ],
         "free_mib": round(free_gib() * 1024),

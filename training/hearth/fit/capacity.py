@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any
 
 GIB = 1 << 30
+
+_BF16 = 8
+"""Least major compute capability of a GPU that computes in bf16."""
 
 
 @dataclass(frozen=True)
@@ -19,6 +22,7 @@ class Room:
         unified: whether the card has no memory of its own, but shares the computer's.
         ranks: number of ranks that share the card or the computer.
         limited: whether `memory_limit` caps the memory of a rank on a CPU.
+        bf16: whether the rank can compute in bf16; GPUs that cannot have fp16 instead.
     """
 
     size: int
@@ -26,6 +30,7 @@ class Room:
     ranks: int = 1
     unified: bool = False
     limited: bool = False
+    bf16: bool = True
 
     @property
     def description(self) -> str:
@@ -45,9 +50,9 @@ def room_of(
 ) -> Room:
     """Return the room of each of the `nproc` ranks of a node; 0 means one per GPU, at least one.
 
-    `facts` are `cuda` (whether its torch can use NVIDIA GPUs), `gpus` (`name` and `memory_mib` of
-    each; None where it shares the computer's memory) and `free_mib` of the computer, which
-    `nodes_here` nodes share.
+    `facts` are `cuda` (whether its torch can use NVIDIA GPUs), `gpus` (`name`, `capability` and
+    `memory_mib` of each; None where it shares the computer's memory) and `free_mib` of the
+    computer, which `nodes_here` nodes share.
     """
     gpus = facts["gpus"] if facts["cuda"] else []
     ranks = nodes_here * (nproc or max(1, len(gpus)))
@@ -59,4 +64,24 @@ def room_of(
         (gpu["memory_mib"] or facts["free_mib"], gpu["name"], not gpu["memory_mib"]) for gpu in gpus
     )
     on_one = math.ceil(ranks / len(gpus))
-    return Room((mebibytes << 20) // on_one, gpu=name, ranks=on_one, unified=unified)
+    bf16 = all(map(_has_bf16, gpus))
+    return Room((mebibytes << 20) // on_one, gpu=name, ranks=on_one, unified=unified, bf16=bf16)
+
+
+def _has_bf16(gpu: Mapping[str, Any]) -> bool:
+    """Return whether a GPU computes in bf16; one of unknown capability counts as an old one."""
+    major = str(gpu.get("capability", "")).partition(".")[0]
+    return major.isdecimal() and int(major) >= _BF16
+
+
+def automatic_precision(rooms: Iterable[Room]) -> str:
+    """Return the precision that ranks with these rooms take for `auto`.
+
+    As they choose it (`hearth.model.precision`): processors have fp32 and bf16, GPUs bf16 from
+    compute capability 8 on, older ones fp16, and all have fp32.
+    """
+    rooms = list(rooms)
+    gpus = [room for room in rooms if room.gpu]
+    if gpus and all(room.bf16 for room in gpus):
+        return "bf16"
+    return "fp16" if gpus and len(gpus) == len(rooms) else "fp32"

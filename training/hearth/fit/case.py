@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass
 
 from hearth.config import Settings
+from hearth.fit.capacity import Room, automatic_precision
 
 _BYTES = {"bf16": 2, "fp16": 2, "fp32": 4, "fp64": 8}
 
@@ -49,6 +51,13 @@ class Case:
     def sharers(self) -> int:
         """Number of ranks that share the frozen weights; 1 if each holds all of them."""
         return self.ranks if self.settings.parallel == "fsdp" else 1
+
+
+def in_common_precision(settings: Settings, rooms: Iterable[Room]) -> Settings:
+    """Return `settings` with `precision=auto` resolved as ranks with these rooms will together."""
+    if settings.precision != "auto":
+        return settings
+    return settings.model_copy(update={"precision": automatic_precision(rooms)})
 
 
 def case_of(

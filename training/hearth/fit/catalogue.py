@@ -8,7 +8,7 @@ from collections.abc import Mapping
 from hearth.base.text import aligned
 from hearth.config import Preset, Settings, load_preset, preset_names
 from hearth.config.shape import Shape
-from hearth.fit.capacity import Room
+from hearth.fit.capacity import Room, automatic_precision
 from hearth.fit.home import Candidate, unplaceable
 from hearth.fit.misfits import lacking
 
@@ -32,7 +32,7 @@ def fitting(rooms: Mapping[str, Room]) -> list[str]:
     and a micro-batch of one row: with unquantised weights, in 8 bits and in 4; and with its layers
     over all nodes (`parallel: pipeline`), in the most of these bits that fit.
     """
-    whole = "in 16 bits" if any(room.gpu for room in rooms.values()) else "in 32 bits"
+    whole = "in 32 bits" if automatic_precision(rooms.values()) == "fp32" else "in 16 bits"
     widths = (whole, "in 8 bits", "in 4 bits")
     divided = ["over all nodes"] * (len(rooms) > 1)
     rows = [("preset", "parameters", "licence", "gated", *(f"fits {w}" for w in widths), *divided)]

@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room
-from hearth.fit.case import Case, case_of
+from hearth.fit.case import Case, case_of, in_common_precision
 from hearth.fit.stage import hidden_bytes, stage_estimate
 from hearth.plan.place import shortage
 from hearth.plan.placement import Home, LayerSpeed
@@ -90,6 +90,7 @@ def home_of(
     suffice: what is lacking is then spread over all of them.
     """
     gpus = [bool(rank.room.gpu) for rank in ranks]
+    settings = in_common_precision(settings, (rank.room for rank in ranks))
 
     @functools.cache
     def case(rank: int, rows: int) -> Case:

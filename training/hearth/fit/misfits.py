@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.capacity import GIB, Room
-from hearth.fit.case import case_of
+from hearth.fit.case import case_of, in_common_precision
 from hearth.fit.estimate import Estimate, estimate
 from hearth.fit.home import Candidate, unplaceable
 
@@ -30,6 +30,7 @@ def needs(
     """
     gpus = [bool(room.gpu) for room in rooms.values()]
     several = {"gpus": any(gpus), "all_gpus": all(gpus), "ranks": ranks or len(rooms)}
+    settings = in_common_precision(settings, rooms.values())
     return {
         node: estimate(
             shape, case_of(settings, gpu=bool(room.gpu), unified=room.unified, **several)
@@ -46,6 +47,25 @@ def lacking(
     return [node for node, need in found.items() if not _fits(need, rooms[node])]
 
 
+def holding(settings: Settings, shape: Shape, rooms: Mapping[str, Room]) -> list[str]:
+    """Return the nodes that such a model fits if they train without the others.
+
+    Without them they may take a precision of fewer or of more bytes. Where GPUs and processors
+    that each hold the model could not do so together, they are the GPUs.
+    """
+
+    def of(names: Iterable[str]) -> dict[str, Room]:
+        return {name: rooms[name] for name in names}
+
+    small = lacking(settings, shape, rooms)
+    able = [[name for name in rooms if name not in small]]
+    if settings.holds_all:
+        alone = [name for name in rooms if not lacking(settings, shape, of([name]))]
+        able = [alone, [name for name in alone if rooms[name].gpu], *able]
+    together = (names for names in able if names and not lacking(settings, shape, of(names)))
+    return next(together, [])
+
+
 def misfits(
     model: str, settings: Settings, shape: Shape, rooms: Mapping[str, Room], ranks: int = 0
 ) -> dict[str, str]:
@@ -55,7 +75,7 @@ def misfits(
     """
     found = needs(settings, shape, rooms, ranks)
     small = lacking(settings, shape, rooms, ranks)
-    fitting = {node: room for node, room in rooms.items() if node not in small}
+    fitting = {node: rooms[node] for node in (holding(settings, shape, rooms) if small else ())}
     divided = _over_all(settings, shape, rooms, ranks) if small else []
     said = {}
     for node in small:
@@ -111,10 +131,10 @@ def _advice(
                 ways.append(" and ".join(_typed(*change) for change in changes.items()))
         if ways:
             break
-    without = needs(settings, shape, fitting)
-    enough = len(fitting) > (settings.parallel == "fsdp")  # With fewer ranks each shard is larger.
-    if enough and all(_fits(need, fitting[other]) for other, need in without.items()):
-        ways.append(f"leaving the node out with -e nodes={','.join(fitting)}")
+    enough = len(fitting) > (settings.parallel == "fsdp")  # one rank alone shards nothing
+    if enough:
+        without = "the others" if node in fitting else "the node"
+        ways.append(f"leaving {without} out with -e nodes={','.join(fitting)}")
     return ways
 
 

@@ -9,7 +9,9 @@ from support.lines import assert_line
 from hearth.base.errors import LaunchError
 from hearth.config import load_preset, run_of
 from hearth.fit.estimate import adapter_parameters
+from hearth.fit.misfits import misfits
 from hearth_controller.launch.decisions import Launch
+from hearth_controller.launch.fit import rooms_of
 from hearth_controller.launch.request import requested
 from hearth_controller.transfer.distribution import Distribution
 
@@ -135,15 +137,42 @@ def test_auto_is_resolved_by_what_fits(tmp_path, gib, parallel, whole_on):
 def test_unlike_devices_are_measured_in_the_precision_that_all_have(
     tmp_path, capabilities, precision
 ):
-    inspected = looks(10, 8, 8)
-    for answer, capability in zip(inspected.values(), capabilities, strict=True):
-        memory = answer["facts"]["memory"]
-        memory["gpus"] = [gpu | {"capability": capability} for gpu in memory["gpus"] if capability]
+    inspected = with_capability(looks(10, 8, 8), *capabilities)
     plan = launch(asked(tmp_path, fit="warn"), inspected).plan("", 32e6)
     assert plan["run"]["parallel"] == "pipeline"
     assert run_of(plan["run"]["file"], "it").settings.precision == precision
     typed = launch(asked(tmp_path, fit="warn", precision="fp32"), inspected).plan("", 32e6)
     assert typed["run"]["settings"]["precision"] == "fp32"
+
+
+def with_capability(inspected, *capabilities):
+    """Give the nodes GPUs of these compute capabilities; '' is a node with its processor alone."""
+    for answer, capability in zip(inspected.values(), capabilities, strict=True):
+        memory = answer["facts"]["memory"]
+        memory["gpus"] = [gpu | {"capability": capability} for gpu in memory["gpus"] if capability]
+    return inspected
+
+
+def test_a_node_that_holds_the_whole_model_in_its_own_precision_trains_alone_in_that(tmp_path):
+    inspected = with_capability(looks(24, 8), "7.5", "")
+    inspected["attic"]["facts"]["memory"]["free_mib"] = 8 * GIB
+    run = asked(tmp_path)
+    plan = launch(run, inspected).plan("", 32e6)
+    assert (plan["run"]["parallel"], plan["run"]["whole_on"]) == ("pipeline", ["desk"])
+    assert plan["run"]["settings"]["precision"] == "fp32"
+    placed = planned(run, inspected, (0.1, 4.0))["run"]
+    assert (placed["parallel"], placed["requested"]) == ("ddp", ["desk"])
+    settings = run_of(placed["file"], "it").settings
+    assert settings.precision == "auto"
+    assert not misfits("m", settings, SHAPE, rooms_of({"desk": inspected["desk"]}))
+
+
+def test_a_pipeline_is_judged_in_the_precision_that_it_is_placed_in(tmp_path):
+    inspected = with_capability(looks(12, 8), "7.5", "")
+    inspected["attic"]["facts"]["memory"]["free_mib"] = 8 * GIB
+    assert any(launch(asked(tmp_path), inspected).plan("", 32e6)["found"].values())
+    inspected = with_capability(looks(12, 8), "7.5", "7.5")
+    assert launch(asked(tmp_path), inspected).plan("", 32e6)["places"]
 
 
 @pytest.mark.parametrize(
