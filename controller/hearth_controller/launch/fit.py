@@ -93,7 +93,8 @@ def check_fit(run: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) ->
     divided = settings.model_copy(update={"parallel": "pipeline"})
     if small and settings.parallel == "auto" and _may_divide(run, divided, shape, ranks):
         verdict = _divided(divided, shape, ranks, holding(as_whole, shape, rooms))
-        if not verdict.findings:
+        # Typed shares are of the layers: other settings are no advice for them.
+        if not verdict.findings or run["split"]:
             return verdict
     found = misfits(run["model"], as_whole, shape, rooms)
     if settings.fit == "warn":

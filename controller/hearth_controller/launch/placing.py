@@ -7,16 +7,17 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hearth.base.errors import HearthError, LaunchError, ModelError
+from hearth.base.text import counted
 from hearth.config import Settings, in_parallel, in_precision, run_of
 from hearth.config.planned import PlannedPipeline
 from hearth.config.shape import Shape
 from hearth.fit.estimate import adapter_parameters
-from hearth.fit.home import Candidate, Links, home_of, memory_warnings
+from hearth.fit.home import Candidate, Links, home_of, memory_warnings, typed_rows
 from hearth.plan.grace import gather_seconds
-from hearth.plan.place import pipeline, place
+from hearth.plan.place import by_split, crowded, pipeline, place
 from hearth.plan.placement import Home, Pipeline, Placement
 from hearth.plan.prediction import Prediction
-from hearth.plan.split import by_shares, shares_for
+from hearth.plan.staged import describe_layers
 from hearth_controller.launch.alternatives import MeasuredNode, sharded, undivided
 from hearth_controller.launch.request import described
 
@@ -59,7 +60,8 @@ def place_run(
     if whole and whole.rows_per_second * _WORTH_DIVIDING >= found.rows_per_second:
         return _as_ddp(run, whole, found, settings)
     names = [name for name in nodes if name in {home.nodes[rank] for rank in found.placement.ranks}]
-    lines = [*memory_warnings(home), *_describe_nodes(found, home, nodes)]
+    small = [f"WARNING: {finding}" for finding in crowded(home, found)]
+    lines = [*memory_warnings(home), *small, *_describe_nodes(found, home, nodes)]
     if _was_auto(run, "parallel"):
         bound = sharded(settings, shape, nodes) or found.rows_per_second
         slower = bound if bound < found.rows_per_second else None
@@ -123,16 +125,15 @@ def _home(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]) -
 def _placed(settings: Settings, home: Home, layers: int, everyone: bool) -> Pipeline:
     """Return the fastest pipeline, or the one with the shares of `split`.
 
-    Raises `ModelError` if the model fits no placement.
+    Raises `ModelError` if the model does not fit, and `ConfigError` as `by_split`.
     """
-    micro_batch = None if settings.micro_batch == "auto" else settings.micro_batch
+    rows, micro_batch = settings.global_batch, typed_rows(settings)
     if settings.split == "auto":
-        return place(home, layers, settings.global_batch, micro_batch, everyone, least=2)
-    shares = None if isinstance(settings.split, str) else settings.split
-    counts = by_shares(layers, shares_for(shares, len(home.nodes)))
-    stages = [(rank, count) for rank, count in enumerate(counts) if count]
-    placement = Placement.of(*zip(*stages, strict=True))
-    return pipeline(home, placement, settings.global_batch, micro_batch or 1)
+        return place(home, layers, rows, micro_batch, everyone, least=2)
+    found = pipeline(home, by_split(home, layers, settings.split), rows, micro_batch)
+    if settings.fit == "refuse" and (findings := crowded(home, found)):
+        raise ModelError(*findings)
+    return found
 
 
 def _as_ddp(
@@ -166,7 +167,7 @@ def _renumbered(
 
 
 def _parts(placement: Placement, home: Home) -> dict[str, list[list[int]]]:
-    """Return the first and last but one layer of each stage, by the node that computes it."""
+    """Return the first layer of each stage and the one after its last, by the node."""
     parts: dict[str, list[list[int]]] = {}
     for stage in placement.stages:
         layers = [stage.layers.start, stage.layers.stop]
@@ -193,12 +194,10 @@ def _describe_nodes(found: Pipeline, home: Home, nodes: Mapping[str, MeasuredNod
     for stage, seconds, link, name in zip(
         found.placement.stages, found.stage_seconds, links, used, strict=True
     ):
-        first, last = stage.layers.start + 1, stage.layers.stop
-        layers = f"layer {first}" if first == last else f"layers {first}-{last}"
         onward = f", {link:.2f} s to send it on" if link and link >= 0.005 else ""
         lines.append(
-            f"{name:<{wide}}  {nodes[name].device:<{most}}  {layers} of {found.placement.layers}, "
-            f"{seconds:.2f} s a micro-batch{onward}"
+            f"{name:<{wide}}  {nodes[name].device:<{most}}  {describe_layers(stage)} of "
+            f"{found.placement.layers}, {seconds:.2f} s a micro-batch{onward}"
         )
     return lines
 
@@ -222,7 +221,7 @@ def _reason(whole: Prediction | None, fetched: float | None, settings: Settings)
 
 
 def _describe_speed(found: Pipeline, settings: Settings) -> str:
-    rows = f"{found.micro_batch} row{'s' * (found.micro_batch > 1)}"
+    rows = counted(found.micro_batch, "row")
     return (
         f"parallel=pipeline: {found.rows_per_second * settings.sequence_length:.0f} tokens/s with "
         f"full rows; a step of {found.micro_batches} micro-batches of {rows} takes "

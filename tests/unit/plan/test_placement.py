@@ -13,7 +13,7 @@ from support.facts import refuses
 from hearth.base.errors import ModelError
 from hearth.plan.layer_counts import Step
 from hearth.plan.makespan import in_flight, makespan
-from hearth.plan.place import pipeline, place, shortage
+from hearth.plan.place import crowded, pipeline, place, shortage
 from hearth.plan.placement import Home, LayerSpeed, Placement, Stage
 from hearth.plan.rank_orders import every_order, local_search
 from hearth.plan.speed import Speed, micro_batches
@@ -184,6 +184,22 @@ def test_micro_batches_of_a_given_size_are_planned_as_they_are_computed(rows, ty
     assert (found.micro_batch, found.micro_batches) == (max(computed), len(computed))
     assert found.rows_per_second == pytest.approx(rows / found.step_seconds)
     assert pipeline(home, found.placement, rows, typed) == found
+
+
+@pytest.mark.parametrize(("room", "size"), [(1e9, 8), (11.0, 2), (1.0, 1)])
+def test_a_given_placement_has_the_fastest_micro_batch_that_fits(room, size):
+    same = Speed((1, 2, 8), (1.0, 1.0, 1.0))  # the more rows at once, the better
+    home = _home([(1.0, 0.1, 0.1, room)] * 2, [[0.0] * 2] * 2, activation=0.5, head=0.5)
+    home = replace(home, speeds=[LayerSpeed(same, same, same)] * 2)
+    found = pipeline(home, Placement.of((0, 1), (2, 2)), 16)
+    assert found.micro_batch == size
+    assert bool(crowded(home, found)) is (room < 2)
+
+
+def test_the_slowest_stage_never_waits_less_than_not_at_all():
+    home = _home([(0.1, 0.1, 0.3, 1e9)] * 3, [[0.0] * 3] * 3)
+    for rows in range(1, 50):
+        assert f"{pipeline(home, Placement.of((0,), (3,)), rows, 1).bubble:.0%}" == "0%"
 
 
 def test_more_ranks_than_layers_lack_no_memory():

@@ -6,11 +6,15 @@ from types import SimpleNamespace
 
 import pytest
 from support.facts import refuses
+from support.lines import assert_line
 from support.tiny_model import make_model
 
-from hearth.base.errors import ConfigError
+from hearth.base.errors import ConfigError, ModelError
+from hearth.config import Settings
 from hearth.config.planned import PlannedPipeline
-from hearth.plan.placement import Placement
+from hearth.fit.capacity import Room
+from hearth.plan.placement import LayerSpeed, Placement
+from hearth.plan.speed import Speed
 from hearth.trainer.placing import check_all_learn, choose_placement
 
 LAYERS = 5
@@ -25,9 +29,18 @@ def model(tmp_path_factory):
 def chosen(model):
     """Return a function that places layers; it returns the stages, and the rows at once."""
 
-    def choose(ranks, split="auto", planned=None, micro_batch="auto"):
-        world = SimpleNamespace(size=ranks, layout=[f"node{rank}" for rank in range(ranks)])
-        settings = SimpleNamespace(split=split, micro_batch=micro_batch)
+    def choose(ranks, split="auto", planned=None, micro_batch=1, **more):
+        layout = [f"node{rank}" for rank in range(ranks)]
+        world = SimpleNamespace(
+            size=ranks,
+            layout=layout,
+            node="node0",
+            leads=True,
+            gather=lambda own: [own | {"node": node} for node in layout],
+            from_leader=lambda found: found,
+        )
+        settings = Settings(model="any", parallel="pipeline", split=split, micro_batch=micro_batch)
+        settings = settings.model_copy(update=more)
         pipeline = planned and PlannedPipeline(planned, 4, 1.0)
         run = SimpleNamespace(settings=settings, pipeline=pipeline)
         placement, rows = choose_placement(run, None, model, world)
@@ -37,10 +50,29 @@ def chosen(model):
 
 
 def test_layers_are_placed_as_planned_or_by_shares(chosen):
-    assert chosen(2, planned=((1, 4), (0, 1))) == ([(1, 4), (0, 1)], 4)
+    as_planned = chosen(2, planned=((1, 4), (0, 1)), micro_batch="auto")
+    assert as_planned == ([(1, 4), (0, 1)], 4)
     assert chosen(2, planned=((1, 4), (0, 1)), micro_batch=2) == ([(1, 4), (0, 1)], 2)
     assert chosen(3, split=(3, 1, 1)) == ([(0, 3), (1, 1), (2, 1)], 1)
     assert [count for _, count in chosen(2, split="equal")[0]] == [3, 2]
+
+
+def test_typed_shares_are_refused_where_a_stage_has_no_room(chosen, monkeypatch, capsys):
+    room = Room(1 << 20, limited=True)
+    monkeypatch.setattr("hearth.trainer.placing.room_here", lambda _: room)
+    with refuses(ModelError, "split", "node0", "3 layers", "GiB"):
+        chosen(3, split=(3, 1, 1))
+    assert chosen(3, split=(3, 1, 1), fit="warn") == ([(0, 3), (1, 1), (2, 1)], 1)
+    assert_line(capsys.readouterr().out, "WARNING", "node0", "3 layers")
+
+
+def test_with_typed_shares_an_automatic_micro_batch_is_the_fastest_that_was_timed(
+    chosen, monkeypatch
+):
+    same = Speed((1, 2, 4), (1.0, 1.0, 1.0))
+    timed = SimpleNamespace(speed=LayerSpeed(same, same, same))
+    monkeypatch.setattr("hearth.trainer.placing.layers_here", lambda *_: timed)
+    assert chosen(2, split=(3, 2), micro_batch="auto", global_batch=16)[1] == 4
 
 
 @pytest.mark.parametrize(

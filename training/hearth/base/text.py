@@ -35,6 +35,11 @@ def brief(error: Exception) -> str:
     return textwrap.shorten(str(error), 200, placeholder=" …") or type(error).__name__
 
 
+def counted(count: int, thing: str) -> str:
+    """Return a number of things, such as `1 row` or `2 rows`."""
+    return f"{count} {thing}{'s' * (count != 1)}"
+
+
 def listed(names: Iterable[str], most: int = 5) -> str:
     """Format names as a sorted list: the first `most` and the number of the others."""
     known = sorted(names)

@@ -7,12 +7,13 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room
 from hearth.fit.case import Case, case_of, in_common_precision
 from hearth.fit.stage import hidden_bytes, stage_estimate
-from hearth.plan.place import shortage
+from hearth.plan.place import by_split, crowded, pipeline, shortage
 from hearth.plan.placement import Home, LayerSpeed
 from hearth.plan.speed import UNKNOWN, micro_batches
 
@@ -59,7 +60,7 @@ NO_LINKS = Links({}, {})
 def unplaceable(settings: Settings, shape: Shape, ranks: Sequence[Candidate]) -> str:
     """Return the finding that a model of this `shape` fits no placement over `ranks`, or ''.
 
-    `fit: warn` changes nothing in it.
+    With a `split` the only placement is that of its shares. `fit: warn` changes nothing in it.
     """
     if not shape.family.divides:
         return (
@@ -67,7 +68,19 @@ def unplaceable(settings: Settings, shape: Shape, ranks: Sequence[Candidate]) ->
             "parallel=ddp or parallel=fsdp"
         )
     home = home_of(settings.model_copy(update={"fit": "refuse"}), shape, ranks)
-    return shortage(home, shape.num_hidden_layers, settings.global_batch)
+    layers, rows = shape.num_hidden_layers, settings.global_batch
+    if (finding := shortage(home, layers, rows)) or settings.split == "auto":
+        return finding
+    try:
+        placement = by_split(home, layers, settings.split)
+    except ConfigError:
+        return ""  # no matter of memory: `by_split` says it where layers are placed
+    return "; ".join(crowded(home, pipeline(home, placement, rows, typed_rows(settings))))
+
+
+def typed_rows(settings: Settings) -> int | None:
+    """Return the typed `micro_batch`, None for `auto`."""
+    return None if settings.micro_batch == "auto" else settings.micro_batch
 
 
 def too_small(settings: Settings, shape: Shape, ranks: Sequence[Candidate]) -> list[str]:
@@ -87,7 +100,7 @@ def home_of(
     """Return the home that `ranks` make for a model of this `shape`.
 
     With `fit: warn` their memory counts as larger, all of it by the same factor, where it does not
-    suffice: what is lacking is then spread over all of them.
+    suffice: what is lacking is then spread over all of them, unless `split` gives the layers.
     """
     gpus = [bool(rank.room.gpu) for rank in ranks]
     settings = in_common_precision(settings, (rank.room for rank in ranks))
@@ -121,7 +134,8 @@ def home_of(
         need,
         [[links.delay(a.node, b.node) for b in ranks] for a in ranks],
     )
-    return _enlarged(home, settings, shape) if settings.fit == "warn" else home
+    enlarges = settings.fit == "warn" and settings.split == "auto"
+    return _enlarged(home, settings, shape) if enlarges else home
 
 
 def memory_warnings(home: Home) -> list[str]:
@@ -136,7 +150,7 @@ def memory_warnings(home: Home) -> list[str]:
 
 def _enlarged(home: Home, settings: Settings, shape: Shape) -> Home:
     """Return `home` with as much more memory as the model needs there, with a typed micro-batch."""
-    typed = None if settings.micro_batch == "auto" else settings.micro_batch
+    typed = typed_rows(settings)
     rows = max(micro_batches(settings.global_batch, typed)) if typed else 1
     larger = home
     for step in range(_ENLARGEMENTS):

@@ -23,6 +23,11 @@ CLEARLY = 1e-9
 """Relative gain below which two placements count as equally fast; the earlier one is kept."""
 
 
+def is_faster(seconds: float, than: float) -> bool:
+    """Return whether a step of so many `seconds` is clearly shorter."""
+    return seconds < than * (1 - CLEARLY)
+
+
 @dataclass(frozen=True)
 class Candidate:
     """Layer counts for an order of ranks, and seconds that a step takes at least."""

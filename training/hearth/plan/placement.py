@@ -150,7 +150,8 @@ class Pipeline:
     @property
     def bubble(self) -> float:
         """The part of a step in which the slowest stage waits."""
-        return 1 - self.micro_batches * max(self.stage_seconds) / self.step_seconds
+        busy = self.micro_batches * max(self.stage_seconds)
+        return max(0.0, 1 - busy / self.step_seconds)
 
     @property
     def rows_per_second(self) -> float:

@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from hearth.plan.layer_counts import CLEARLY, Found, Step
+from hearth.plan.layer_counts import CLEARLY, Found, Step, is_faster
 
 _ALL_ORDERS = 5
 """Largest number of ranks for which every order of every subset is tried."""
@@ -29,7 +29,7 @@ def _better(one: Found | None, other: Found | None) -> Found | None:
     """Return the faster one; `one` unless the other is clearly faster."""
     if one is None or other is None:
         return one or other
-    return other if other.seconds < one.seconds * (1 - CLEARLY) else one
+    return other if is_faster(other.seconds, one.seconds) else one
 
 
 def every_order(step: Step, keep_all: bool = False) -> Found | None:

@@ -116,6 +116,15 @@ def shares_for(split: Sequence[int] | None, world_size: int) -> tuple[int, ...]:
     return tuple(split)
 
 
+def layer_counts_for(split: Sequence[int] | str, layers: int, world_size: int) -> tuple[int, ...]:
+    """Return each rank's number of `layers` for the `split` setting; equal ones for a word.
+
+    Raises `ConfigError` as `shares_for`.
+    """
+    shares = None if isinstance(split, str) else split
+    return by_shares(layers, shares_for(shares, world_size))
+
+
 def by_speed(sizes: Sequence[int], speeds: Sequence[Speed]) -> Plans:
     """Return the plans that finish steps of these sizes soonest."""
     micro_batch = tuple(speed.micro_batch for speed in speeds)

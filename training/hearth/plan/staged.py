@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
+from hearth.base.text import counted
 from hearth.plan.placement import Placement, Stage
 from hearth.plan.planner import Planner
 from hearth.plan.speed import Speed
@@ -46,7 +47,7 @@ def describe_stages(placement: Placement, nodes: Sequence[str], pieces: Sequence
     of Transformers also where a rank with the whole model would train with Unsloth.
     """
     stages = ", ".join(describe_stage(stage, nodes[stage.rank]) for stage in placement.stages)
-    rows = f"{max(pieces)} row{'s' * (max(pieces) > 1)}"
+    rows = counted(max(pieces), "row")
     return (
         f"parallel=pipeline, with Transformers: {stages} of {placement.layers}; micro-batches per "
         f"step: {len(pieces)} of {rows}"
@@ -55,5 +56,10 @@ def describe_stages(placement: Placement, nodes: Sequence[str], pieces: Sequence
 
 def describe_stage(stage: Stage, node: str) -> str:
     """Return the node of a stage with its layers, counted from 1."""
+    return f"{node} {describe_layers(stage)}"
+
+
+def describe_layers(stage: Stage) -> str:
+    """Return the layers of a stage, counted from 1."""
     first, last = stage.layers.start + 1, stage.layers.stop
-    return f"{node} layer {first}" if first == last else f"{node} layers {first}-{last}"
+    return f"layer {first}" if first == last else f"layers {first}-{last}"

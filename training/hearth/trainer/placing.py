@@ -2,25 +2,26 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from hearth.base.errors import ConfigError, HearthError
+from hearth.base.errors import ConfigError, HearthError, ModelError
 from hearth.base.files import read_object
 from hearth.config import Run, Settings
 from hearth.config.layout import Layout
 from hearth.config.planned import PlannedPipeline
 from hearth.config.shape import Shape, shape_in
 from hearth.fit.by_hand import room_here
-from hearth.fit.home import Candidate, home_of, memory_warnings
+from hearth.fit.home import ALIKE, Candidate, home_of, memory_warnings, typed_rows
 from hearth.measure.own_layers import layers_here
 from hearth.model.divided import config_of
-from hearth.plan.place import TOO_FEW, place
-from hearth.plan.placement import Placement
-from hearth.plan.split import by_shares, shares_for
+from hearth.plan.place import TOO_FEW, crowded, pipeline, place
+from hearth.plan.placement import Home, Placement
+from hearth.plan.split import layer_counts_for
 from hearth.plan.staged import describe_stage
 from hearth.ranks.world import World
 
@@ -44,8 +45,7 @@ def choose_placement(run: Run, layout: Layout, model: Path, world: World) -> tup
         planned = _by_speed(run, layout, model, world, shape)
         stages, micro_batch = planned.stages, planned.micro_batch
     else:
-        shares = shares_for(None if isinstance(split, str) else split, world.size)
-        stages, micro_batch = tuple(enumerate(by_shares(count, shares))), 1
+        stages, micro_batch = tuple(enumerate(layer_counts_for(split, count, world.size))), 1
     ranks, counts = zip(*((rank, layers) for rank, layers in stages if layers), strict=True)
     if max(ranks) >= world.size or sum(counts) != count:
         raise ConfigError(
@@ -60,8 +60,9 @@ def choose_placement(run: Run, layout: Layout, model: Path, world: World) -> tup
             f"parallel: pipeline gives none of the model's {count} layers to {names}; start the "
             "run without, by hand with fewer ranks (torchrun --nproc-per-node), else with -e nodes="
         )
-    wanted = run.settings.micro_batch
-    return placement, micro_batch if wanted == "auto" else wanted
+    if shape and not run.pipeline and split != "auto":
+        micro_batch = _rows_that_fit(run, layout, model, world, shape, placement)
+    return placement, typed_rows(run.settings) or micro_batch
 
 
 def check_all_learn(placement: Placement, settings: Settings, world: World, learns: bool) -> None:
@@ -88,35 +89,69 @@ def _by_speed(run: Run, layout: Layout, model: Path, world: World, shape: Shape)
     The leader places the layers: processors of other kinds may round other figures.
     """
     settings = run.settings
+    home = _measured_home(run, layout, model, world, shape)
+
+    def planned() -> dict[str, Any]:
+        for warning in memory_warnings(home):
+            print(warning)
+        best = place(
+            home,
+            shape.num_hidden_layers,
+            settings.global_batch,
+            typed_rows(settings),
+            keep_all=True,
+        )
+        stages = tuple((each.rank, len(each.layers)) for each in best.placement.stages)
+        return asdict(PlannedPipeline(stages, best.micro_batch, best.step_seconds))
+
+    return TypeAdapter(PlannedPipeline).validate_python(_by_leader(world, planned))
+
+
+def _rows_that_fit(
+    run: Run, layout: Layout, model: Path, world: World, shape: Shape, placement: Placement
+) -> int:
+    """Return the most rows of a micro-batch with which the stages of `placement` fit.
+
+    They are the fastest ones if ranks have to measure. With `fit: warn` it is 1 if none fit.
+
+    Raises `ModelError` on all ranks if not even one row fits a stage.
+    """
+    settings = run.settings
+    home = _measured_home(run, layout, model, world, shape, typed_rows(settings) is None)
+
+    def fitting() -> int:
+        found = pipeline(home, placement, settings.global_batch, typed_rows(settings))
+        findings = crowded(home, found)
+        if findings and settings.fit == "refuse":
+            raise ModelError(*findings)
+        for finding in findings:
+            print(f"WARNING: {finding}")
+        return found.micro_batch
+
+    return int(_by_leader(world, fitting))
+
+
+def _measured_home(
+    run: Run, layout: Layout, model: Path, world: World, shape: Shape, measures: bool = True
+) -> Home:
+    """Return the home of the run's ranks, with the speed of each if one `measures`."""
     config = read_object(model / "config.json") or {}
     say = print if world.leads else lambda _: None
-    own = Candidate(
-        world.node,
-        room_here(settings.memory_limit),
-        layers_here(run, layout, config, say).speed,
-    )
+    speed = layers_here(run, layout, config, say).speed if measures else ALIKE
+    own = Candidate(world.node, room_here(run.settings.memory_limit), speed)
     ranks = TypeAdapter(list[Candidate]).validate_python(world.gather(asdict(own)))
+    return home_of(run.settings, shape, ranks)
+
+
+def _by_leader(world: World, decide: Callable[[], Any]) -> Any:
+    """Return what the leader alone decides; raise its findings on all ranks."""
     found: dict[str, Any] = {"findings": []}
     if world.leads:
-        size = None if settings.micro_batch == "auto" else settings.micro_batch
-        home = home_of(settings, shape, ranks)
-        for warning in memory_warnings(home):
-            say(warning)
         try:
-            best = place(
-                home,
-                shape.num_hidden_layers,
-                settings.global_batch,
-                size,
-                keep_all=True,
-            )
-            stages = [(each.rank, len(each.layers)) for each in best.placement.stages]
-            found["planned"] = asdict(
-                PlannedPipeline(tuple(stages), best.micro_batch, best.step_seconds)
-            )
+            found["decided"] = decide()
         except HearthError as error:
             found["findings"] = list(error.findings)
     found = world.from_leader(found)
     if found["findings"]:
-        raise HearthError(*found["findings"])
-    return TypeAdapter(PlannedPipeline).validate_python(found["planned"])
+        raise ModelError(*found["findings"])
+    return found["decided"]

@@ -68,7 +68,7 @@ class TransferPlan:
 
 @dataclass(frozen=True)
 class NodePart:
-    """The layers of a divided model on one node: first and last but one of each of its ranks."""
+    """The layers of a divided model on one node: the range of each of its ranks."""
 
     layers: Sequence[Sequence[int]]
     count: int

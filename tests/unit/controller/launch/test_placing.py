@@ -84,11 +84,12 @@ def layers(seconds, nproc=1, port=9, checkpoint=None):
     return {"findings": [], "facts": facts}
 
 
-def launch(run, inspected, seconds=(), mbit=1000.0, linked=None, reached=()):
+def launch(run, inspected, seconds=(), mbit=1000.0, linked=None, reached=(), nproc=()):
     names = list(inspected)
+    nproc = dict(zip(names, nproc, strict=False))
     reached = dict(zip(names, reached, strict=False))
     measured = {
-        name: layers(each, checkpoint=reached.get(name))
+        name: layers(each, nproc.get(name, 1), checkpoint=reached.get(name))
         for name, each in zip(names, seconds, strict=False)
     }
     links = {
@@ -333,6 +334,39 @@ def test_a_node_without_a_share_is_left_out_for_that_whatever_nodes_are_asked_fo
     assert placed["run"]["requested"] == ["desk", "shed"]
     assert_line(placed["say"], "LEFT OUT: attic", "split=2:0:1")
     assert "nodes=all" not in placed["say"]
+
+
+def test_shares_that_do_not_fit_are_refused_before_and_after_the_layers_are_timed(tmp_path):
+    inspected = looks(8, 24, 24)
+    auto = launch(asked(tmp_path, split="30:1:1"), inspected).plan("", 32e6)
+    run = asked(tmp_path, parallel="pipeline", split="30:1:1")
+    plan = launch(run, inspected).plan("", 32e6)
+    assert plan["found"] == auto["found"]
+    (said,) = filter(None, plan["found"].values())
+    assert_names(said[0], "split", "desk", "30 layers", "GiB", "8.0 GiB")
+    with refuses(LaunchError, "split", "desk", "30 layers", "GiB"):
+        launch(run, inspected, (0.1, 0.1, 0.1)).place("", 32e6)
+    warned = planned(
+        asked(tmp_path, parallel="pipeline", split="30:1:1", fit="warn"), inspected, (0.1, 0.1, 0.1)
+    )
+    assert_line(warned["say"], "WARNING", "desk", "30 layers")
+    assert dict(run_of(warned["run"]["file"], "it").pipeline.stages) == {0: 30, 1: 1, 2: 1}
+
+
+@pytest.mark.parametrize(
+    ("shares", "ranks", "facts"),
+    [
+        ("2:0:1", (2, 1), ["split", "2:0:1", "desk rank 1"]),
+        ("1:0", (1, 1), ["split", "1:0", "desk", "two ranks"]),
+    ],
+)
+def test_shares_that_make_no_pipeline_are_refused_before_anything_is_brought(
+    tmp_path, shares, ranks, facts
+):
+    inspected = dict(zip(ADDRESSES, (look(48, each) for each in ranks), strict=False))
+    run = asked(tmp_path, parallel="pipeline", split=shares)
+    with refuses(LaunchError, *facts):
+        planned(run, inspected, (0.1, 0.1), nproc=ranks)
 
 
 def test_a_wrong_number_of_shares_is_refused(tmp_path):
