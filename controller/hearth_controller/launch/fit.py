@@ -14,7 +14,7 @@ from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room, room_of
 from hearth.fit.home import Candidate, too_small, unplaceable
-from hearth.fit.misfits import holding, lacking, misfits, unknown
+from hearth.fit.misfits import holding, misfits, unknown
 
 
 @dataclass(frozen=True)
@@ -87,16 +87,14 @@ def check_fit(run: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) ->
     ranks = candidates_of(looks, settings.memory_limit)
     if settings.parallel == "pipeline":
         return _divided(settings, shape, ranks)
-    rooms = {each.node: each.room for each in ranks}
     as_whole = settings.model_copy(update={"parallel": whole})
-    small = lacking(as_whole, shape, rooms)
+    found = misfits(run["model"], as_whole, shape, ranks)
     divided = settings.model_copy(update={"parallel": "pipeline"})
-    if small and settings.parallel == "auto" and _may_divide(run, divided, shape, ranks):
-        verdict = _divided(divided, shape, ranks, holding(as_whole, shape, rooms))
+    if found and settings.parallel == "auto" and _may_divide(run, divided, shape, ranks):
+        verdict = _divided(divided, shape, ranks, holding(as_whole, shape, ranks))
         # Typed shares are of the layers: other settings are no advice for them.
         if not verdict.findings or run["split"]:
             return verdict
-    found = misfits(run["model"], as_whole, shape, rooms)
     if settings.fit == "warn":
         return Verdict(
             whole, lines=[f"{name}: WARNING: {finding}" for name, finding in found.items()]

@@ -10,9 +10,10 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.fit.catalogue import describe_rooms, fitting
+from hearth.fit.home import rooms_by_node
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import TABLE_WIDTH
-from hearth_controller.launch.fit import rooms_of
+from hearth_controller.launch.fit import candidates_of
 
 DOCUMENTATION = r"""
 module: hearth_models
@@ -40,11 +41,12 @@ class ActionModule(ActionBase):
         """Return the table as text (`say`)."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
-        rooms = rooms_of(dict(zip(given["nodes"], given["looks"], strict=True)))
+        ranks = candidates_of(dict(zip(given["nodes"], given["looks"], strict=True)))
+        rooms = rooms_by_node(ranks)
         silent = [name for name in given["nodes"] if name not in rooms]
         if not rooms:
             return result | {"failed": True, "msg": "no node has answered: are they on?"}
-        lines = [*fitting(rooms), "", *describe_rooms(rooms, TABLE_WIDTH)]
+        lines = [*fitting(ranks), "", *describe_rooms(rooms, TABLE_WIDTH)]
         if silent:
             lines.append(f"not answered: {', '.join(silent)}")
         return result | {"say": "\n".join(f"  {line}".rstrip() for line in lines)}

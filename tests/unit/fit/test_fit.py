@@ -23,6 +23,7 @@ from hearth.fit.by_hand import room_here
 from hearth.fit.capacity import GIB, Room, room_of
 from hearth.fit.case import Case, case_of
 from hearth.fit.estimate import adapter_parameters, estimate
+from hearth.fit.home import Candidate
 from hearth.fit.misfits import holding, lacking, misfits, needs
 from hearth.model import load
 from hearth.model.unsloth_environment import LOGITS
@@ -224,10 +225,15 @@ def test_what_experts_keep_for_the_backward_pass_is_estimated_by_what_they_keep(
     assert found <= needed <= 1.25 * found
 
 
+def one_each(rooms):
+    """Return a rank of each node."""
+    return [Candidate(*each) for each in rooms.items()]
+
+
 def test_gpt2_from_scratch_fits_a_card_of_6_gb_and_not_one_of_4():
     settings = Settings(model="gpt2-124m", **GPT2.settings)
     cards = {"oldbox": Room(6 * GIB, "GTX 1060"), "attic": Room(4 * GIB, "GTX 1050 Ti")}
-    found = misfits("gpt2-124m", settings, GPT2.shape, cards)
+    found = misfits("gpt2-124m", settings, GPT2.shape, one_each(cards))
     assert list(found) == ["attic"]
     assert_names(found["attic"], "-e nodes=oldbox", "gradient_checkpointing=true")
     assert "lora=" not in found["attic"] and "load_in_4bit" not in found["attic"]
@@ -360,11 +366,13 @@ HOME = {"tower": Room(16 * GIB, "RTX 5070 Ti"), "laptop": Room(8 * GIB, "RTX 407
 
 def test_what_does_not_fit_is_named_with_what_would_make_it_fit():
     settings = Settings(model="llama2-7b", gradient_checkpointing=True)
-    found = misfits("llama2-7b", settings, LLAMA_7B, HOME)
+    found = misfits("llama2-7b", settings, LLAMA_7B, one_each(HOME))
     assert list(found) == ["laptop"]
     facts = ("llama2-7b", "RTX 4070 has 8.0 GiB", "weights 12.6", "not verified")
     assert_names(found["laptop"], *facts, "load_in_4bit=true", "-e nodes=tower", "fit=warn")
-    assert not misfits("m", settings.model_copy(update={"load_in_4bit": True}), LLAMA_7B, HOME)
+    assert not misfits(
+        "m", settings.model_copy(update={"load_in_4bit": True}), LLAMA_7B, one_each(HOME)
+    )
 
 
 FSDP = {"parallel": "fsdp"}
@@ -402,9 +410,16 @@ EIGHT = {"micro_batch": 8, "load_in_4bit": True, "backend": "transformers"}
 )
 def test_what_helps_is_advised_and_no_more(settings, cards, advised, not_advised):
     rooms = {f"node{number}": Room(gib * GIB, "RTX") for number, gib in enumerate(cards)}
-    *_, said = misfits("m", Settings(model="m", **settings), LLAMA_7B, rooms).values()
+    *_, said = misfits("m", Settings(model="m", **settings), LLAMA_7B, one_each(rooms)).values()
     assert advised in said
     assert not_advised not in said
+
+
+def test_the_cards_of_one_node_are_several_ranks_for_the_advice():
+    ranks = 3 * [Candidate("box", Room(8 * GIB, "RTX 3070"))]
+    settings = Settings(model="m", parallel="ddp", **LEAN)
+    assert "parallel=pipeline" in misfits("m", settings, LLAMA_7B, ranks)["box"]
+    assert "parallel=" not in misfits("m", settings, LLAMA_7B, ranks[:1])["box"]
 
 
 OLD, MODERN = Room(24 * GIB, "RTX TITAN", bf16=False), Room(24 * GIB, "RTX 3090")
@@ -426,8 +441,8 @@ def test_the_whole_model_is_judged_in_the_precision_that_those_who_train_togethe
     settings = Settings(model="m", **LEAN)
     rooms = {"desk": OLD} | others
     assert lacking(settings, LLAMA_7B, rooms) == small
-    assert holding(settings, LLAMA_7B, rooms) == holds
-    for said in misfits("m", settings, LLAMA_7B, rooms).values():
+    assert holding(settings, LLAMA_7B, one_each(rooms)) == holds
+    for said in misfits("m", settings, LLAMA_7B, one_each(rooms)).values():
         assert f"-e nodes={','.join(holds)}" in said
 
 
@@ -435,19 +450,20 @@ def test_a_processor_that_could_hold_a_model_in_bf16_only_beside_a_gpu_does_not_
     rooms = {"desk": Room(8 * GIB, "RTX 4070"), "shed": Room(20 * GIB)}
     settings = Settings(model="m", **LEAN)
     assert lacking(settings, LLAMA_7B, rooms) == ["desk"]
-    assert holding(settings, LLAMA_7B, rooms) == []
+    assert holding(settings, LLAMA_7B, one_each(rooms)) == []
 
 
 def test_weights_that_are_shared_out_fit_three_cards():
     settings = Settings(model="m", **LEAN, **FSDP)
     three = {name: Room(10 * GIB, "RTX 3080") for name in ("tower", "laptop", "oldbox")}
-    assert not misfits("m", settings, LLAMA_7B, three)
-    assert not misfits("m", settings, LLAMA_7B, {"here": three["tower"]}, ranks=3)
+    assert not misfits("m", settings, LLAMA_7B, one_each(three))
+    assert not misfits("m", settings, LLAMA_7B, 3 * [Candidate("here", three["tower"])])
 
 
 def test_advice_goes_by_the_ranks_that_there_are_also_where_one_node_is_looked_at():
     settings = Settings(model="m", **FSDP, micro_batch=16)
-    said = misfits("m", settings, LLAMA_7B, {"here": Room(10 * GIB, "RTX 3080")}, ranks=3)["here"]
+    ranks = 3 * [Candidate("here", Room(10 * GIB, "RTX 3080"))]
+    said = misfits("m", settings, LLAMA_7B, ranks)["here"]
     assert "gradient_checkpointing=true" in said or "micro_batch=1" in said
     assert "models.yml" not in said
 
@@ -459,13 +475,13 @@ SAVING = {"micro_batch", "gradient_checkpointing", "load_in_4bit", "sequence_len
 def test_a_change_that_is_advised_does_make_it_fit(shape, gib):
     settings = Settings(model="m", micro_batch=4, sequence_length=2048)
     room = {"box": Room(gib * GIB)}
-    for said in misfits("m", settings, shape, room).values():
+    for said in misfits("m", settings, shape, one_each(room)).values():
         ways = said.partition("it would fit with: ")[2].split("; ")
         for way in ways:
             changes = dict(word.split("=") for word in way.split(" and ") if "=" in word)
             if changes.keys() <= SAVING:
                 changed = Settings.model_validate(settings.model_dump() | changes)
-                assert not changes or not misfits("m", changed, shape, room)
+                assert not changes or not misfits("m", changed, shape, one_each(room))
 
 
 CONFIG = {

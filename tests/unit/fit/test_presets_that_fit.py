@@ -7,12 +7,18 @@ from support.facts import assert_names
 from hearth.config import preset_names
 from hearth.fit.capacity import GIB, Room
 from hearth.fit.catalogue import describe_rooms, fitting, listing
+from hearth.fit.home import Candidate
 
 HOME = {
     "tower": Room(16 * GIB, "RTX 5070 Ti"),
     "laptop": Room(8 * GIB, "RTX 4070"),
     "oldbox": Room(8 * GIB, "RTX 3070 Ti"),
 }
+
+
+def table(rooms: dict[str, Room], each: int = 1) -> list[str]:
+    """Return the table for nodes with so many ranks each."""
+    return fitting([Candidate(*node) for node in rooms.items() for _ in range(each)])
 
 
 def line_of(lines: list[str], preset: str) -> list[str]:
@@ -29,7 +35,7 @@ def test_the_listing_has_a_line_a_preset_the_smallest_first():
 
 
 def test_each_preset_says_where_it_fits():
-    lines = fitting(HOME)
+    lines = table(HOME)
     assert_names(lines[0], "16 bits", "8 bits", "4 bits")
     assert line_of(lines, "qwen3-0.6b")[4:7] == ["all", "all", "all"]
     assert line_of(lines, "mistral-7b")[4:7] == ["tower", "tower", "all"]
@@ -38,24 +44,32 @@ def test_each_preset_says_where_it_fits():
 
 
 def test_each_preset_says_in_how_many_bits_it_fits_over_all_nodes():
-    lines = fitting(HOME)
+    lines = table(HOME)
     assert line_of(lines, "llama2-13b")[7:] == ["in", "16", "bits"]
     assert line_of(lines, "qwen3-32b")[4:] == ["–", "–", "–", "in", "4", "bits"]
     assert line_of(lines, "qwen3-30b-a3b")[4:] == ["–", "–", "–", "in", "4", "bits"]
     assert line_of(lines, "llama3.1-70b")[4:] == ["–"] * 4
     assert line_of(lines, "gpt2-124m")[7:] == ["–"]  # a pipeline trains adapters
     larger = {name: Room(24 * GIB, "RTX 3090") for name in HOME}
-    assert line_of(fitting(larger), "llama3.1-70b")[7:] == ["in", "4", "bits"]
-    assert line_of(fitting({"tower": HOME["tower"]}), "qwen3-32b")[4:] == ["–", "–", "–"]
+    assert line_of(table(larger), "llama3.1-70b")[7:] == ["in", "4", "bits"]
+    assert line_of(table({"tower": HOME["tower"]}), "qwen3-32b")[4:] == ["–", "–", "–"]
+
+
+def test_the_cards_of_one_node_count_as_they_are_used():
+    box = {"box": Room(24 * GIB, "RTX 3090")}
+    lines = table(box, each=3)
+    assert_names(lines[0], "over all ranks")
+    assert line_of(lines, "llama3.1-70b")[4:] == ["–", "–", "–", "in", "4", "bits"]
+    assert line_of(table(box), "llama3.1-70b")[4:] == ["–", "–", "–"]
 
 
 def test_experts_are_never_said_to_fit_in_8_bits():
     large = {name: Room(80 * GIB, "H100") for name in ("one", "two")}
-    assert line_of(fitting(large), "qwen3-30b-a3b")[4:7] == ["all", "–", "all"]
+    assert line_of(table(large), "qwen3-30b-a3b")[4:7] == ["all", "–", "all"]
 
 
 def test_ranks_on_cpus_train_in_32_bits():
-    lines = fitting({"desk": Room(64 * GIB), "laptop": Room(GIB // 4)})
+    lines = table({"desk": Room(64 * GIB), "laptop": Room(GIB // 4)})
     assert_names(lines[0], "32 bits", "8 bits", "4 bits")
     assert line_of(lines, "qwen3-0.6b")[4:7] == ["desk", "desk", "desk"]
 

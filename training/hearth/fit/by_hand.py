@@ -29,13 +29,12 @@ def check_fit(run: Run, layout: Layout, say: Callable[[str], None]) -> None:
         say(unknown(model))
         return
     settings, room = run.settings, room_here(run.settings.memory_limit)
-    ranks = int(os.environ.get("WORLD_SIZE", "1"))
+    world_size = os.environ.get("WORLD_SIZE", "1")
+    ranks = [Candidate("here", room)] * int(world_size)
     if not settings.in_stages:
-        findings = list(misfits(model, settings, shape, {"here": room}, ranks).values())
-    elif os.environ.get("LOCAL_WORLD_SIZE", "1") == str(ranks):
-        findings = list(
-            filter(None, [unplaceable(settings, shape, [Candidate("here", room)] * ranks)])
-        )
+        findings = list(misfits(model, settings, shape, ranks).values())
+    elif os.environ.get("LOCAL_WORLD_SIZE", "1") == world_size:
+        findings = list(filter(None, [unplaceable(settings, shape, ranks)]))
     else:  # The memory of other computers is known once all ranks have met.
         findings = []
     for finding in findings:

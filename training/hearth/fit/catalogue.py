@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import textwrap
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 
 from hearth.base.text import aligned
 from hearth.config import Preset, Settings, load_preset, preset_names
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room, automatic_precision
-from hearth.fit.home import Candidate, unplaceable
+from hearth.fit.home import Candidate, rooms_by_node, unplaceable
 from hearth.fit.misfits import lacking
 
 _NOT_KNOWN = "?"
@@ -25,16 +25,17 @@ def listing() -> str:
     return "\n".join(aligned([titles, *rows]))
 
 
-def fitting(rooms: Mapping[str, Room]) -> list[str]:
-    """Return the lines of a table of the nodes that each preset fits.
+def fitting(ranks: Sequence[Candidate]) -> list[str]:
+    """Return the lines of a table of the nodes of `ranks` that each preset fits.
 
-    `rooms` holds the memory of a rank of each node. Each preset is estimated with its own settings
-    and a micro-batch of one row: with unquantised weights, in 8 bits and in 4; and with its layers
-    over all nodes (`parallel: pipeline`), in the most of these bits that fit.
+    Each preset is estimated with its own settings and a micro-batch of one row: with unquantised
+    weights, in 8 bits and in 4; and with its layers over all ranks (`parallel: pipeline`), in the
+    most of these bits that fit.
     """
+    rooms = rooms_by_node(ranks)
     whole = "in 32 bits" if automatic_precision(rooms.values()) == "fp32" else "in 16 bits"
     widths = (whole, "in 8 bits", "in 4 bits")
-    divided = ["over all nodes"] * (len(rooms) > 1)
+    divided = [f"over all {'nodes' if len(rooms) > 1 else 'ranks'}"] * (len(ranks) > 1)
     rows = [("preset", "parameters", "licence", "gated", *(f"fits {w}" for w in widths), *divided)]
     for name, preset in _presets():
         settings = _settings(name, preset).model_copy(update={"micro_batch": 1})
@@ -44,7 +45,7 @@ def fitting(rooms: Mapping[str, Room]) -> list[str]:
         ]
         nodes = [_fits(one, preset.shape, rooms) for one in each]
         if divided:
-            together = (_fits_divided(one, preset.shape, rooms) for one in each)
+            together = (_fits_divided(one, preset.shape, ranks) for one in each)
             fitting_widths = (w for w, fit in zip(widths, together, strict=True) if fit)
             nodes.append(next(fitting_widths, "–" if preset.shape else _NOT_KNOWN))
         rows.append((*_terms(name, preset), *nodes))
@@ -98,12 +99,12 @@ def _fits(settings: Settings, shape: Shape | None, rooms: Mapping[str, Room]) ->
     return ", ".join(having) or "–"
 
 
-def _fits_divided(settings: Settings, shape: Shape | None, rooms: Mapping[str, Room]) -> bool:
-    """Return whether the layers of a preset fit over all nodes, a rank on each."""
+def _fits_divided(settings: Settings, shape: Shape | None, ranks: Sequence[Candidate]) -> bool:
+    """Return whether the layers of a preset fit over all `ranks`."""
     pipeline = settings.model_copy(update={"parallel": "pipeline"})
     if shape is None or not _is_possible(pipeline, shape):
         return False
-    return not unplaceable(pipeline, shape, [Candidate(*each) for each in rooms.items()])
+    return not unplaceable(pipeline, shape, ranks)
 
 
 def _is_possible(settings: Settings, shape: Shape) -> bool:

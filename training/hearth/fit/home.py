@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 
 from hearth.base.errors import ConfigError
@@ -31,6 +31,11 @@ class Candidate:
     node: str
     room: Room
     speed: LayerSpeed = ALIKE
+
+
+def rooms_by_node(ranks: Iterable[Candidate]) -> dict[str, Room]:
+    """Return the memory of a rank of each node; the ranks of one have the same."""
+    return {rank.node: rank.room for rank in ranks}
 
 
 @dataclass(frozen=True)

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hearth.config import Settings
@@ -11,7 +11,7 @@ from hearth.config.shape import Shape
 from hearth.fit.capacity import GIB, Room
 from hearth.fit.case import case_of, in_common_precision
 from hearth.fit.estimate import Estimate, estimate
-from hearth.fit.home import Candidate, unplaceable
+from hearth.fit.home import Candidate, rooms_by_node, unplaceable
 
 _SHORTEST = 128
 """Least tokens per row that the advice suggests: shorter rows are of no use."""
@@ -47,39 +47,41 @@ def lacking(
     return [node for node, need in found.items() if not _fits(need, rooms[node])]
 
 
-def holding(settings: Settings, shape: Shape, rooms: Mapping[str, Room]) -> list[str]:
-    """Return the nodes that such a model fits if they train without the others.
+def holding(settings: Settings, shape: Shape, ranks: Sequence[Candidate]) -> list[str]:
+    """Return the nodes of `ranks` that such a model fits if they train without the others.
 
     Without them they may take a precision of fewer or of more bytes. Where GPUs and processors
     that each hold the model could not do so together, they are the GPUs.
     """
+    rooms = rooms_by_node(ranks)
 
-    def of(names: Iterable[str]) -> dict[str, Room]:
-        return {name: rooms[name] for name in names}
+    def lack(names: Iterable[str]) -> list[str]:
+        training = [rank for rank in ranks if rank.node in names]
+        return lacking(settings, shape, rooms_by_node(training), len(training))
 
-    small = lacking(settings, shape, rooms)
+    small = lack(rooms)
     able = [[name for name in rooms if name not in small]]
     if settings.holds_all:
-        alone = [name for name in rooms if not lacking(settings, shape, of([name]))]
+        alone = [name for name in rooms if not lack([name])]
         able = [alone, [name for name in alone if rooms[name].gpu], *able]
-    together = (names for names in able if names and not lacking(settings, shape, of(names)))
-    return next(together, [])
+    return next((names for names in able if names and not lack(names)), [])
 
 
 def misfits(
-    model: str, settings: Settings, shape: Shape, rooms: Mapping[str, Room], ranks: int = 0
+    model: str, settings: Settings, shape: Shape, ranks: Sequence[Candidate]
 ) -> dict[str, str]:
     """Return a sentence for each node that `model` does not fit, by node.
 
-    `rooms` holds the memory of a rank of each participating node; `ranks` as for `needs`.
+    `ranks` are all of the run; those of a node have the same memory.
     """
-    found = needs(settings, shape, rooms, ranks)
-    small = lacking(settings, shape, rooms, ranks)
-    fitting = {node: rooms[node] for node in (holding(settings, shape, rooms) if small else ())}
-    divided = _over_all(settings, shape, rooms, ranks) if small else []
+    rooms = rooms_by_node(ranks)
+    found = needs(settings, shape, rooms, len(ranks))
+    small = lacking(settings, shape, rooms, len(ranks))
+    fitting = holding(settings, shape, ranks) if small else []
+    divided = _over_all(settings, shape, ranks) if small else []
     said = {}
     for node in small:
-        ways = _advice(node, settings, shape, rooms, fitting, ranks) + divided
+        ways = _advice(node, settings, shape, ranks, fitting) + divided
         to_do = f"it would fit with: {'; '.join(ways)}" if ways else _NOTHING_HELPS
         said[node] = (
             f"{model} {_too_large(found[node], rooms[node])}; {to_do}; fit=warn tries it anyway"
@@ -111,16 +113,19 @@ def _advice(
     node: str,
     settings: Settings,
     shape: Shape,
-    rooms: Mapping[str, Room],
-    fitting: Mapping[str, Room],
-    ranks: int,
+    ranks: Sequence[Candidate],
+    fitting: Sequence[str],
 ) -> list[str]:
-    """Return ways to make it fit `node`: the fewest changes of settings, then alternatives."""
+    """Return ways to make it fit `node`: the fewest changes of settings, then alternatives.
+
+    `fitting` are the nodes that it fits if they train without the others.
+    """
+    rooms = rooms_by_node(ranks)
 
     def fits(changes: Mapping[str, Any]) -> bool:
         changed = settings.model_copy(update=dict(changes))
         allowed = not changed.contradictions()
-        return allowed and _fits(needs(changed, shape, rooms, ranks)[node], rooms[node])
+        return allowed and _fits(needs(changed, shape, rooms, len(ranks))[node], rooms[node])
 
     measures = _measures(settings)
     ways: list[str] = []
@@ -131,29 +136,24 @@ def _advice(
                 ways.append(" and ".join(_typed(*change) for change in changes.items()))
         if ways:
             break
-    enough = len(fitting) > (settings.parallel == "fsdp")  # one rank alone shards nothing
-    if enough:
+    left = sum(rank.node in fitting for rank in ranks)
+    if left > (settings.parallel == "fsdp"):  # one rank alone shards nothing
         without = "the others" if node in fitting else "the node"
         ways.append(f"leaving {without} out with -e nodes={','.join(fitting)}")
     return ways
 
 
-def _over_all(settings: Settings, shape: Shape, rooms: Mapping[str, Room], ranks: int) -> list[str]:
+def _over_all(settings: Settings, shape: Shape, ranks: Sequence[Candidate]) -> list[str]:
     """Return the way in which all ranks together hold a model that one of them cannot, if any."""
-    if not (settings.holds_all and settings.lora):
-        return []
-    together = [Candidate(name, room) for name, room in rooms.items()]
-    if len(rooms) == 1:
-        together *= max(ranks, 1)
-    if len(together) == 1:
+    if not (settings.holds_all and settings.lora) or len(ranks) == 1:
         return []
     divided = settings.model_copy(update={"parallel": "pipeline"})
-    if not divided.contradictions() and not unplaceable(divided, shape, together):
+    if not divided.contradictions() and not unplaceable(divided, shape, ranks):
         return [f"parallel=pipeline {_DIVIDED}"]
     small = [name for name in ("load_in_4bit", "load_in_8bit") if getattr(settings, name)]
     changes = {"parallel": "fsdp"} | dict.fromkeys(small, False)
     sharded = settings.model_copy(update=changes)
-    if sharded.contradictions() or lacking(sharded, shape, rooms, ranks):
+    if sharded.contradictions() or lacking(sharded, shape, rooms_by_node(ranks), len(ranks)):
         return []
     return [f"{' and '.join(_typed(*change) for change in changes.items())} {_SHARDED}"]
 

@@ -11,7 +11,7 @@ from hearth.config import load_preset, run_of
 from hearth.fit.estimate import adapter_parameters
 from hearth.fit.misfits import misfits
 from hearth_controller.launch.decisions import Launch
-from hearth_controller.launch.fit import rooms_of
+from hearth_controller.launch.fit import candidates_of
 from hearth_controller.launch.request import requested
 from hearth_controller.transfer.distribution import Distribution
 
@@ -165,7 +165,7 @@ def test_a_node_that_holds_the_whole_model_in_its_own_precision_trains_alone_in_
     assert (placed["parallel"], placed["requested"]) == ("ddp", ["desk"])
     settings = run_of(placed["file"], "it").settings
     assert settings.precision == "auto"
-    assert not misfits("m", settings, SHAPE, rooms_of({"desk": inspected["desk"]}))
+    assert not misfits("m", settings, SHAPE, candidates_of({"desk": inspected["desk"]}))
 
 
 def test_a_pipeline_is_judged_in_the_precision_that_it_is_placed_in(tmp_path):
@@ -183,10 +183,13 @@ def test_a_pipeline_is_judged_in_the_precision_that_it_is_placed_in(tmp_path):
         ({"elastic": "true"}, (10, 8, 8), "load_in_4bit=true"),
         ({"compress": "bf16"}, (10, 8, 8), "load_in_4bit=true"),
         ({"parallel": "ddp"}, (10, 8, 8), "parallel=pipeline"),
+        ({"parallel": "ddp", "nodes": "desk"}, (8,), "parallel=pipeline"),  # over its two cards
     ],
 )
 def test_where_layers_cannot_be_divided_it_is_refused_as_ever(tmp_path, typed, gib, advised):
-    plan = launch(asked(tmp_path, **typed), looks(*gib)).plan("", 32e6)
+    inspected = looks(*gib)
+    inspected["desk"] = look(gib[0], nproc=2)
+    plan = launch(asked(tmp_path, **typed), inspected).plan("", 32e6)
     *_, (said,) = (found for found in plan["found"].values() if found)
     assert advised in said
     assert not plan["places"]
