@@ -5,6 +5,7 @@ The verdict is that of `hearth.fit`.
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -77,7 +78,7 @@ def check_fit(run: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) ->
     """Return the verdict about the model of `run` on the nodes that answered.
 
     With `fit: warn` a misfit is a line. So is a model of unknown size, which is not judged. `auto`
-    is `ddp` where that fits all nodes, or where the model cannot be divided.
+    is `ddp` where that fits all nodes, or where the model cannot be divided; a line says why not.
     """
     settings = Settings.model_validate(run["settings"])
     whole = settings.parallel if settings.parallel != "auto" else "ddp"
@@ -90,16 +91,20 @@ def check_fit(run: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) ->
     as_whole = settings.model_copy(update={"parallel": whole})
     found = misfits(run["model"], as_whole, shape, ranks)
     divided = settings.model_copy(update={"parallel": "pipeline"})
-    if found and settings.parallel == "auto" and _may_divide(run, divided, shape, ranks):
-        verdict = _divided(divided, shape, ranks, holding(as_whole, shape, ranks))
-        # Typed shares are of the layers: other settings are no advice for them.
-        if not verdict.findings or run["split"]:
-            return verdict
+    lines = []
+    if found and settings.parallel == "auto" and len(ranks) > 1:
+        why = _undividable(run, divided, shape, ranks)
+        if not why:
+            verdict = _divided(divided, shape, ranks, holding(as_whole, shape, ranks))
+            # Typed shares are of the layers: other settings are no advice for them.
+            if not verdict.findings or run["split"]:
+                return verdict
+            why = "; ".join(itertools.chain.from_iterable(verdict.findings.values()))
+        lines.append(f"parallel=auto: ddp, since its layers cannot be divided: {why}")
     if settings.fit == "warn":
-        return Verdict(
-            whole, lines=[f"{name}: WARNING: {finding}" for name, finding in found.items()]
-        )
-    return Verdict(whole, {name: [finding] for name, finding in found.items()})
+        lines += [f"{name}: WARNING: {finding}" for name, finding in found.items()]
+        return Verdict(whole, lines=lines)
+    return Verdict(whole, {name: [finding] for name, finding in found.items()}, lines)
 
 
 def _divided(
@@ -116,10 +121,16 @@ def _divided(
     )
 
 
-def _may_divide(
+def _undividable(
     run: Mapping[str, Any], divided: Settings, shape: Shape, ranks: Sequence[Candidate]
-) -> bool:
-    """Return whether `auto` may try to divide the layers of the model over all of the nodes."""
-    if divided.contradictions() or run["elastic"] or run["min_nodes"] or len(ranks) < 2:
-        return False
-    return divided.fit == "warn" or not too_small(divided, shape, ranks)
+) -> str:
+    """Return why `auto` may not divide the layers of the model over all of the nodes, or ''."""
+    if contradictions := divided.contradictions():
+        return "; ".join(contradictions)
+    if typed := [f"-e {name}=" for name in ("elastic", "min_nodes") if run[name]]:
+        return (
+            f"{', '.join(typed)} lets the others do without a node, whose layers none of them has"
+        )
+    if divided.fit != "warn" and (small := too_small(divided, shape, ranks)):
+        return f"{', '.join(small)} has no room for one layer"
+    return ""

@@ -121,6 +121,7 @@ def test_auto_is_resolved_by_what_fits(tmp_path, gib, parallel, whole_on):
     assert plan["run"]["parallel"] == parallel
     assert plan["run"]["whole_on"] == whole_on
     assert plan["run"]["in_place"] is (parallel == "ddp")
+    assert "parallel=" not in plan["say"]  # what is measured is said where layers are placed
     run = run_of(plan["run"]["file"], "it")
     assert (run.settings.parallel, run.origins["parallel"]) == (parallel, "auto")
 
@@ -177,19 +178,24 @@ def test_a_pipeline_is_judged_in_the_precision_that_it_is_placed_in(tmp_path):
 
 
 @pytest.mark.parametrize(
-    ("typed", "gib", "advised"),
+    ("typed", "gib", "advised", "why"),
     [
-        ({}, (24, 24, 1), "-e nodes=desk,attic"),  # no room for a single layer
-        ({"elastic": "true"}, (10, 8, 8), "load_in_4bit=true"),
-        ({"compress": "bf16"}, (10, 8, 8), "load_in_4bit=true"),
-        ({"parallel": "ddp"}, (10, 8, 8), "parallel=pipeline"),
-        ({"parallel": "ddp", "nodes": "desk"}, (8,), "parallel=pipeline"),  # over its two cards
+        ({}, (24, 24, 1), "-e nodes=desk,attic", ["shed", "layer"]),
+        ({}, (5, 4, 4), "playbooks/models.yml", ["GiB more"]),
+        ({"elastic": "true"}, (10, 8, 8), "load_in_4bit=true", ["elastic"]),
+        ({"compress": "bf16"}, (10, 8, 8), "load_in_4bit=true", ["compress"]),
+        ({"parallel": "ddp"}, (10, 8, 8), "parallel=pipeline", []),
+        ({"parallel": "ddp", "nodes": "desk"}, (8,), "parallel=pipeline", []),  # over its two cards
     ],
 )
-def test_where_layers_cannot_be_divided_it_is_refused_as_ever(tmp_path, typed, gib, advised):
+def test_where_layers_cannot_be_divided_it_is_refused_and_said_why(
+    tmp_path, typed, gib, advised, why
+):
     inspected = looks(*gib)
     inspected["desk"] = look(gib[0], nproc=2)
     plan = launch(asked(tmp_path, **typed), inspected).plan("", 32e6)
+    if "parallel" not in typed:
+        assert_line(plan["say"], "parallel=auto: ddp", *why)
     *_, (said,) = (found for found in plan["found"].values() if found)
     assert advised in said
     assert not plan["places"]
