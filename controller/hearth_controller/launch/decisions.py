@@ -18,6 +18,7 @@ from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.nvidia import ranks_of
+from hearth.base.text import counted
 from hearth.config import in_precision, pinned, run_of, run_text
 from hearth.config.shape import shape_of
 from hearth.fit.capacity import automatic_precision
@@ -228,8 +229,9 @@ class Launch:
         Where a node is busy or away and was never measured, nothing is `placed`, and the ranks do
         it when they begin.
 
-        Raises `LaunchError` if the model fits no placement, a stage no disk, or a run would go on
-        without the node that has its newest checkpoint.
+        Raises `LaunchError` if the model fits no placement, a stage no disk, a node has timed its
+        layers on other ranks than it was found to have, or a run would go on without the node that
+        has its newest checkpoint.
         """
         layers, links, looks = self.facts("layers"), self.facts("links"), self.facts("look")
         config = next((its["config"] for its in self.facts("config").values() if its), {})
@@ -242,6 +244,8 @@ class Launch:
                 f"({config.get('model_type', 'of an unknown kind')}) are not known, so its layers "
                 "cannot be placed; take parallel=ddp"
             )
+        if unlike := self._unlike_ranks():
+            raise LaunchError(*unlike)
         limit = self.run["settings"]["memory_limit"]
         rooms = rooms_of(
             {name: _with_room(look) for name, look in self.answers["look"].items()}, limit
@@ -273,6 +277,24 @@ class Launch:
             "placed": True,
             "transfer": transfer | {"brings": _brings(transfer)},
         }
+
+    def _unlike_ranks(self) -> list[str]:
+        """Return a finding for each node that has timed its layers on another number of ranks.
+
+        The driver's GPUs count for the memory and torch's for the speeds.
+        """
+        looks, found = self.facts("look"), []
+        for name, facts in self.facts("layers").items():
+            memory, nproc = looks[name]["memory"], looks[name]["own"]["nproc"]
+            timed, listed = len(facts["layers"]), ranks_of(memory, nproc)
+            if timed != listed:
+                found.append(
+                    f"{name}: its driver lists GPUs for {counted(listed, 'rank')}, and "
+                    f"{counted(timed, 'rank')} timed a layer, by the GPUs that torch sees: "
+                    f"./scripts/doctor says why; hearth_nproc sets the ranks of {name}, and -e "
+                    "nodes= leaves it out"
+                )
+        return found
 
     def _not_placed(self, config: Mapping[str, Any]) -> str:
         """Return why the layers are not placed yet."""

@@ -378,6 +378,15 @@ def test_shares_that_make_no_pipeline_are_refused_before_anything_is_brought(
         planned(run, inspected, (0.1, 0.1), nproc=ranks)
 
 
+@pytest.mark.parametrize(("listed", "timed"), [(1, 2), (2, 1)])
+def test_speeds_of_other_ranks_than_the_driver_has_are_refused_by_name(tmp_path, listed, timed):
+    inspected = looks(12, 12)
+    memory = inspected["attic"]["facts"]["memory"]
+    memory["gpus"] = memory["gpus"] * listed
+    with refuses(LaunchError, "attic", "1 rank", "2 ranks", "doctor"):
+        planned(asked(tmp_path), inspected, (0.1, 0.1), nproc=(1, timed))
+
+
 def test_a_wrong_number_of_shares_is_refused(tmp_path):
     run = asked(tmp_path, parallel="pipeline", split="2:1", fit="warn")
     with refuses(LaunchError, "split", "2 shares", "3 ranks"):
