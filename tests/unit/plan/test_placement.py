@@ -85,8 +85,9 @@ def _by_hand(home, placement, micro_batches):
         seconds += speed.embedding.seconds[0] * (position == 0)
         seconds += speed.head.seconds[0] * (position == len(placement.stages) - 1)
         stages.append(seconds)
-    links = [home.links[a][b] for a, b in itertools.pairwise(placement.ranks)]
-    return makespan(stages, links, micro_batches)
+    pairs = list(itertools.pairwise(placement.ranks))
+    there, back = [home.links[a][b] for a, b in pairs], [home.links[b][a] for a, b in pairs]
+    return makespan(stages, there, back, micro_batches)
 
 
 @settings(max_examples=60, deadline=None)
@@ -162,6 +163,12 @@ def test_the_order_avoids_a_slow_link():
     links = [[0, 9, 0.1], [9, 0, 0.1], [0.1, 0.1, 0]]
     home = _home([(1.0, 0.1, 0.1, 6)] * 3, links)
     assert place(home, 9, 8).placement.ranks[1] == 2
+
+
+def test_a_link_that_is_slow_for_gradients_only_sets_the_pace_too():
+    home = _home([(0.1, 0.1, 0.1, 9)] * 2, [[0, 0], [0.5, 0]])
+    found = pipeline(home, Placement.of([0, 1], [1, 1]), rows=16, micro_batch=1)
+    assert found.step_seconds > 8
 
 
 def test_faster_micro_batches_are_taken_if_the_pipeline_gains_by_them():

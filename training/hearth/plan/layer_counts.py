@@ -70,10 +70,12 @@ class Step:
         extra[-1] += self.head[order[-1]]
         return extra
 
-    def links(self, order: Sequence[int]) -> tuple[float, ...]:
-        """Return the seconds of each link for a micro-batch."""
-        pairs = itertools.pairwise(order)
-        return tuple(self.home.message(a, b, self.micro_batch) for a, b in pairs)
+    def links(self, order: Sequence[int]) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """Return the seconds of each link for a micro-batch's activations, and its gradient."""
+        pairs = list(itertools.pairwise(order))
+        there = (self.home.message(a, b, self.micro_batch) for a, b in pairs)
+        back = (self.home.message(b, a, self.micro_batch) for a, b in pairs)
+        return tuple(there), tuple(back)
 
     def pipeline(self, order: Sequence[int], counts: Sequence[int]) -> Pipeline:
         """Return the pipeline with these layer counts."""
@@ -85,7 +87,7 @@ class Step:
             self.micro_batch,
             self.micro_batches,
             tuple(seconds.tolist()),
-            self.links(order),
+            *self.links(order),
         )
 
     def most(self, order: Sequence[int]) -> list[int]:
@@ -158,16 +160,16 @@ class Step:
         ):
             return []
         layer = np.array([self.layer[rank] for rank in order])
-        extra, links = self.extra(order), self.links(order)
+        extra, (there, back) = self.extra(order), self.links(order)
         possible = extra + np.outer(np.arange(1, self.layers + 1), layer)
-        limits = _limits(possible, links, self.micro_batches)
+        limits = _limits(possible, there, back, self.micro_batches)
         # A limit is the time of a stage itself, so rounding must not push that stage out.
         allowed = np.floor((limits * (1 + 1e-12) - extra) / layer)
         allowed = np.clip(allowed, 0, np.minimum(most, self.layers)).astype(np.int64)
         given = _shared_out(allowed, layer, self.layers)
         stages = extra + given * layer
-        least = least_makespans(stages, links, self.micro_batches)
-        pace = np.maximum(stages.max(1), max(links, default=0.0))
+        least = least_makespans(stages, there, back, self.micro_batches)
+        pace = np.maximum(stages.max(1), max([*there, *back], default=0.0))
         steady = stages.sum(1) + (self.micro_batches - 1) * pace
         seem_best = {
             tuple(given[number].tolist()): float(least[number])
@@ -177,7 +179,9 @@ class Step:
         return [Candidate(order, counts, seconds) for counts, seconds in seem_best.items()]
 
 
-def _limits(possible: np.ndarray, links: Sequence[float], micro_batches: int) -> np.ndarray:
+def _limits(
+    possible: np.ndarray, there: Sequence[float], back: Sequence[float], micro_batches: int
+) -> np.ndarray:
     """Return limits (n, number of stages) on the seconds of the stages of an order.
 
     `possible` (layers, number of stages) are the seconds with any number of layers. Each of them is
@@ -193,7 +197,8 @@ def _limits(possible: np.ndarray, links: Sequence[float], micro_batches: int) ->
     for position in range(len(part)):
         part[position], lag[position] = (1 - before) / micro_batches, late / micro_batches
         before += part[position]
-        late += 2 * sum(links[position : position + 1]) - lag[position]
+        late += sum(there[position : position + 1]) + sum(back[position : position + 1])
+        late -= lag[position]
     steps = np.unique((possible + lag) / part)
     return np.concatenate([paces, np.outer(steps, part) - lag])
 

@@ -31,18 +31,20 @@ def in_flight(micro_batches: int, position: int, stages: int) -> int:
     return min(micro_batches, 2 * (stages - position) - 1)
 
 
-def makespan(stages: Sequence[float], links: Sequence[float], micro_batches: int) -> float:
+def makespan(
+    stages: Sequence[float], there: Sequence[float], back: Sequence[float], micro_batches: int
+) -> float:
     """Return the seconds of a step of so many `micro_batches`.
 
-    `stages` are the seconds of the forward and backward pass of one, `links` those of its
-    activations from a stage to the next one, and of its gradient back. Links work beside the
-    stages, in both directions.
+    `stages` are the seconds of the forward and backward pass of one, `there` those of its
+    activations from a stage to the next one, and `back` those of its gradient on the same link.
+    Links work beside the stages, in both directions.
     """
     played = [
         _Stage(seconds, in_flight(micro_batches, position, len(stages)))
         for position, seconds in enumerate(stages)
     ]
-    there, back = ([_Link(seconds) for seconds in links] for _ in range(2))
+    activations, gradients = ([_Link(seconds) for seconds in way] for way in (there, back))
     last = len(stages) - 1
     played[0].hidden.extend([0.0] * micro_batches)
     upcoming = [stage.upcoming() for stage in played]
@@ -53,12 +55,12 @@ def makespan(stages: Sequence[float], links: Sequence[float], micro_batches: int
         changed = position
         if not backward and position < last:
             changed = position + 1
-            played[changed].hidden.append(there[position].deliver(end))
+            played[changed].hidden.append(activations[position].deliver(end))
         elif not backward:
             stage.gradients.append(end)
         elif position:
             changed = position - 1
-            played[changed].gradients.append(back[changed].deliver(end))
+            played[changed].gradients.append(gradients[changed].deliver(end))
         for each in {position, changed}:
             upcoming[each] = played[each].upcoming()
     return max(stage.free for stage in played)
@@ -107,15 +109,17 @@ class _Link:
         return self._free
 
 
-def least_makespans(stages: np.ndarray, links: Sequence[float], micro_batches: int) -> np.ndarray:
+def least_makespans(
+    stages: np.ndarray, there: Sequence[float], back: Sequence[float], micro_batches: int
+) -> np.ndarray:
     """Return seconds (n,) below which no makespan of `stages` (n, number of stages) can be.
 
     A stage computes all micro-batches, and before its first and after its last one the stages
-    before it compute that one. A link carries all of them, and between the first and the last one
-    all stages compute one.
+    before it compute that one. A direction of a link carries all of them, and beside the first or
+    the last one all stages compute one.
     """
     before, least = np.zeros((2, len(stages)))
     for position, seconds in enumerate(stages.T):
         least = np.maximum(least, before + micro_batches * seconds)
-        before += seconds + 2 * sum(links[position : position + 1])
-    return np.maximum(least, before + (micro_batches - 1) * max(links, default=0.0))
+        before += seconds + sum(there[position : position + 1]) + sum(back[position : position + 1])
+    return np.maximum(least, before + (micro_batches - 1) * max([*there, *back], default=0.0))

@@ -132,7 +132,8 @@ class Pipeline:
         micro_batch: most rows of a micro-batch.
         micro_batches: their number in a step.
         stage_seconds: of each stage for one micro-batch, in the order of the stages.
-        link_seconds: of the link behind each stage but the last, in one direction.
+        link_seconds: of the link behind each stage but the last, for its activations.
+        gradient_seconds: of the same link, for its gradient back.
     """
 
     placement: Placement
@@ -141,11 +142,14 @@ class Pipeline:
     micro_batches: int
     stage_seconds: tuple[float, ...]
     link_seconds: tuple[float, ...]
+    gradient_seconds: tuple[float, ...]
 
     @cached_property
     def step_seconds(self) -> float:
         """Predicted seconds of a step."""
-        return makespan(self.stage_seconds, self.link_seconds, self.micro_batches)
+        return makespan(
+            self.stage_seconds, self.link_seconds, self.gradient_seconds, self.micro_batches
+        )
 
     @property
     def bubble(self) -> float:
