@@ -19,6 +19,8 @@ NAMES = {
     "model.norm.weight": LAYERS,
     "transformer.ln_f.weight": LAYERS,
     "lm_head.weight": LAYERS,
+    f"model.layers.{LAYERS}.mlp.gate.weight": None,
+    f"model.layers.{LAYERS + 1}.eh_proj.weight": None,
 }
 FILES = {
     name: f"{1 + max(0, piece_of(name, LAYERS)) // 2}.safetensors"
@@ -52,6 +54,16 @@ def test_a_node_with_the_files_for_its_layers_has_all_their_pieces(cut, tied, nu
     assert part.pieces <= set(pieces_without(absent, FILES, LAYERS, tied))
     lacking = set(FILES.values()) - absent
     assert not part.pieces & set(pieces_without(lacking, FILES, LAYERS, tied))
+
+
+def test_layers_that_only_predict_further_tokens_are_needed_by_no_stage():
+    """GLM 4.5 stores one behind its decoder layers; Transformers does not build it."""
+    further = f"model.layers.{LAYERS}.mlp.experts.0.up_proj.weight"
+    files = {**FILES, further: "further.safetensors"}
+    for part in (Part(range(2, LAYERS), LAYERS, False), Part(range(LAYERS), LAYERS, True)):
+        assert further not in part.needed(files)
+        assert "further.safetensors" not in files_for([part], files)
+    assert pieces_without({"further.safetensors"}, files, LAYERS, False) == [*range(-1, LAYERS + 1)]
 
 
 def test_a_node_in_the_middle_has_neither_the_embeddings_nor_a_head_that_is_tied_to_them():

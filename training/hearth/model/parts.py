@@ -49,13 +49,15 @@ class Part:
         return [name for name in tensors if piece_of(name, self.count) in self.pieces]
 
 
-def piece_of(tensor: str, count: int) -> int:
+def piece_of(tensor: str, count: int) -> int | None:
     """Return the number of the layer that a stored tensor belongs to, in a model of `count` layers.
 
-    Embeddings are -1, all that follows the layers is `count`.
+    Embeddings are -1, all that follows the layers is `count`. None is a further layer, which no
+    stage needs: it predicts tokens behind the next one, and Transformers does not build it.
     """
     if layer := _LAYER.search(tensor):
-        return int(layer[1])
+        number = int(layer[1])
+        return number if number < count else None
     return -1 if _EMBEDDINGS.search(tensor) else count
 
 
