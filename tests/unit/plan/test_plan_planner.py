@@ -94,3 +94,16 @@ def test_the_plans_are_read_from_the_metrics(tmp_path):
         recorded_plans("night", path)
     with refuses(ConfigError, "'night'", "rank 0"):
         recorded_plans("night", tmp_path / "other.jsonl")
+
+
+@pytest.mark.parametrize("later", [[], [{"kind": "start", "step": 1}]])
+def test_the_record_of_a_pipeline_is_refused_as_one_also_if_the_run_went_on_without(
+    tmp_path, later
+):
+    path = tmp_path / "metrics.jsonl"
+    stages = [{"rank": rank, "layers": [2 * rank, 2 * rank + 2]} for rank in range(3)]
+    plan = {"kind": "plan", "step": 1, "rows": [17] * 3, "micro_batch": [2] * 3}
+    lines = [{"kind": "start", "step": 0, "stages": stages}, plan, {"kind": "step", "step": 1}]
+    path.write_text("".join(json.dumps(line) + "\n" for line in [*lines, *later]))
+    with refuses(ConfigError, "replay", "'night'", "parallel=pipeline"):
+        recorded_plans("night", path)

@@ -109,7 +109,8 @@ def _recorded(run: str, path: Path, world: World) -> tuple[list[tuple[int, Plan]
 def recorded_plans(run: str, path: Path) -> tuple[list[tuple[int, Plan]], int]:
     """Return the plans in a run's metrics, each with its first 0-based step, and the step count.
 
-    Raises `ConfigError` if there are none.
+    Raises `ConfigError` if there are none, or if the run was a pipeline: its record has the rows of
+    a step once for each stage.
     """
     try:
         text = path.read_text(encoding="utf-8")
@@ -118,7 +119,13 @@ def recorded_plans(run: str, path: Path) -> tuple[list[tuple[int, Plan]], int]:
             f"replay: {path} cannot be read ({error.strerror}); the record of run '{run}' must be "
             "on the node of rank 0"
         ) from error
-    records = [record for _, record in records_in(text) if record["kind"] in ("plan", "step")]
+    everything = [record for _, record in records_in(text)]
+    if any(record.get("stages") for record in everything):
+        raise ConfigError(
+            f"replay: run '{run}' trained with parallel=pipeline, which divides the layers over "
+            "the ranks, not the rows, so there is no split to repeat; leave replay out"
+        )
+    records = [record for record in everything if record["kind"] in ("plan", "step")]
     plans = [
         (record["step"] - 1, Plan(tuple(record["rows"]), tuple(record["micro_batch"])))
         for record in records
