@@ -7,12 +7,13 @@ from contextlib import nullcontext
 from dataclasses import asdict
 from pathlib import Path
 
+import pytest
 import torch
 
 from hearth.config import resolve_run, run_text
 from hearth.config.layout import Layout
 from hearth.measure import __main__ as command
-from hearth.measure import own_layers
+from hearth.measure import layer_probe, own_layers
 from hearth.measure.layer_probe import probe_layers
 
 CONFIG = {
@@ -62,3 +63,31 @@ def test_the_parts_of_a_model_are_measured_without_its_weights_and_kept(monkeypa
     assert asked(measure=False)["layers"] == [first, first]
     assert len(measurements) == 1
     assert asked(measure=False, config={**CONFIG, "hidden_size": 32})["layers"] == []
+
+
+@pytest.mark.parametrize("layers", [1, 2, 5])
+def test_the_layers_of_a_small_model_are_timed_without_embeddings_and_head(
+    monkeypatch, tmp_path, layers
+):
+    """These are timed by themselves, so they would be counted twice."""
+    computed = set()
+
+    def watched(settings, folder, device, precision, part, count):
+        stage = drawn_stage(settings, folder, device, precision, part, count)
+        base = stage.network.get_base_model()
+        for name in ("model.embed_tokens", "lm_head", *(f"model.layers.{n}" for n in part)):
+            what = ("layer" if "layers" in name else name, part.start, part.stop)
+            module = base.get_submodule(name)
+            if list(module.parameters()):  # else it belongs to another stage
+                module.register_forward_hook(lambda *_, what=what: computed.add(what))
+        return stage
+
+    drawn_stage = layer_probe.drawn_stage
+    monkeypatch.setattr(layer_probe, "drawn_stage", watched)
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": layers}))
+    settings = resolve_run(
+        {"model": "smollm2-135m", "parallel": "pipeline", "sequence_length": 64}, tmp_path
+    ).settings
+    probe_layers(settings, tmp_path, torch.device("cpu"), "fp32", 1, nullcontext)
+    (timed,) = [each for each in computed if each[0] == "layer"]
+    assert computed == {timed, ("model.embed_tokens", 0, 0), ("lm_head", layers, layers)}

@@ -121,21 +121,25 @@ def _rows(size: int, length: int, vocabulary: int, packed: bool) -> Batch:
 def _seconds(
     stage: StageModel, batch: Batch, autocast: Callable[[], AbstractContextManager[object]]
 ) -> float:
-    """Return the seconds of the forward and backward pass of a stage alone."""
+    """Return the seconds of the forward and backward pass of a stage's layers alone.
+
+    Of a stage without layers they are those of the embeddings, or of the head with the loss.
+    """
     shape = (*batch.input_ids.shape, stage.hidden_size)
+    embeds, heads = (not stage.layers and end for end in (stage.first, stage.last))
     given = None
-    if not stage.first:
+    if not embeds:
         given = torch.randn(shape, device=stage.device, dtype=stage.hidden_dtype).requires_grad_()
     back = torch.randn(shape, device=stage.device, dtype=stage.hidden_dtype)
     _wait(stage.device)
     started = time.perf_counter()
     with autocast():
-        if stage.last:
+        if heads:
             result = stage.stage_loss(batch, given, batch.labels.size, ())
         else:
             result = stage.hidden(batch, given, ())
     if result.requires_grad:
-        result.backward(None if stage.last else back.to(result.dtype))
+        result.backward(None if heads else back.to(result.dtype))
     stage.network.zero_grad(set_to_none=False)
     _wait(stage.device)
     return time.perf_counter() - started

@@ -82,8 +82,8 @@ class StageModel(TransformersModel):
     ) -> torch.Tensor:
         """Return the hidden states (rows, length, hidden_size) of `batch` after this stage.
 
-        `hidden` are those before it; the first stage gets None and embeds the tokens. `seeds`, one
-        per row, are for dropout and noise. The last stage has `stage_loss` instead.
+        `hidden` are those before it; with None the first stage embeds the tokens. `seeds`, one per
+        row, are for dropout and noise. The last stage has `stage_loss` instead.
         """
         with self._seeded(batch, seeds):
             return self._inner(
@@ -162,10 +162,10 @@ class StageModel(TransformersModel):
         return True
 
     def _inputs(self, batch: Batch, hidden: torch.Tensor | None) -> dict[str, torch.Tensor]:
-        if self.first:
-            return {"input_ids": self._on_device(batch.input_ids)}
-        assert hidden is not None
-        return {"inputs_embeds": hidden}
+        if hidden is not None:
+            return {"inputs_embeds": hidden}
+        assert self.first
+        return {"input_ids": self._on_device(batch.input_ids)}
 
     @contextmanager
     def _seeded(self, batch: Batch, seeds: Sequence[int]) -> Iterator[None]:
