@@ -180,7 +180,7 @@ class StageModel(TransformersModel):
             self._seeds = ()
 
     def _seed_before(self, layer: torch.nn.Module, number: int) -> None:
-        """Seed torch by row and `number` before `layer`, so that no noise depends on the stages.
+        """Seed torch by micro-batch and `number` before `layer`: no noise depends on the stages.
 
         Gradient checkpointing restores the random state when it computes the layer again, so the
         seed must be set before it stores that state; a hook of the layer would come later.
