@@ -23,6 +23,7 @@ from tests.bench import beside
 from tests.bench.elastic import report as elastic
 from tests.bench.lost import cases as lost
 from tests.bench.paper import DOCUMENT, put
+from tests.bench.pipeline import report as pipeline
 from tests.bench.slow_link import report as slow_link
 
 BENCHES = sorted(path.parent.name for path in Path(beside.__file__).parent.glob("*/__main__.py"))
@@ -104,6 +105,17 @@ def test_an_aim_that_is_missed_says_so(name, place, figure, factor, missed):
         part = part[step]
     multiply(part, figure, factor)
     assert bench(name).table(figures).count("**not met**") == missed
+
+
+@pytest.mark.parametrize(("counts", "least", "most"), [((8, 8), 0.99, 1), ((14, 2), 0.5, 0.6)])
+def test_a_lopsided_pipeline_is_no_good_one_however_busy_its_slowest_stage(counts, least, most):
+    first, last = counts
+    stages = [{"rank": 1, "layers": [0, first]}, {"rank": 0, "layers": [first, first + last]}]
+    busy = [last + pipeline.HEAD, float(first)]
+    step = {"tokens": 100, "tokens_per_second": 100 / max(busy), "compute_seconds_by_rank": busy}
+    assert pipeline.of_its_slowest_stage(step) == pytest.approx(1)
+    assert least <= pipeline.of_the_best(step, stages) <= most + 1e-9
+    assert pipeline.of_the_sum(step, stages) <= pipeline.of_the_best(step, stages) + 1e-9
 
 
 def test_the_table_takes_the_place_of_the_last_one():
