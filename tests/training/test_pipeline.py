@@ -9,6 +9,7 @@ import torch
 from support.facts import assert_names
 from support.ranks import (
     apart,
+    arguments_of,
     beginning,
     change,
     figures,
@@ -23,6 +24,10 @@ from support.ranks import (
 )
 from support.tiny_model import make_model, poisoned_work
 from transformers import MixtralConfig
+
+from hearth.config import load_preset
+from hearth.config.layout import Layout
+from hearth.model.fetch import fetch_model
 
 STEPS = 20
 LAYERS = 5
@@ -158,6 +163,28 @@ def test_float32_stages_learn_what_one_process_learns(llama, tiny_data, tmp_path
     found = change(trained(tmp_path, "three", 3, *common, *THREE), start)
     assert expected.norm() > 0.1
     assert apart(found, expected) < 1e-3
+
+
+@pytest.mark.rotated(seconds=150)
+@pytest.mark.slow
+def test_three_stages_of_smollm2_learn_what_one_process_learns_bit_for_bit(tmp_path):
+    """What learns, that is: the recorded loss is summed in another order."""
+    layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path / "home")})
+    fetched = fetch_model(load_preset("smollm2-135m").source("smollm2-135m"), layout.models)
+    settings = {
+        **{"model": str(fetched.path), "dataset": "homelab-qa", "sequence_length": 160},
+        **{"precision": "fp32", "learning_rate": 2e-4, "global_batch": 8, "micro_batch": 2},
+        **{"max_steps": 6, "evaluate": False, "wandb": "off"},
+    }
+    common = arguments_of(settings)
+    expected = trained(tmp_path, "alone", 1, *common, "--split", "equal")
+    found = trained(tmp_path, "three", 3, *common, "--parallel", "pipeline", "--split", "18:8:4")
+    (start,) = metrics(tmp_path / "runs" / "three", "start")
+    assert [each["layers"] for each in start["stages"]] == [[0, 18], [18, 26], [26, 30]]
+    assert change(expected, beginning(settings)).norm() > 0.1
+    assert furthest(found, expected) == 0
+    losses = [figures(tmp_path / "runs" / run, "step", "loss") for run in ("three", "alone")]
+    assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
 def test_a_row_that_is_not_finite_is_named_and_a_step_is_skipped_on_all(tmp_path, llama):
