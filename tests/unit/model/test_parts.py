@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth.model.parts import Part, files_for, piece_of, pieces_without
+from hearth.model.parts import ModelPart, files_for, piece_of, pieces_without
 
 LAYERS = 6
 NAMES = {
@@ -40,7 +40,7 @@ def test_a_name_says_where_a_tensor_belongs(name, piece):
 
 @given(cuts, st.booleans())
 def test_each_tensor_is_needed_once_but_for_embeddings_that_are_the_head_too(cut, tied):
-    parts = [Part(range(*ends), LAYERS, tied) for ends in zip([0, *cut], cut, strict=False)]
+    parts = [ModelPart(range(*ends), LAYERS, tied) for ends in zip([0, *cut], cut, strict=False)]
     needed = [name for part in parts for name in part.needed(FILES)]
     twice = "model.embed_tokens.weight" if tied and len(parts) > 1 else None
     assert sorted(needed) == sorted([*FILES, *([twice] if twice else [])])
@@ -49,7 +49,7 @@ def test_each_tensor_is_needed_once_but_for_embeddings_that_are_the_head_too(cut
 @given(cuts, st.booleans(), st.integers(0, LAYERS))
 def test_a_node_with_the_files_for_its_layers_has_all_their_pieces(cut, tied, number):
     ends = list(zip([0, *cut], cut, strict=False))
-    part = Part(range(*ends[number % len(ends)]), LAYERS, tied)
+    part = ModelPart(range(*ends[number % len(ends)]), LAYERS, tied)
     absent = set(FILES.values()) - files_for([part], FILES)
     assert part.pieces <= set(pieces_without(absent, FILES, LAYERS, tied))
     lacking = set(FILES.values()) - absent
@@ -60,7 +60,10 @@ def test_layers_that_only_predict_further_tokens_are_needed_by_no_stage():
     """GLM 4.5 stores one behind its decoder layers; Transformers does not build it."""
     further = f"model.layers.{LAYERS}.mlp.experts.0.up_proj.weight"
     files = {**FILES, further: "further.safetensors"}
-    for part in (Part(range(2, LAYERS), LAYERS, False), Part(range(LAYERS), LAYERS, True)):
+    for part in (
+        ModelPart(range(2, LAYERS), LAYERS, False),
+        ModelPart(range(LAYERS), LAYERS, True),
+    ):
         assert further not in part.needed(files)
         assert "further.safetensors" not in files_for([part], files)
     assert pieces_without({"further.safetensors"}, files, LAYERS, False) == [*range(-1, LAYERS + 1)]

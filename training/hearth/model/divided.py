@@ -18,7 +18,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from hearth.base.errors import ModelError
 from hearth.base.text import brief, listed
 from hearth.model.code import code_in
-from hearth.model.parts import Part
+from hearth.model.parts import ModelPart
 from hearth.model.quantised_experts import (
     StoredExperts,
     make_room,
@@ -136,7 +136,7 @@ class DividedModel:
         self,
         folder: Path,
         config: PreTrainedConfig,
-        part: Part,
+        part: ModelPart,
         dtype: torch.dtype,
         device: torch.device,
         drawn: bool = False,
@@ -238,7 +238,7 @@ class DividedModel:
             model.set_submodule(name, module)
 
 
-def _stored(folder: Path, part: Part) -> dict[str, Any]:
+def _stored(folder: Path, part: ModelPart) -> dict[str, Any]:
     """Return the tensors that `part` needs, not read yet.
 
     Raises `ModelError` if a file is missing or unreadable.

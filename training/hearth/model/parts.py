@@ -15,7 +15,7 @@ _EMBEDDINGS = re.compile(r"(?:^|\.)(?:embed_tokens|wte|wpe)\.")
 
 
 @dataclass(frozen=True)
-class Part:
+class ModelPart:
     """The part of a model that one stage holds.
 
     Attributes:
@@ -61,7 +61,7 @@ def piece_of(tensor: str, count: int) -> int | None:
     return -1 if _EMBEDDINGS.search(tensor) else count
 
 
-def files_for(parts: Iterable[Part], files: Mapping[str, str]) -> set[str]:
+def files_for(parts: Iterable[ModelPart], files: Mapping[str, str]) -> set[str]:
     """Return the files that `parts` need; `files` has the file of each tensor."""
     return {files[tensor] for part in parts for tensor in part.needed(files)}
 

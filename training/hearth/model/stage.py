@@ -24,7 +24,7 @@ from hearth.model.backend import REPETITION_PENALTY
 from hearth.model.compatibility import dropouts_in
 from hearth.model.divided import FAMILIES, config_of
 from hearth.model.finite import check_finite
-from hearth.model.parts import Part
+from hearth.model.parts import ModelPart
 from hearth.model.precision import DTYPES
 from hearth.model.transformers_backend import TransformersModel, load_part, with_adapter
 from hearth.ranks.memory import returning_memory
@@ -45,7 +45,7 @@ class StageModel(TransformersModel):
         network: Any,
         tokenizer: Any,
         device: torch.device,
-        part: Part,
+        part: ModelPart,
         hidden_dtype: torch.dtype,
         learning: dict[str, str],
     ) -> None:
@@ -254,7 +254,7 @@ def _stage(
     if settings.dropout is not None:
         for name in dropouts_in(folder, own_code=False):
             setattr(config, name, settings.dropout)
-    part = Part(layers, count, bool(config.tie_word_embeddings))
+    part = ModelPart(layers, count, bool(config.tie_word_embeddings))
     with returning_memory():
         divided = load_part(settings, folder, config, part, device, precision, drawn)
     base = divided.base

@@ -31,7 +31,7 @@ from hearth.model.compatibility import dropouts_in
 from hearth.model.compilation import compile_layers
 from hearth.model.divided import DividedModel, check_quantisation, has_experts
 from hearth.model.experts import experts_in, shared_targets, targets_as_named
-from hearth.model.parts import Part
+from hearth.model.parts import ModelPart
 from hearth.model.precision import DTYPES
 
 
@@ -175,7 +175,7 @@ def _quantised(
     check_quantisation(config, folder, settings.load_in_8bit)
     if has_experts(config):
         count = config.num_hidden_layers
-        part = Part(range(count), count, bool(config.tie_word_embeddings))
+        part = ModelPart(range(count), count, bool(config.tie_word_embeddings))
         return load_part(settings, folder, config, part, device, precision).base
     base = _stored(
         folder,
@@ -193,7 +193,7 @@ def load_part(
     settings: Settings,
     folder: Path,
     config: PreTrainedConfig,
-    part: Part,
+    part: ModelPart,
     device: torch.device,
     precision: str,
     drawn: bool = False,

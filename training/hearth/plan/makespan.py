@@ -1,4 +1,4 @@
-"""Seconds of a step of a pipeline: the order of its passes, played through.
+"""Seconds of a step of a pipeline: a simulation of its passes, in their order.
 
 A stage computes what is there first (`hearth.trainer.pipeline`): a backward pass if its gradient
 has arrived, else a forward pass if not too many micro-batches are under way. The formula for GPipe
@@ -40,34 +40,34 @@ def makespan(
     activations from a stage to the next one, and `back` those of its gradient on the same link.
     Links work beside the stages, in both directions.
     """
-    played = [
+    simulated = [
         _Stage(seconds, in_flight(micro_batches, position, len(stages)))
         for position, seconds in enumerate(stages)
     ]
     activations, gradients = ([_Link(seconds) for seconds in way] for way in (there, back))
     last = len(stages) - 1
-    played[0].hidden.extend([0.0] * micro_batches)
-    upcoming = [stage.upcoming() for stage in played]
+    simulated[0].hidden.extend([0.0] * micro_batches)
+    upcoming = [stage.upcoming() for stage in simulated]
     while (start := min(upcoming))[0] < math.inf:
         position = upcoming.index(start)
-        stage, backward = played[position], start[1]
+        stage, backward = simulated[position], start[1]
         end = stage.compute(*start)
         changed = position
         if not backward and position < last:
             changed = position + 1
-            played[changed].hidden.append(activations[position].deliver(end))
+            simulated[changed].hidden.append(activations[position].deliver(end))
         elif not backward:
             stage.gradients.append(end)
         elif position:
             changed = position - 1
-            played[changed].gradients.append(gradients[changed].deliver(end))
+            simulated[changed].gradients.append(gradients[changed].deliver(end))
         for each in {position, changed}:
-            upcoming[each] = played[each].upcoming()
-    return max(stage.free for stage in played)
+            upcoming[each] = simulated[each].upcoming()
+    return max(stage.free for stage in simulated)
 
 
 class _Stage:
-    """A stage while it is played.
+    """A stage of the simulation.
 
     Attributes:
         free: when it has computed all that it has begun.

@@ -60,7 +60,7 @@ def local_search(step: Step, keep_all: bool = False) -> Found | None:
     ranks = range(len(nodes))
 
     def mean(values: Sequence[float], node: str) -> float:
-        own = [value for value, its in zip(values, nodes, strict=True) if its == node]
+        own = [value for value, other in zip(values, nodes, strict=True) if other == node]
         return sum(own) / len(own)
 
     by_room = sorted(ranks, key=lambda rank: -step.home.rooms[rank])
@@ -75,7 +75,12 @@ def local_search(step: Step, keep_all: bool = False) -> Found | None:
         ]
         starts.append(roomiest(step))
     found = {start: step.counts(start) for start in starts}
-    best = sorted(found, key=lambda start: its.seconds if (its := found[start]) else math.inf)
+
+    def seconds(start: tuple[int, ...]) -> float:
+        counts = found[start]
+        return counts.seconds if counts else math.inf
+
+    best = sorted(found, key=seconds)
     return functools.reduce(
         _better, (_climb(step, start, keep_all) for start in best[:_CLIMBS]), None
     )
@@ -123,7 +128,7 @@ def _neighbours(
         yield tuple(rank for rank in order if nodes[rank] != node)
     for node in dict.fromkeys(nodes):
         if node not in present:
-            ranks = tuple(rank for rank, its in enumerate(nodes) if its == node)
+            ranks = tuple(rank for rank, other in enumerate(nodes) if other == node)
             for b in range(len(order) + 1):
                 yield order[:b] + ranks + order[b:]
 

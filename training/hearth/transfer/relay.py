@@ -25,7 +25,7 @@ from hearth.base.errors import HearthError, SupplyError
 from hearth.base.files import write_whole
 from hearth.base.places import MANIFEST, TOKENS
 from hearth.model.folder import read_manifest
-from hearth.model.parts import Part, files_for
+from hearth.model.parts import ModelPart, files_for
 from hearth.model.weight_files import CONFIG, INDEX
 from hearth.transfer.fetching import PATIENCE, Asking
 from hearth.transfer.holding import Holding
@@ -212,7 +212,7 @@ class Courier:
             json.loads(self._whole(holding, files[name], asking)) for name in (CONFIG, INDEX)
         )
         tied = config.get("tie_word_embeddings") is not False
-        parts = [Part(range(*layers), self._task.count, tied) for layers in self._task.layers]
+        parts = [ModelPart(range(*layers), self._task.count, tied) for layers in self._task.layers]
         weights = index["weight_map"]
         holding.leave_out(set(weights.values()) - files_for(parts, weights))
 
