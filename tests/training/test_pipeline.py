@@ -168,7 +168,7 @@ def test_float32_stages_learn_what_one_process_learns(llama, tiny_data, tmp_path
 @pytest.mark.rotated(seconds=150)
 @pytest.mark.slow
 def test_three_stages_of_smollm2_learn_what_one_process_learns_bit_for_bit(tmp_path):
-    """What learns, that is: the recorded loss is summed in another order."""
+    """The adapter, that is: the recorded loss is summed in another order."""
     layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path / "home")})
     fetched = fetch_model(load_preset("smollm2-135m").source("smollm2-135m"), layout.models)
     settings = {
