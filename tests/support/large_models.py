@@ -8,7 +8,7 @@ it that training reaches.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from hearth.base.errors import ModelError
@@ -31,6 +31,10 @@ MBIT = {"1 Gbit/s": 940, "2.5 Gbit/s": 2350, "10 Gbit/s": 9400}
 """Bits that TCP carries over links of these names."""
 
 MICRO_BATCHES = 16
+
+TOKENS = 1024
+SHORTER = (896, 768, 640, 512)
+"""Tokens of a row, and those that are tried where that does not fit."""
 
 PRESETS = ("llama2-13b", "qwen3-30b-a3b", "qwen3-32b", "llama3.1-70b", "glm-4.5-air")
 
@@ -72,9 +76,9 @@ def layer_speed(shape: Shape, tokens: int, card: Card) -> LayerSpeed:
     )
 
 
-def home(preset: str, cards: Mapping[str, Card], mbit: float) -> Home:
+def home(preset: str, cards: Mapping[str, Card], mbit: float, tokens: int = TOKENS) -> Home:
     """Return the home that `cards` are for a preset in 4 bits, over links of `mbit`."""
-    shape, settings = _of(preset)
+    shape, settings = _of(preset, tokens)
     ranks = [
         Candidate(
             name,
@@ -88,39 +92,57 @@ def home(preset: str, cards: Mapping[str, Card], mbit: float) -> Home:
     return home_of(settings, shape, ranks, Links(rates, delays))
 
 
-def _of(preset: str) -> tuple[Shape, Settings]:
+def _of(preset: str, tokens: int = TOKENS) -> tuple[Shape, Settings]:
     found = load_preset(preset)
     assert found.shape
     own = {"load_in_4bit": True, "gradient_checkpointing": True, "parallel": "pipeline"}
-    settings = {"model": preset, **found.settings, **own, "global_batch": MICRO_BATCHES}
-    return found.shape, Settings.model_validate(settings)
+    step = {"global_batch": MICRO_BATCHES, "sequence_length": tokens}
+    return found.shape, Settings.model_validate({"model": preset, **found.settings, **own, **step})
 
 
-def placed(preset: str, cards: Mapping[str, Card], mbit: float) -> Pipeline | None:
+def placed(
+    preset: str, cards: Mapping[str, Card], mbit: float, tokens: int = TOKENS
+) -> Pipeline | None:
     """Return the fastest placement of a preset in 4 bits, None if it does not fit."""
     layers = _of(preset)[0].num_hidden_layers
     try:
-        return place(home(preset, cards, mbit), layers, MICRO_BATCHES, 1)
+        return place(home(preset, cards, mbit, tokens), layers, MICRO_BATCHES, 1)
     except ModelError:
         return None
 
 
 def table(cards: Mapping[str, Card]) -> Iterator[str]:
-    """Yield the lines of a Markdown table: layers by node, and tokens a second by link."""
+    """Yield the lines of a Markdown table: layers by node, and tokens a second by link.
+
+    A preset that does not fit has a second line if it does in `SHORTER` rows.
+    """
     yield f"| preset | layers: {', '.join(cards)} | {' | '.join(MBIT)} |"
     yield f"|---|---|{'--:|' * len(MBIT)}"
     for preset in PRESETS:
-        found = {link: placed(preset, cards, mbit) for link, mbit in MBIT.items()}
-        tokens = _of(preset)[1].sequence_length
-        cells = [
-            f"{each.rows_per_second * tokens:,.0f}" if each else "–" for each in found.values()
-        ]
-        first = next(iter(found.values()))
-        layers = "does not fit"
-        if first:
-            held = {stage.rank: len(stage.layers) for stage in first.placement.stages}
-            layers = " + ".join(str(held.get(rank, 0)) for rank in range(len(cards)))
-        yield f"| `{preset}` | {layers} | {' | '.join(cells)} |"
+        if all(line := _placements(preset, cards, TOKENS)):
+            yield _line(f"`{preset}`", line, cards, TOKENS)
+            continue
+        yield f"| `{preset}` | does not fit |{' – |' * len(MBIT)}"
+        for tokens in SHORTER:
+            if all(line := _placements(preset, cards, tokens)):
+                yield _line(f"`{preset}`, rows of {tokens}", line, cards, tokens)
+                break
+
+
+def _placements(preset: str, cards: Mapping[str, Card], tokens: int) -> list[Pipeline | None]:
+    """Return the placement of a preset over each link of `MBIT`."""
+    return [placed(preset, cards, mbit, tokens) for mbit in MBIT.values()]
+
+
+def _line(
+    title: str, found: Sequence[Pipeline | None], cards: Mapping[str, Card], tokens: int
+) -> str:
+    """Return a table's line of placements, all of which exist."""
+    pipelines = [each for each in found if each]
+    held = {stage.rank: len(stage.layers) for stage in pipelines[0].placement.stages}
+    layers = " + ".join(str(held.get(rank, 0)) for rank in range(len(cards)))
+    speeds = " | ".join(f"{each.rows_per_second * tokens:,.0f}" for each in pipelines)
+    return f"| {title} | {layers} | {speeds} |"
 
 
 if __name__ == "__main__":

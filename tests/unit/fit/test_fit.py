@@ -124,13 +124,13 @@ def test_what_saves_memory_never_costs_any(shape, case):
 def test_weights_in_4_bits_in_8_and_in_16():
     """7 billion parameters: 12.6 GiB in 16 bits; linear layers in 4 bits as bitsandbytes packs.
 
-    In 8 bits it is 6 GiB, the rest of the model, scales, and one layer on its way to its product.
+    In 8 bits it is 6 GiB, the rest of the model, and scales; in both one matrix multiplied out.
     """
     large = estimate(LLAMA_7B, PLAIN)
     assert large.weights == 2 * LLAMA_7B.parameters
     assert large.gradients == large.adapter  # the flat buffer that is exchanged
     small = changed(PLAIN, load_in_4bit=True, backend="unsloth")
-    assert estimate(LLAMA_7B, small).weights / GIB == pytest.approx(3.61, abs=0.05)
+    assert estimate(LLAMA_7B, small).weights / GIB == pytest.approx(3.69, abs=0.01)
     medium = changed(PLAIN, load_in_8bit=True, backend="unsloth")
     assert estimate(LLAMA_7B, medium).weights / GIB == pytest.approx(6.68, abs=0.05)
 
@@ -402,9 +402,9 @@ EIGHT = {"micro_batch": 8, "load_in_4bit": True, "backend": "transformers"}
         ),
         (LEAN | FSDP, [24, 4], "fit=warn", "-e nodes="),
         (LEAN | FSDP, [24, 4], "fit=warn", "load_in_4bit"),
-        (EIGHT, [12], "gradient_checkpointing=true", "load_in_4bit=true"),
-        (EIGHT, [12], "gradient_checkpointing=true", "-e nodes"),
-        (EIGHT, [12], "micro_batch=1", "micro_batch=1 and"),
+        (EIGHT, [15], "gradient_checkpointing=true", "load_in_4bit=true"),
+        (EIGHT, [15], "gradient_checkpointing=true", "-e nodes"),
+        (EIGHT, [15], "micro_batch=1", "micro_batch=1 and"),
         ({}, [1], "playbooks/models.yml", "it would fit"),
     ],
 )

@@ -15,11 +15,12 @@ def test_the_page_has_what_the_planner_says_today(cards):
     assert "\n".join(large_models.table(cards)) in PAGE.read_text()
 
 
-def test_a_32b_in_4_bits_fits_a_home_of_16_and_8_and_8_gb_and_none_of_its_cards():
+def test_a_32b_in_4_bits_fits_16_and_8_and_8_gb_in_shorter_rows_and_none_of_the_cards():
     fits = [
-        large_models.placed("qwen3-32b", {name: card}, 1e4)
+        large_models.placed("qwen3-32b", {name: card}, 1e4, 512)
         for name, card in large_models.HOME.items()
     ]
     assert fits == [None] * 3
-    together = large_models.placed("qwen3-32b", large_models.HOME, 1e4)
+    assert not large_models.placed("qwen3-32b", large_models.HOME, 1e4)
+    together = large_models.placed("qwen3-32b", large_models.HOME, 1e4, 768)
     assert together and sum(len(stage.layers) for stage in together.placement.stages) == 64

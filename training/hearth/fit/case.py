@@ -37,6 +37,34 @@ class Case:
         return self.settings.backend == "unsloth"
 
     @property
+    def autocast(self) -> bool:
+        """Whether torch casts what it multiplies to 16 bits."""
+        return self.settings.precision in ("bf16", "fp16")
+
+    @property
+    def quantised(self) -> bool:
+        """Whether the weights are in 4 or 8 bits."""
+        return self.settings.load_in_4bit or self.settings.load_in_8bit
+
+    @property
+    def hidden_size(self) -> int:
+        """Bytes of a number of the hidden states, which have the type of the embeddings.
+
+        PEFT casts the embeddings of a quantised model to fp32, and weights that learn are fp32.
+        """
+        wide = not self.unsloth and (self.quantised or not self.settings.lora)
+        return max(self.size, 4) if wide else self.size
+
+    @property
+    def linear_size(self) -> int:
+        """Bytes of a number that a linear layer returns.
+
+        A quantised layer returns the type of its input; in 8 bits on a CPU autocast chooses.
+        """
+        wide = self.settings.load_in_4bit or (self.settings.load_in_8bit and self.gpu)
+        return max(self.size, 4) if wide else self.size
+
+    @property
     def tokens(self) -> int:
         """Tokens of a micro-batch."""
         rows = min(self.settings.micro_batch, self.settings.global_batch)

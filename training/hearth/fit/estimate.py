@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from hearth.config.shape import Linear, Shape
 from hearth.fit.capacity import GIB
 from hearth.fit.case import Case
-from hearth.fit.saved import dora_targets, is_target, saved_by_layer
+from hearth.fit.saved import dora_targets, inputs_in_8_bits, is_target, saved_by_layer
 from hearth.model.unsloth_environment import LOGITS
 from hearth.plan.prediction import EXCHANGED
 
@@ -125,17 +125,25 @@ def _weights(shape: Shape, case: Case) -> float:
         held = (shape.parameters / case.sharers + _gathered(shape)) * size
         # On a CPU each layer that is freed fragments the heap, as its activations do.
         return held if case.gpu else held + _HEAP * _in_the_heap(shape, size)
-    if not (case.settings.load_in_4bit or case.settings.load_in_8bit):
+    if not case.quantised:
         return shape.parameters * size
     # PEFT casts the weights that are not quantised to fp32; Unsloth leaves them as they are.
     others = size if case.unsloth else max(size, 4)
-    rest = (shape.parameters - shape.linear_parameters) * others
+    rest = (shape.parameters - shape.linear_parameters) * others + multiplied_out(shape, case)
     if case.settings.load_in_4bit:
         return shape.linear_parameters * _NF4 + rest
     scales = 4 * shape.num_hidden_layers * sum(each.features_out for each in shape.linears.values())
-    # One layer at a time is multiplied out, to the type of its input.
-    largest = max(linear.size for linear in shape.linears.values()) * max(size, 4)
-    return shape.linear_parameters + scales + rest + largest
+    return shape.linear_parameters + scales + rest
+
+
+def multiplied_out(shape: Shape, case: Case) -> int:
+    """Return the bytes of the largest matrix of a quantised model, of which one is multiplied out.
+
+    In 4 bits it has the precision of the run, in 8 the type of its input.
+    """
+    largest = max(each.size for each in shape.linears.values())
+    largest = max(largest, shape.hidden_size * shape.moe_intermediate_size)
+    return largest * (case.size if case.settings.load_in_4bit else max(case.size, 4))
 
 
 def _gathered(shape: Shape) -> float:
@@ -174,7 +182,9 @@ def _activations(shape: Shape, case: Case) -> float:
 def kept(shape: Shape, case: Case) -> float:
     """Return the bytes of a micro-batch that all layers keep until its backward pass."""
     if case.settings.gradient_checkpointing:
-        return shape.num_hidden_layers * case.tokens * shape.hidden_size * case.size  # their inputs
+        inputs = [(shape.hidden_size, case.hidden_size), *inputs_in_8_bits(shape, case)]
+        features = sum(features * size for features, size in inputs)
+        return shape.num_hidden_layers * case.tokens * features
     sizes, holes = _of_a_layer(shape, case)
     return shape.num_hidden_layers * (sum(sizes) + holes)
 
@@ -205,8 +215,12 @@ def _logits(shape: Shape, case: Case) -> int:
     """Return the peak bytes of the logits, which is reached in the backward pass.
 
     Transformers holds the log-probabilities, their gradient and that of the logits, all at least in
-    fp32. Unsloth computes them in chunks.
+    fp32, and the 16-bit copy that autocast makes of a frozen head in fp32, as PEFT makes it of a
+    quantised model. Unsloth computes them in chunks.
     """
     positions = case.tokens * shape.vocab_size
     whole = 3 * positions * max(case.size, 4)
-    return min(whole, LOGITS) if case.unsloth else whole
+    if case.unsloth:
+        return min(whole, LOGITS)
+    copied = case.quantised and case.autocast
+    return whole + copied * shape.vocab_size * shape.hidden_size * case.size

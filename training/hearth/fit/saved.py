@@ -17,6 +17,18 @@ def saved_by_layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
     return layer + _dora_layer(shape, case)
 
 
+def inputs_in_8_bits(shape: Shape, case: Case) -> list[tuple[int, int]]:
+    """Return the inputs of a layer's matrices in 8 bits, as `saved_by_layer` does.
+
+    bitsandbytes keeps them where Transformers' checkpointing does not find them, so they stay;
+    Unsloth's has no graph of what it computes again.
+    """
+    if not case.settings.load_in_8bit or case.unsloth:
+        return []
+    norms, result = (shape.hidden_size, max(case.size, 4)), (shape.query_size, case.size)
+    return [norms, result, norms, (shape.shared_size, case.linear_size)]
+
+
 def is_target(shape: Shape, name: str, targets: tuple[str, ...] | str) -> bool:
     """Return whether LoRA's `targets` name the linear layer `name` of Llama or Phi-3."""
     own = shape.family.names.get(name, name)
@@ -42,10 +54,11 @@ def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
     """Return the tensors of a layer of Transformers.
 
     Counted on Transformers' modules with PEFT's adapters. Under autocast the norms compute in fp32,
-    and each adapter saves its own copy of its input.
+    and each adapter saves its own copy of its input. Linear layers in 4 bits then return fp32, but
+    attention computes in 16 bits.
     """
-    run, size, family = case.settings, case.size, shape.family
-    autocast = run.precision in ("bf16", "fp16")
+    run, size, family, autocast = case.settings, case.size, shape.family, case.autocast
+    returned = case.linear_size
     hidden, inner, query = shape.hidden_size, shape.shared_size, shape.query_size
     kept = [(hidden, max(size, 4))] * family.norms
     if shape.head_norms:
@@ -54,11 +67,13 @@ def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
     kept += [(query, size)] * 4
     kept += [(run.sequence_length, size)]  # the mask that isolates documents: one row per token
     # Gate, its activation, up; without a gate the input of GPT-2's GELU and three terms of it.
-    kept += [(inner, size)] * (3 if family.gated else 4)
+    kept += [(inner, returned)] * (3 if family.gated else 4)
     if shape.num_experts:
-        # What a token's experts get, and the three tensors of their gate; they are frozen.
+        # What a token's experts return, in 4 bits also by their shares, and the three tensors of
+        # their gate; they are frozen.
         taken = shape.num_experts_per_tok
-        kept += [(taken * hidden, size)] + [(taken * shape.moe_intermediate_size, size)] * 3
+        kept += [(taken * hidden, returned)] * (2 if run.load_in_4bit else 1)
+        kept += [(taken * shape.moe_intermediate_size, returned)] * 3
     # Inputs of the trainable matrices: of the adapters, or of all linear layers.
     learning = run.lora_targets if run.lora else "all-linear"
     targets = [name for name in shape.linears if is_target(shape, name, learning)]
@@ -71,10 +86,11 @@ def _layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
         kept += [(inner, size)]
     if run.load_in_8bit:
         # It saves the input of every layer, which an adapter shares unless autocast copies it.
-        inputs = ((hidden, "q_proj qkv_proj k_proj v_proj"), (inner, "down_proj"))
-        for features, names in (*inputs, (hidden, "gate_proj gate_up_proj up_proj")):
+        readers = ("q_proj qkv_proj k_proj v_proj", "gate_proj gate_up_proj up_proj", "down_proj")
+        attention, _, mlp, product = inputs_in_8_bits(shape, case)
+        for tensor, names in zip((attention, mlp, product), readers, strict=True):
             if autocast or not set(names.split()) & set(targets):
-                kept += [(features, max(size, 4))]
+                kept += [tensor]
     if not run.lora:
         return kept + [(hidden, max(size, 4))] * family.norms  # the norms' gains are trained, too
     return kept + [(run.lora_rank, size)] * len(targets)

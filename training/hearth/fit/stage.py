@@ -49,12 +49,8 @@ def stage_estimate(
 
 
 def hidden_bytes(shape: Shape, case: Case) -> int:
-    """Return the bytes of a token's hidden state, which stages send to each other.
-
-    PEFT casts the embeddings of a quantised model to fp32, and its hidden states follow them.
-    """
-    quantised = case.settings.load_in_4bit or case.settings.load_in_8bit
-    return shape.hidden_size * (max(case.size, 4) if quantised else case.size)
+    """Return the bytes of a token's hidden state, which stages send to each other."""
+    return shape.hidden_size * case.hidden_size
 
 
 def loading_peak(shape: Shape, case: Case, layers: int, *, first: bool, last: bool) -> int:
