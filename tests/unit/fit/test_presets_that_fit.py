@@ -51,7 +51,7 @@ def test_each_preset_says_in_how_many_bits_it_fits_over_all_nodes():
     assert line_of(lines, "llama3.1-70b")[4:] == ["–"] * 4
     assert line_of(lines, "gpt2-124m")[7:] == ["–"]  # a pipeline trains adapters
     four = HOME | {"attic": HOME["oldbox"]}
-    assert line_of(fitting(four), "qwen3-32b")[4:] == ["–", "–", "–", "in", "4", "bits"]
+    assert line_of(table(four), "qwen3-32b")[4:] == ["–", "–", "–", "in", "4", "bits"]
     larger = {name: Room(24 * GIB, "RTX 3090") for name in HOME}
     assert line_of(table(larger), "llama3.1-70b")[7:] == ["in", "4", "bits"]
     assert line_of(table({"tower": HOME["tower"]}), "qwen3-32b")[4:] == ["–", "–", "–"]
