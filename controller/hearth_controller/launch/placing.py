@@ -147,7 +147,7 @@ def _as_ddp(
         f"  parallel=auto: ddp on {', '.join(names)}, about "
         f"{whole.rows_per_second * tokens:.0f} tokens/s; parallel=pipeline over all nodes "
     )
-    left_out = f"  LEFT OUT: {', '.join(others)}, which cannot hold the whole model"
+    left_out = f"  LEFT OUT: {', '.join(others)}, which cannot hold the whole model with them"
     if divided:
         say += f"would come to {divided.rows_per_second * tokens:.0f}"
         left_out += " (-e nodes=all takes all nodes, with parallel=pipeline)"

@@ -73,6 +73,8 @@ def test_with_typed_shares_an_automatic_micro_batch_is_the_fastest_that_was_time
     timed = SimpleNamespace(speed=LayerSpeed(same, same, same))
     monkeypatch.setattr("hearth.trainer.placing.layers_here", lambda *_: timed)
     assert chosen(2, split=(3, 2), micro_batch="auto", global_batch=16)[1] == 4
+    careless = chosen(2, split=(3, 2), micro_batch="auto", global_batch=16, fit="warn")
+    assert careless[1] == 1
 
 
 @pytest.mark.parametrize(

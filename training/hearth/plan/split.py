@@ -8,6 +8,7 @@ from dataclasses import dataclass, replace
 import numpy as np
 
 from hearth.base.errors import ConfigError
+from hearth.base.text import counted
 from hearth.plan.speed import Speed, micro_batches
 
 _TOLERATED = 0.03
@@ -111,7 +112,7 @@ def shares_for(split: Sequence[int] | None, world_size: int) -> tuple[int, ...]:
     if len(split) != world_size:
         raise ConfigError(
             f"split: {':'.join(map(str, split))} has {len(split)} shares, but the run has "
-            f"{world_size} rank{'s' * (world_size > 1)}; give one share a rank"
+            f"{counted(world_size, 'rank')}; give one share a rank"
         )
     return tuple(split)
 

@@ -112,12 +112,14 @@ def _rows_that_fit(
 ) -> int:
     """Return the most rows of a micro-batch with which the stages of `placement` fit.
 
-    They are the fastest ones if ranks have to measure. With `fit: warn` it is 1 if none fit.
+    With `micro_batch: auto` they are measured to be the fastest ones. With `fit: warn` they are one:
+    the measurement, too, would need memory that may not be there.
 
     Raises `ModelError` on all ranks if not even one row fits a stage.
     """
     settings = run.settings
-    home = _measured_home(run, layout, model, world, shape, typed_rows(settings) is None)
+    measures = typed_rows(settings) is None and settings.fit == "refuse"
+    home = _measured_home(run, layout, model, world, shape, measures)
 
     def fitting() -> int:
         found = pipeline(home, placement, settings.global_batch, typed_rows(settings))

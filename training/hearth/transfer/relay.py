@@ -59,8 +59,8 @@ class Task:
         keys: items to send, or items this node lacks.
         record: the progress file.
         shards: paths of the run's token shards that are complete here, by name.
-        layers: first and last but one decoder layer of each rank here, if the model is divided
-            among the nodes; then only the weights of these layers are received.
+        layers: first decoder layer of each rank here and the one after its last, if the model is
+            divided among the nodes; then only the weights of these layers are received.
         count: decoder layers of the whole model.
     """
 
