@@ -176,11 +176,12 @@ def _parts(placement: Placement, home: Home) -> dict[str, list[list[int]]]:
 
 
 def _unmeasured(placement: Placement, home: Home, nodes: Mapping[str, MeasuredNode]) -> list[str]:
-    """Return the links between stages whose speed is not known."""
-    used = [home.nodes[rank] for rank in placement.ranks]
+    """Return the links between stages, there and back, whose speed is not known."""
+    there = itertools.pairwise(home.nodes[rank] for rank in placement.ranks)
+    ways = [way for a, b in there for way in ((a, b), (b, a))]
     return [
         f"{sender} to {receiver}"
-        for sender, receiver in itertools.pairwise(used)
+        for sender, receiver in ways
         if sender != receiver and receiver not in nodes[sender].mbit
     ]
 

@@ -324,6 +324,11 @@ def test_links_that_were_not_measured_are_told_with_what_they_count_as(tmp_path)
     assert "not measured" not in silent["say"]
     said = planned(what, looks(12, 8, 8), (0.1, 0.2, 0.4), linked=[])["say"]
     assert_line(said, "links", "not measured", "desk", "attic", "shed")
+    # Hidden states go one way, their gradients the other.
+    for linked in (["desk"], ["attic"]):
+        said = planned(what, looks(12, 8), (0.1, 0.2), linked=linked)["say"]
+        (other,) = {"desk", "attic"} - {*linked}
+        assert_line(said, "not measured", f"{other} to {linked[0]}")
 
 
 @pytest.mark.parametrize(
