@@ -112,8 +112,8 @@ def _rows_that_fit(
 ) -> int:
     """Return the most rows of a micro-batch with which the stages of `placement` fit.
 
-    With `micro_batch: auto` they are measured to be the fastest ones. With `fit: warn` they are one:
-    the measurement, too, would need memory that may not be there.
+    With `micro_batch: auto` they are measured to be the fastest ones. With `fit: warn` that is one
+    row: the measurement, too, would need memory that may not be there.
 
     Raises `ModelError` on all ranks if not even one row fits a stage.
     """
