@@ -5,6 +5,7 @@ from __future__ import annotations
 import queue
 import threading
 import time
+import weakref
 from collections.abc import Callable, Iterator, Sequence
 from types import SimpleNamespace
 from typing import Any
@@ -24,23 +25,33 @@ class Wires:
         self._ranks = ranks
         self._queues: dict[Any, queue.Queue] = {}
         self._lock = threading.Lock()
+        self.kept: dict[int, int] = {}
+        """The most tensors that a rank had sent, by rank, and not let go of."""
 
     def queue(self, source: Any, target: Any) -> queue.Queue:
         with self._lock:
             return self._queues.setdefault((source, target), queue.Queue())
 
     def world(self, rank: int) -> SimpleNamespace:
+        sent: list[weakref.ref[torch.Tensor]] = []
+
         def receive_(buffer, source):
             got = self.queue(source, rank).get(timeout=30)
             if isinstance(got, Exception):
                 raise got
+            got, taken = got
+            taken.set()
             assert got.shape == buffer.shape
             assert got.dtype == buffer.dtype
             buffer.copy_(got)
 
         def send(buffer, target):
-            self.queue(rank, target).put(buffer.clone())
-            return SimpleNamespace(wait=lambda: None)
+            taken = threading.Event()
+            self.queue(rank, target).put((buffer.clone(), taken))
+            sent.append(weakref.ref(buffer))
+            alive = sum(each() is not None for each in sent)
+            self.kept[rank] = max(self.kept.get(rank, 0), alive)
+            return SimpleNamespace(wait=taken.wait)
 
         return SimpleNamespace(
             rank=rank,

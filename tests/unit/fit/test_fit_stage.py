@@ -60,7 +60,8 @@ def test_more_layers_ends_and_micro_batches_never_need_less(
 
     assert need(layers=layers + 1) > need()
     assert need(in_flight=in_flight + 1) > need()
-    assert need(first=True) >= need(first=False)
+    # Nothing waits for the first stage; where its embeddings are the head, they cost it nothing.
+    assert need(first=True) >= need(first=False) or (last and not case.gpu)
     assert need(last=True) >= need(last=False)
 
 

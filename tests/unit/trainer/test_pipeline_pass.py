@@ -23,10 +23,12 @@ def micro_batches(shapes):
     return [MicroBatch(rows, each, [int(each[0])]) for each in numbers]
 
 
-def passed(counts, shapes, train=True, order=None, failing=None, fails_at=None, pauses=None):
+def passed(
+    counts, shapes, train=True, order=None, failing=None, fails_at=None, pauses=None, wires=None
+):
     """Pass micro-batches through stages of so many layers each; return stages and results."""
     placement = Placement.of(order or range(len(counts)), counts)
-    wires, last = Wires(len(counts)), len(counts) - 1
+    wires, last = wires or Wires(len(counts)), len(counts) - 1
     stages = [
         Layers(
             stage.layers,
@@ -76,6 +78,21 @@ def test_an_evaluation_goes_forward_only():
     stages, results = passed((3, 2, 1), SHAPES, train=False)
     assert [each.loss for each in results] == [0, 0, pytest.approx(alone.loss)]
     assert set(gradients(stages)) == {None}
+
+
+@pytest.mark.parametrize("train", [True, False])
+@pytest.mark.parametrize("slow", [0, 1, 2])
+def test_what_was_sent_is_kept_no_longer_than_it_may_be_under_way(train, slow):
+    wires = Wires(3)
+    pauses = [(0.004 * (position == slow),) for position in range(3)]
+    passed((2, 2, 2), [(1, 2)] * 16, train=train, pauses=pauses, wires=wires)
+    first, middle, last = (2 * (3 - position) - 1 for position in range(3))
+    if train:
+        # Of what a stage has under way, and of the two more that only the stage before has.
+        assert wires.kept[0] <= first
+        assert wires.kept[1] <= middle + 2 and wires.kept[2] <= last + 2
+    else:
+        assert wires.kept[0] <= first + 1 and wires.kept[1] <= middle + 1
 
 
 @pytest.mark.parametrize("failing", [0, 1, 2])

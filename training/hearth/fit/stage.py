@@ -35,12 +35,18 @@ def stage_estimate(
     """Estimate the memory of a stage that holds `in_flight` micro-batches between their passes.
 
     Beside what its layers keep of each of them there is the stage's result, which has been sent
-    and whose gradient is awaited.
+    and whose gradient is awaited. What travels lies in the computer's memory: gradients that have
+    arrived, and of two more micro-batches, which only the stage before still has under way, hidden
+    states that wait or a gradient on its way back.
     """
     part = part_of(shape, layers, first, last)
     one = estimate(part, case)
     more = (in_flight - 1) * kept(part, case)
-    results = 0 if last else in_flight * case.tokens * hidden_bytes(shape, case)
+    copies = 0 if last else in_flight
+    if not case.gpu or case.unified:
+        # A unified GPU's results are copied to be sent; on a CPU they are sent as they are.
+        copies = copies * (3 if case.unified else 2) + 2 * (not first)
+    results = copies * case.tokens * hidden_bytes(shape, case)
     return replace(
         one,
         activations=one.activations + round(more) + results,

@@ -157,7 +157,9 @@ class _Pass:
         if of._next is not None and backward:
             series[GRADIENT] = Series(of._next, dtype, self._shapes)
         self._arrivals = Arrivals(of._world, series, self._most)
-        self._sent: deque[tuple[Any, torch.Tensor]] = deque()
+        # By target, of micro-batches in their order, and the number of those no longer kept.
+        self._sent: dict[int, deque[tuple[Any, torch.Tensor]]] = {}
+        self._freed: dict[int, int] = {}
         # Entering and leaving hidden states of the micro-batches that are still to go backward.
         self._under_way: deque[tuple[torch.Tensor | None, torch.Tensor | None]] = deque()
         self._loss = torch.zeros((), dtype=torch.float64, device=layers.device)
@@ -179,8 +181,9 @@ class _Pass:
                 backward += 1
             self._seconds += time.perf_counter() - began
         self._finish_kernels()
-        for work, _ in self._sent:
-            work.wait()
+        for sent in self._sent.values():
+            for work, _ in sent:
+                work.wait()
         loss = self._loss.item()
         waited = time.perf_counter() - started - self._seconds
         return Passed(loss, self._seconds, waited, self._fitted)
@@ -208,12 +211,16 @@ class _Pass:
 
     def _go_forward(self, number: int, arrived: torch.Tensor | None) -> None:
         """Compute the forward pass of a micro-batch from the hidden states that `arrived`."""
+        if self._backward and self._of._previous is not None:
+            # The stage before sends it once it has taken all gradients but those under way there.
+            most = in_flight(self._count, self._of._position - 1, self._of._stages)
+            self._free(self._of._previous, number - most + 1)
         states = self._try(lambda: self._forward(self._micro_batches[number], arrived))
         entering, leaving = states or (None, None)
         if self._backward:
             self._under_way.append((entering, leaving))
         if self._of._next is not None:
-            self._send(self._of._next, leaving, self._shapes[number])
+            self._send(self._of._next, leaving, number)
 
     def _forward(
         self, micro_batch: MicroBatch, arrived: torch.Tensor | None
@@ -232,6 +239,8 @@ class _Pass:
 
     def _go_backward(self, number: int, arrived: torch.Tensor | None) -> None:
         """Compute the backward pass of a micro-batch from the gradient that `arrived`."""
+        if self._of._next is not None:
+            self._free(self._of._next, number + 1)  # Its gradient is of what had arrived there.
         entering, leaving = self._under_way.popleft()
         if leaving is not None and leaving.requires_grad:
             self._try(
@@ -241,7 +250,7 @@ class _Pass:
             )
         if self._of._previous is not None:
             gradient = None if entering is None else entering.grad
-            self._send(self._of._previous, gradient, self._shapes[number])
+            self._send(self._of._previous, gradient, number)
 
     def _try(self, compute: Callable[[], Any]) -> Any:
         """Call `compute` and return its result; None once the memory has run out in this pass."""
@@ -257,15 +266,25 @@ class _Pass:
         self._under_way = deque((None, None) for _ in self._under_way)
         return None
 
-    def _send(self, target: int, states: torch.Tensor | None, shape: tuple[int, int, int]) -> None:
-        """Begin to send hidden states or their gradient, zeros if there are none."""
+    def _send(self, target: int, states: torch.Tensor | None, number: int) -> None:
+        """Begin to send hidden states or a gradient of a micro-batch, zeros if none are there."""
         dtype = self._of._layers.hidden_dtype
         if states is None or not self._fitted:
-            travels = torch.zeros(shape, dtype=dtype)
+            travels = torch.zeros(self._shapes[number], dtype=dtype)
         else:
             travels = states.detach().to("cpu", dtype).contiguous()
-        # A lost rank is noticed by what waits for it, so nothing is waited for here but the oldest.
-        self._sent.append((self._of._world.send(travels, target), travels))
+        sent = self._sent.setdefault(target, deque())
+        sent.append((self._of._world.send(travels, target), travels))
         self._of.sent += travels.numel() * travels.element_size()
-        while len(self._sent) > 2 * self._most:
-            self._sent.popleft()[0].wait()
+        if not self._backward and len(sent) > self._most:
+            self._free(target, number - self._most + 1)  # Nothing comes back.
+
+    def _free(self, target: int, end: int) -> None:
+        """Let go of what was sent to `target` of the micro-batches before `end`.
+
+        Gloo cannot tell whether a tensor has been sent, so this is called once it must have been,
+        where waiting takes no time, or to wait for it. A lost rank is noticed by what waits for it.
+        """
+        while self._freed.get(target, 0) < end:
+            self._sent[target].popleft()[0].wait()
+            self._freed[target] = self._freed.get(target, 0) + 1
