@@ -6,7 +6,7 @@ from dataclasses import replace
 
 from hearth.config.shape import Shape
 from hearth.fit.case import Case
-from hearth.fit.estimate import IMPORTS, Estimate, estimate, kept
+from hearth.fit.estimate import Estimate, estimate, kept
 
 
 def part_of(shape: Shape, layers: int, first: bool, last: bool) -> Shape:
@@ -57,18 +57,3 @@ def stage_estimate(
 def hidden_bytes(shape: Shape, case: Case) -> int:
     """Return the bytes of a token's hidden state, which stages send to each other."""
     return shape.hidden_size * case.hidden_size
-
-
-def loading_peak(shape: Shape, case: Case, layers: int, *, first: bool, last: bool) -> int:
-    """Estimate the most memory of the computer that a rank takes while it loads its stage.
-
-    Tensors are read one by one, and go straight to a GPU; on a CPU the stage stays in that memory.
-    """
-    part = part_of(shape, layers, first, last)
-    largest = max(linear.size for linear in shape.linears.values())
-    if first or last:
-        largest = max(largest, shape.vocab_size * shape.hidden_size)
-    stored = 2 * largest  # in 16 bits, as models are published
-    if case.gpu and not case.unified:
-        return IMPORTS + stored
-    return estimate(part, case).weights + IMPORTS + stored + largest * case.size
