@@ -146,7 +146,7 @@ def _measured_home(
 
 
 def _by_leader(world: World, decide: Callable[[], Any]) -> Any:
-    """Return what the leader alone decides; raise its findings on all ranks."""
+    """Return a decision of the leader alone; raise its findings on all ranks."""
     found: dict[str, Any] = {"findings": []}
     if world.leads:
         try:
