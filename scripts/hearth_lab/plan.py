@@ -71,6 +71,11 @@ def nodes(count: int = MOST_NODES) -> list[LabNode]:
     ]
 
 
+def machine_named(name: str) -> LabNode:
+    """Return the machine of this name, which the lab must have."""
+    return next(node for node in nodes() if node.name == name)
+
+
 def releases(text: str, count: int) -> list[str]:
     """Return the releases of so many machines, from code names with commas between, in turn.
 

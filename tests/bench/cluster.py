@@ -120,8 +120,8 @@ class Cluster(Lab):
         """Return a command's output on a machine, reached without its network; "" if it fails."""
         from hearth_lab import machine, plan
 
-        its = next(each for each in plan.nodes() if each.name == node)
-        done = subprocess.run([*machine.within(its), *command], capture_output=True, text=True)
+        its = machine.within(plan.machine_named(node))
+        done = subprocess.run([*its, *command], capture_output=True, text=True)
         return done.stdout
 
     def next_run(self) -> str:

@@ -161,7 +161,7 @@ def goes_on_without(
 def loses_nothing(home: Controller, run: str, kind: str, node: str, others: list[str]) -> dict:
     """Cut a cable for a moment: all wait, and none is lost."""
     generation, before = record(node, run)["generation"], newest(node, run)
-    its = next(each for each in plan.nodes() if each.name == node)
+    its = plan.machine_named(node)
     network.cable(its, whole=False)  # `lab cut` and `lab join` would take longer than the moment
     time.sleep(FLAP)
     network.cable(its, whole=True)

@@ -68,9 +68,8 @@ def inside(
 
     How it ends does not matter unless a `status` is expected.
     """
-    its = next(each for each in plan.nodes() if each.name == node)
     done = subprocess.run(
-        [*machine.within(its), "/bin/sh", "-c", command],
+        [*machine.within(plan.machine_named(node)), "/bin/sh", "-c", command],
         input=given,
         capture_output=True,
         timeout=HANG,

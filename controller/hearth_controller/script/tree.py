@@ -10,7 +10,7 @@ from pathlib import Path
 
 from hearth.base.errors import ConfigError
 from hearth.base.files import sha256_of
-from hearth.base.text import byte_count
+from hearth.base.text import byte_count, counted
 from hearth_controller.base.paths import as_typed
 
 MOST_CODE = 100_000_000
@@ -51,7 +51,7 @@ class Tree:
     def summary(self) -> str:
         """A summary of the size and of the skipped paths."""
         count = len(self.files)
-        words = f"{count} file{'s' * (count != 1)}, {byte_count(self.size)}"
+        words = f"{counted(count, 'file')}, {byte_count(self.size)}"
         if not self.left_out:
             return words
         more = len(self.left_out) - _SHOWN

@@ -16,6 +16,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hearth.base.errors import LaunchError
+from hearth.base.text import counted
 from hearth.ranks.orders import (
     CONTROL,
     LAYOUT,
@@ -57,7 +58,7 @@ def take_ranks_in_place() -> None:
     started = int(os.environ["LOCAL_WORLD_SIZE"])
     if len(own) != started:
         raise LaunchError(
-            f"{node} started {started} rank{'s' * (started != 1)}, but the run has {len(own)} "
+            f"{node} started {counted(started, 'rank')}, but the run has {len(own)} "
             "there: all nodes need the same specification of the run"
         )
     rank = own[int(os.environ["LOCAL_RANK"])]

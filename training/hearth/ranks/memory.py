@@ -13,7 +13,7 @@ import psutil
 import torch
 
 from hearth.base.errors import HearthError
-from hearth.base.text import brief
+from hearth.base.text import brief, counted
 
 GIB = 1 << 30
 
@@ -80,7 +80,7 @@ def too_large_together(rows: int) -> HearthError:
     """Return the error for `rows` rows at once that do not fit, with `parallel: fsdp`."""
     remedy = f"micro_batch={rows // 2}" if rows > 1 else "gradient_checkpointing=true"
     return HearthError(
-        f"{rows} row{'s' * (rows != 1)} at once do{'es' * (rows == 1)} not fit into the memory of "
+        f"{counted(rows, 'row')} at once do{'es' * (rows == 1)} not fit into the memory of "
         "this rank, and with parallel=fsdp no rank can retry alone; resume with "
         f"{remedy}, or start a new run with a smaller sequence_length"
     )
