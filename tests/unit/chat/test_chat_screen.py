@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import io
+import signal
 
 import pytest
 from hypothesis import given, settings
@@ -22,7 +23,7 @@ class Said:
 
     def read(self):
         if self.tokens == self._interrupt:
-            raise KeyboardInterrupt
+            signal.raise_signal(signal.SIGINT)  # Ctrl-C amid the computation
         if not self._pieces:
             self.end = "stop"
             return ""
@@ -72,11 +73,13 @@ def test_colours_are_left_out_where_somebody_wants_none():
 
 
 @pytest.mark.parametrize("width", [70, 100])
-def test_ctrl_c_ends_the_answers_and_shows_what_there_is(width):
-    answers = [Said("base", "one ", "two", interrupt_after=1), Said("adapter", "three")]
+def test_ctrl_c_ends_the_answers_behind_the_token_that_is_computed(width):
+    answers = [Said("base", "one ", "two ", "three", interrupt_after=1), Said("adapter", *"abcdef")]
+    before = signal.getsignal(signal.SIGINT)
     text = shown(*answers, width=width)
-    assert "one" in text
-    assert "two" not in text
+    assert signal.getsignal(signal.SIGINT) == before
+    assert "one two" in text
+    assert "three" not in text
     assert {answer.end for answer in answers} == {"interrupted"}
 
 

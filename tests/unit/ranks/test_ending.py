@@ -10,9 +10,10 @@ from support.supervisors import free_port
 from support.waiting import HANG
 
 # Of two sums the first is over, but gloo's thread gets Python's lock, to free its tensor, only at
-# the end of Python. The second waits for a rank that does not come.
+# the end of Python: meanwhile the other rank is seen in shared memory. The second sum waits for a
+# rank that does not come.
 _RANK = """
-import atexit, sys, time
+import atexit, mmap, sys, time
 import torch, torch.distributed as dist
 from hearth.ranks.ending import exit_with
 from hearth.ranks.world import World
@@ -20,8 +21,11 @@ from hearth.ranks.world import World
 def program():
     world = World(rank=int(sys.argv[1]), size=2)
     world.join_all()
+    with open(sys.argv[2], "r+b") as file:
+        over = mmap.mmap(file.fileno(), 1)
     if world.rank == 1:
         dist.all_reduce(torch.zeros(1))
+        over[0] = 1
         input()
         raise RuntimeError("a bug")
     atexit.register(print, "put away")
@@ -29,7 +33,7 @@ def program():
     for _ in range(2):
         dist.all_reduce(torch.zeros(1), async_op=True)
     end = time.monotonic() + 0.3
-    while time.monotonic() < end:
+    while not over[0] or time.monotonic() < end:
         pass
     return 2
 
@@ -38,10 +42,12 @@ exit_with(program)
 
 
 def test_a_rank_that_ends_in_a_group_keeps_its_exit_status_and_waits_for_nobody(tmp_path):
+    over = tmp_path / "over"
+    over.write_bytes(b"\0")
     meeting = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
     refuses, fails = ranks = [
         subprocess.Popen(
-            [sys.executable, "-c", _RANK, str(rank)],
+            [sys.executable, "-c", _RANK, str(rank), str(over)],
             env=environment(tmp_path) | meeting | {"RANK": str(rank)},
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,

@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import re
+import signal
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 
 from rich import box
@@ -56,11 +57,11 @@ class Screen:
         # While it grows only the end of a long answer fits the screen; the whole follows below.
         rows = max(self._console.height - 6, 1)
         with (
-            _until_interrupted(answers),
+            _closing(answers) as interrupted,
             Live(console=self._console, auto_refresh=False, transient=True) as live,
         ):
             drawn = 0.0
-            while alive := [answer for answer in answers if answer.end is None]:
+            while not interrupted() and (alive := [each for each in answers if each.end is None]):
                 for answer in alive:
                     answer.read()
                 if time.monotonic() - drawn > _REDRAW:
@@ -82,13 +83,15 @@ class Screen:
         return table
 
     def _in_turn(self, answers: Sequence[Answer]) -> None:
-        with _until_interrupted(answers):
+        with _closing(answers) as interrupted:
             for answer in answers:
+                if interrupted():
+                    break
                 if len(answers) > 1:
                     self._console.print(Text(answer.name, style="bold"))
-                self._stream(answer)
+                self._stream(answer, interrupted)
 
-    def _stream(self, answer: Answer) -> None:
+    def _stream(self, answer: Answer, interrupted: Callable[[], bool]) -> None:
         """Print an answer piece by piece; what is not printed of it yet follows at its end."""
         began = False
         try:
@@ -96,21 +99,33 @@ class Screen:
                 text = _clean(piece) if began else _clean(piece).lstrip()
                 began = began or bool(text)
                 self._console.print(Text(text), end="", soft_wrap=True)
+                if interrupted():
+                    break
         finally:
             answer.close()
             self._console.print(Text(("\n" if began else "") + _note(answer), style="dim"))
 
 
 @contextmanager
-def _until_interrupted(answers: Sequence[Answer]) -> Iterator[None]:
-    """Let Ctrl-C end the `answers`, and nothing else."""
+def _closing(answers: Sequence[Answer]) -> Iterator[Callable[[], bool]]:
+    """Close `answers` at the end; give a function that returns whether Ctrl-C was pressed.
+
+    Ctrl-C raises no exception meanwhile: one that comes where threading or rich has just taken a
+    lock leaves it taken for ever.
+    """
+    pressed = False
+
+    def note(*_: object) -> None:
+        nonlocal pressed
+        pressed = True
+
+    before = signal.signal(signal.SIGINT, note)
     try:
-        yield
-    except KeyboardInterrupt:
-        pass
+        yield lambda: pressed
     finally:
         for answer in answers:
             answer.close()
+        signal.signal(signal.SIGINT, before)
 
 
 def _note(answer: Answer) -> str:
