@@ -167,7 +167,7 @@ def power_on(node: plan.LabNode, image: Path, shared: Mapping[str, Path]) -> Non
 def power_off(node: plan.LabNode) -> None:
     """Stop a machine as if unplugged, without a shutdown. Does nothing if it is off."""
     end = time.monotonic() + 20
-    while found := _processes(node):
+    while found := processes(node):
         first = _first(found)
         for pid in [first] if first else found:  # the machine ends with its first process
             with suppress(ProcessLookupError):
@@ -188,7 +188,7 @@ def _known_as(node: plan.LabNode) -> str:
 
 def is_on(node: plan.LabNode) -> bool:
     """Return whether any process of the machine runs."""
-    return bool(_processes(node))
+    return bool(processes(node))
 
 
 def is_booted(node: plan.LabNode) -> bool:
@@ -204,7 +204,7 @@ def within(node: plan.LabNode) -> list[str]:
 
     It works without a network. The result is empty for a machine that is off.
     """
-    first = _first(_processes(node))
+    first = _first(processes(node))
     return [] if first is None else ["nsenter", f"--target={first}", "--all", "--"]
 
 
@@ -288,7 +288,8 @@ def _remove_groups(node: plan.LabNode) -> None:
             folder.rmdir()
 
 
-def _processes(node: plan.LabNode) -> list[int]:
+def processes(node: plan.LabNode) -> list[int]:
+    """Return all processes of a machine, by their numbers on this computer."""
     found: set[int] = set()
     for folder in _folders(node):
         with suppress(OSError):

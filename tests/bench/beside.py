@@ -18,7 +18,7 @@ FULL = 0.85
 
 
 @dataclass(frozen=True)
-class _Step:
+class Step:
     """When a step began and ended, in seconds, and its tokens."""
 
     began: float
@@ -34,7 +34,7 @@ def speeds(
     `records` are the lines of a run's metrics.jsonl by node; the first `skipped` steps of a run are
     not counted. Raises ValueError that names a node with too few steps in that time.
     """
-    steps = {node: _steps(record)[skipped:] for node, record in records.items()}
+    steps = {node: steps_of(record)[skipped:] for node, record in records.items()}
     if missing := [node for node, its in steps.items() if not its]:
         raise ValueError(f"{', '.join(missing)}: no steps after the first {skipped}")
     begin = max(its[0].began for its in steps.values())
@@ -50,14 +50,14 @@ def speeds(
     return found
 
 
-def _steps(record: Sequence[Mapping[str, Any]]) -> list[_Step]:
+def steps_of(record: Sequence[Mapping[str, Any]]) -> list[Step]:
     """Return a run's steps; each is timed from its own end, before its line was written."""
     steps = []
     for line in record:
         if line["kind"] == "step":
             ended = datetime.fromisoformat(line["time"]).timestamp()
             lasted = line["tokens"] / line["tokens_per_second"]
-            steps.append(_Step(ended - lasted, ended, line["tokens"]))
+            steps.append(Step(ended - lasted, ended, line["tokens"]))
     return steps
 
 

@@ -32,11 +32,13 @@ _BUSY = "hearth-bench-busy"
 _COMPUTE = """\
 import torch
 torch.set_num_threads(1)
-rows, weights = torch.randn(64, 512), [torch.randn(512, 1408) for _ in range(64)]
+pairs = [(torch.nn.Linear(512, 1408), torch.nn.Linear(1408, 512)) for _ in range(32)]
+frozen = torch.nn.Sequential(*(part for a, b in pairs for part in (a, torch.nn.SiLU(), b)))
+frozen.requires_grad_(False)
 while True:
-    for each in weights:
-        rows @ each
+    frozen(torch.randn(64, 512, requires_grad=True)).sum().backward()
 """
+"""Forward and backward passes through frozen weights, as of training with LoRA."""
 _SETTINGS = {"threads": 1, "checkpoint_every": 10_000, "wandb": "off"}
 
 

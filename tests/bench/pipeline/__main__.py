@@ -19,6 +19,7 @@ from support.tiny_model import make_model
 
 from tests.bench.cluster import UNEQUAL, Cluster, Trained
 from tests.bench.command import Bench, turns
+from tests.bench.cpu_use import sampled, seconds_of_a_step
 from tests.bench.lab import CommandFailed
 from tests.bench.pipeline.report import table
 
@@ -76,10 +77,13 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
             lambda: machines.train(machines.names, **work, parallel="pipeline", max_steps=1)
         )
         for _ in turns(given.repeat):
-            staged = machines.train(
-                machines.names, **work, parallel="pipeline", max_steps=given.steps + SKIPPED
-            )
-            found["pipeline"].append(figures_of(staged))
+            with sampled(machines.names) as samples:
+                staged = machines.train(
+                    machines.names, **work, parallel="pipeline", max_steps=given.steps + SKIPPED
+                )
+            computed = seconds_of_a_step(samples, staged.record, SKIPPED)
+            own = [computed[node] for node in machines.names]
+            found["pipeline"].append(figures_of(staged) | {"core_seconds_by_rank": own})
             sharded = machines.train(
                 machines.names,
                 **work,

@@ -19,7 +19,7 @@ from support.lines import assert_line
 from support.losses import KINDS, MOMENTS
 from support.programs import run
 
-from tests.bench import beside
+from tests.bench import beside, cpu_use
 from tests.bench.elastic import report as elastic
 from tests.bench.lost import cases as lost
 from tests.bench.paper import DOCUMENT, put
@@ -113,9 +113,13 @@ def test_a_lopsided_pipeline_is_no_good_one_however_busy_its_slowest_stage(count
     stages = [{"rank": 1, "layers": [0, first]}, {"rank": 0, "layers": [first, first + last]}]
     busy = [last + pipeline.HEAD, float(first)]
     step = {"tokens": 100, "tokens_per_second": 100 / max(busy), "compute_seconds_by_rank": busy}
+    run = {"steps": [step, step], "stages": stages}
+    run["core_seconds_by_rank"] = [0.4 * busy[0], 0.8 * busy[1]]
     assert pipeline.of_its_slowest_stage(step) == pytest.approx(1)
-    assert least <= pipeline.of_the_best(step, stages) <= most + 1e-9
-    assert pipeline.of_the_sum(step, stages) <= pipeline.of_the_best(step, stages) + 1e-9
+    for pace in (pipeline.by_the_clock(run), pipeline.without_waits(run, [0.4, 0.8])):
+        assert pace == pytest.approx(busy)
+        assert least <= pipeline.of_the_best(run, pace) <= most + 1e-9
+        assert pipeline.of_the_sum(run, pace) <= pipeline.of_the_best(run, pace) + 1e-9
 
 
 def test_the_table_takes_the_place_of_the_last_one():
@@ -152,6 +156,20 @@ def test_machines_that_hardly_train_at_the_same_time_are_named():
         beside.speeds({"tower": lines(0, 1.0, 8, 1), "laptop": lines(6, 1.0, 8, 1)}, skipped=0)
     with refuses(ValueError, "laptop", 2):
         beside.speeds({"tower": lines(0, 1.0, 8, 1), "laptop": lines(0, 1.0, 2, 1)}, skipped=2)
+
+
+def test_the_seconds_of_a_core_are_those_within_the_counted_steps():
+    record = lines(0, 4.0, 5, 100)  # from second 4 on without the first one
+    began = datetime(2026, 11, 20, tzinfo=UTC).timestamp()
+    # Half a core until second 8, a quarter from then on.
+    computed = [(0.0, 0.0), (8.0, 4.0), (21.0, 4.0 + 13 / 4)]
+    samples = [cpu_use.Sample(began + at, {"tower": seconds}) for at, seconds in computed]
+    found = cpu_use.seconds_of_a_step(samples, record, skipped=1)
+    assert found == {"tower": pytest.approx((4 / 2 + 12 / 4) / 4)}
+    with refuses(ValueError, 5):
+        cpu_use.seconds_of_a_step(samples, record, skipped=5)
+    with pytest.raises(ValueError):
+        cpu_use.seconds_of_a_step(samples[:2], record, skipped=1)
 
 
 def test_a_machine_has_as_many_rows_for_itself_as_by_its_share():
