@@ -147,6 +147,7 @@ def test_a_run_trains_on_both_nodes_and_its_files_come_here(trained):
     assert [line["node"] for line in lines[0]["ranks"]] == ["desk", "laptop"]
     assert [line["step"] for line in lines if line["kind"] == "step"] == [1, 2, 3, 4, 5, 6]
     assert lines[-1]["state"] == "finished"
+    assert_line(house.play("playbooks/status.yml"), "first", "finished")
 
 
 def test_the_same_run_file_lies_everywhere(trained):

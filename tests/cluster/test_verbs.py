@@ -23,7 +23,11 @@ from support.waiting import HANG, until
 
 from hearth.supervise.cause import ENDS
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.long,
+    pytest.mark.rotated("a run's life by its verbs", seconds=25),
+]
 DETACHED = ("-e", "wait=false", *UNTIL_A_LOSS)
 
 
@@ -63,7 +67,6 @@ def test_a_run_under_way_is_shown_with_its_speed_and_its_nodes(home):
         assert node["cpu_percent"] > 0
 
 
-@pytest.mark.rotated
 def test_a_run_under_way_is_not_removed(home):
     screen = home.play("playbooks/runs.yml", "-e", "delete=evening", "-e", "yes=true", status=2)
     assert_line(screen, "evening", "under way")
@@ -103,7 +106,6 @@ def reads(play: subprocess.Popen[str]) -> bool:
     return False
 
 
-@pytest.mark.rotated
 def test_the_newest_run_goes_on_and_a_second_stop_ends_it_at_once(home):
     stopped_at = home.metrics("evening")[-1]["step"]
     screen = home.play("playbooks/resume.yml", *DETACHED)
@@ -128,7 +130,6 @@ def test_the_newest_run_goes_on_and_a_second_stop_ends_it_at_once(home):
     assert screen.index("asked to stop") < max(map(screen.rfind, ENDS))
 
 
-@pytest.mark.rotated("a run is lost, compared and removed")
 def test_a_run_goes_on_by_its_name_but_not_without_the_node_that_has_its_checkpoints(home):
     kept, aside = (home.workspace("laptop") / "checkpoints" / name for name in ("evening", "aside"))
     more = ("playbooks/resume.yml", "-e", "run=evening", "-e", "max_steps=200000", *DETACHED)
@@ -143,7 +144,6 @@ def test_a_run_goes_on_by_its_name_but_not_without_the_node_that_has_its_checkpo
     until(lambda: '"steps": 200000, "epoch"' in metrics.read_text())
 
 
-@pytest.mark.rotated("a run is lost, compared and removed")
 def test_a_run_whose_node_vanished_is_lost_and_that_is_broken(home):
     psutil.Process(home.record("laptop", "evening")["pid"]).kill()
     until(lambda: home.record("desk", "evening")["state"] == "failed")
@@ -155,7 +155,6 @@ def test_a_run_whose_node_vanished_is_lost_and_that_is_broken(home):
     assert "Status\n" not in done.stdout  # the table, and nothing of the play
 
 
-@pytest.mark.rotated("a run is lost, compared and removed")
 def test_two_runs_are_listed_and_compared_by_what_differs(home):
     for node in NODES:  # the same run under another name, with another rank of its LoRA
         results = home.workspace(node) / "results"
@@ -176,7 +175,6 @@ def test_two_runs_are_listed_and_compared_by_what_differs(home):
     assert_line(screen, "'othr'", "'other'?")
 
 
-@pytest.mark.rotated
 def test_the_curves_of_a_run_are_shown_on_loopback_until_that_is_ended(home):
     screen = home.play("playbooks/dashboard.yml", "-e", "run=evening")
     assert "Start TensorBoard: changed on desk" in screen
@@ -206,7 +204,6 @@ def test_the_curves_of_a_run_are_shown_on_loopback_until_that_is_ended(home):
     assert not board.is_running() or board.status() == psutil.STATUS_ZOMBIE
 
 
-@pytest.mark.rotated(seconds=30)
 def test_somebody_can_talk_to_the_run_as_they_are_told(home):
     screen = home.play("playbooks/chat.yml", "-e", "run=evening")
     typed = re.search(r"^ +talk to it +(env .+)$", screen, re.M)[1]
@@ -222,7 +219,6 @@ def test_somebody_can_talk_to_the_run_as_they_are_told(home):
     assert "End the endpoint: changed on laptop" in screen
 
 
-@pytest.mark.rotated("a run is lost, compared and removed")
 def test_a_run_is_removed_only_with_consent(home):
     log = home.workspace("laptop") / "logs" / "evening.log"
     screen = home.play("playbooks/runs.yml", "-e", "delete=evening")
@@ -240,7 +236,6 @@ def test_a_run_is_removed_only_with_consent(home):
         assert (home.workspace(node) / "results" / "other" / "run.yml").exists()
 
 
-@pytest.mark.rotated
 def test_a_benchmark_of_one_rank_and_all_goes_on_where_it_was_interrupted(home):
     def ranks(attempt: int) -> list[str]:
         """Return the number of ranks that the node started for a run."""

@@ -9,7 +9,9 @@ import os
 import random
 import time
 from collections.abc import Mapping, Sequence
-from typing import TypeVar
+from typing import Any, TypeVar
+
+import pytest
 
 SEED = int(os.environ.get("HEARTH_SEED") or time.time() // 86400)
 ALL = bool(os.environ.get("HEARTH_ALL"))
@@ -22,6 +24,15 @@ _USUAL_SECONDS = {
     "tests/unsloth": 10,
 }
 _Thing = TypeVar("_Thing")
+
+
+def in_turn(*cases: Any) -> list[Any]:
+    """Return parameters of a test, each of which is played on a day of its own.
+
+    A case is a tuple of the values of several parameters, or the value of one.
+    """
+    every = (case if isinstance(case, tuple) else (case,) for case in cases)
+    return [pytest.param(*case, marks=pytest.mark.rotated) for case in every]
 
 
 def usual_seconds(test: str) -> float:

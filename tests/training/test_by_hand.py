@@ -21,6 +21,7 @@ from support.ranks import (
     train,
     train_forked,
 )
+from support.rotated import in_turn
 from support.waiting import HANG
 
 from hearth.record.checkpoint import newest
@@ -30,12 +31,14 @@ from hearth.record.checkpoint import newest
     ("changed", "facts"),
     [
         (["--max-stpes", 3], ["--max-stpes", "'--max-steps'"]),
-        (["--dataset", "nowhere.jsonl"], ["nowhere.jsonl"]),
-        (["--resume", "night"], ["no run 'night'"]),
         (["--backend", "unsloth"], ["backend: unsloth", "NVIDIA GPU"]),
-        (["--precision", "fp16"], ["precision: fp16"]),
-        (["--split", "2:1"], ["split: 2:1", "2 shares", "1 rank"]),
         (["--lora-targets", "q_proj,nope"], ["layer nope", "q_proj"]),
+        *in_turn(
+            (["--dataset", "nowhere.jsonl"], ["nowhere.jsonl"]),
+            (["--resume", "night"], ["no run 'night'"]),
+            (["--precision", "fp16"], ["precision: fp16"]),
+            (["--split", "2:1"], ["split: 2:1", "2 shares", "1 rank"]),
+        ),
     ],
 )
 def test_a_wrong_input_ends_before_training_with_one_message(tmp_path, arguments, changed, facts):
@@ -96,6 +99,7 @@ def test_a_disk_that_fills_up_ends_the_run_and_leaves_the_last_good_checkpoint(t
     assert newest(tmp_path / "checkpoints", warn=pytest.fail).path.name == named
 
 
+@pytest.mark.rotated
 def test_another_run_of_the_same_name_on_a_node_is_not_written_over(tmp_path, arguments):
     """As when a second computer starts a run on the same nodes."""
     succeeded(train_forked(tmp_path, 1, "--run", "night", "--max-steps", 2, *arguments))
@@ -141,10 +145,12 @@ MORE = ("--weight-decay", 0.01, "--clip-norm", 0)
 @pytest.mark.parametrize(
     "way",
     [
-        ["--optimizer", "adamw_8bit"],
         ["--precision", "bf16"],
-        ["--no-packing", "--micro-batch", 3, "--lora-dropout", 0.1],
-        ["--gradient-checkpointing", "--schedule", "linear", *MORE],
+        *in_turn(
+            ["--optimizer", "adamw_8bit"],
+            ["--no-packing", "--micro-batch", 3, "--lora-dropout", 0.1],
+            ["--gradient-checkpointing", "--schedule", "linear", *MORE],
+        ),
     ],
     ids=lambda way: way[0].lstrip("-"),
 )
@@ -185,7 +191,7 @@ for _ in range(int(sys.argv[1])):
 """
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated(seconds=30)
 def test_fifty_runs_of_three_ranks_end_in_fifty_clean_exits(tmp_path):
     done = python(tmp_path, "-c", PARTINGS, "50")
     assert done.stdout.splitlines() == ["[0, 0, 0]"] * 50, done.stderr

@@ -13,6 +13,7 @@ from hearth_controller.report.page import page
 from hearth_controller.report.read import read
 from hearth_controller.runs.story import Story, read_lines
 
+pytestmark = pytest.mark.rotated("the record of a changed group", seconds=12)
 STEPS = 6
 
 
@@ -66,7 +67,6 @@ def test_readers_know_who_was_there(changed):
     assert html.count("<svg") == 3
 
 
-@pytest.mark.rotated
 def test_a_rank_that_joins_divides_by_speed_as_the_others_do(settings, tmp_path):
     by_speed = {"split": "auto", "micro_batch": "auto", "global_batch": 16}
     fault = Fault("b", SUM, 5, act="stop", before=True)

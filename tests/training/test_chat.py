@@ -29,6 +29,7 @@ def home(tmp_path_factory, tiny_model):
     return folder
 
 
+@pytest.mark.rotated
 def test_at_a_terminal_both_answer_and_ctrl_c_ends_an_answer_only(home):
     words = (sys.executable, CHAT, "evening", "--max-tokens", "1500")
     with Terminal(*words, cwd=home, variables=environment(home)) as terminal:
@@ -68,6 +69,7 @@ def test_in_a_pipe_the_answers_follow_their_prompts(home):
     assert len(re.findall(r"^\(\d+ tokens", done.stdout, re.M)) == 3
 
 
+@pytest.mark.rotated
 def test_as_an_endpoint_both_are_models_of_openais_client(home):
     command = [sys.executable, str(CHAT), "evening", "--serve", "--port", "0"]
     with subprocess.Popen(

@@ -16,6 +16,7 @@ from hearth.ranks.orders import Load, Waiting
 from hearth_controller.runs.energy import energy_of
 from hearth_controller.runs.story import Story
 
+pytestmark = pytest.mark.rotated("the energy of ranks", seconds=25)
 STEPS = 12
 OWN = os.getpid() << 4
 """Number of the first card, which no test in another process has."""
@@ -63,7 +64,6 @@ def reached(team: Team, node: str, step: int) -> bool:
     return path.exists() and f'"step": {step}, "steps"' in path.read_text()
 
 
-@pytest.mark.rotated
 def test_what_nodes_use_is_the_integral_of_their_power_while_they_take_part(tmp_path, settings):
     a = StandInCards(tmp_path / "a.json", first=OWN)
     # It tells its power only, and c tells nothing.

@@ -69,21 +69,21 @@ MUON = ("--no-lora", "--scratch", "--optimizer", "muon", "--weight-decay", 0.1)
 # Rows are shuffled, so the same examples make up a step only where it holds all of them.
 WHOLE_EPOCH = ("--global-batch", 64)
 CASES = {
-    "1 rank, accumulated": Case(1, ("--micro-batch", 2)),
+    "1 rank, accumulated": Case(1, ("--micro-batch", 2), daily=False),
     "2 ranks, equal, row by row": Case(2, ("--micro-batch", 1), daily=False),
-    "2 ranks, one idle": Case(2, ("--split", "1:0", "--micro-batch", 3)),
+    "2 ranks, one idle": Case(2, ("--split", "1:0", "--micro-batch", 3), daily=False),
     "3 ranks, unequal": Case(3, UNEQUAL),
     "3 ranks, other plans": Case(3, ("--replay", "plans")),
-    "3 ranks, clipped": Case(3, UNEQUAL, what=CLIPPED),
+    "3 ranks, clipped": Case(3, UNEQUAL, what=CLIPPED, daily=False),
     "3 ranks, DoRA": Case(3, UNEQUAL, what=("--dora", "--rslora"), daily=False),
-    "3 ranks, noise": Case(3, UNEQUAL, what=("--neftune", 5)),
+    "3 ranks, noise": Case(3, UNEQUAL, what=("--neftune", 5), daily=False),
     "3 ranks, noise on padded rows": Case(
         3,
         (*UNEQUAL, "--no-packing"),
         what=(*WHOLE_EPOCH, "--no-packing", "--neftune", 5),
         daily=False,
     ),
-    "3 ranks, whole model": Case(3, UNEQUAL, what=("--no-lora",)),
+    "3 ranks, whole model": Case(3, UNEQUAL, what=("--no-lora",), daily=False),
     "3 ranks, from scratch": Case(3, UNEQUAL, what=("--no-lora", "--scratch"), daily=False),
     "3 ranks, Muon": Case(3, UNEQUAL, what=MUON, within=1e-8),
     "2 ranks, Muon, one idle": Case(
@@ -157,10 +157,15 @@ def test_any_split_equals_one_process_in_float64(alone, common, tmp_path, case):
         assert [step[figure] for step in steps] == pytest.approx(expected), figure
 
 
-def test_the_steps_of_the_table_are_unequal_and_clipping_bites(alone):
-    plain, clipped = alone(()), alone(CLIPPED)
-    rows = {sum(step["rows_by_rank"]) for step in metrics(plain / "runs" / "alone", "step")}
+def test_the_steps_of_the_table_are_unequal(alone):
+    steps = metrics(alone(()) / "runs" / "alone", "step")
+    rows = {sum(step["rows_by_rank"]) for step in steps}
     assert len(rows) == 2  # seven, and what is left at the end of an epoch
+
+
+@pytest.mark.rotated
+def test_clipping_bites_in_the_table(alone):
+    plain, clipped = alone(()), alone(CLIPPED)
     limit = CLIPPED[1]
     norms = figures(clipped / "runs" / "alone", "step", "grad_norm")
     assert min(norms) > limit
@@ -214,8 +219,10 @@ def test_the_gradient_of_a_step_does_not_depend_on_who_computes_which_rows(compu
 
 @pytest.mark.parametrize(
     ("what", "settings"),
-    [((), {}), (MUON, {"lora": "off", "scratch": True})],
-    ids=["adapter", "Muon"],
+    [
+        pytest.param((), {}, id="adapter"),
+        pytest.param(MUON, {"lora": "off", "scratch": True}, id="Muon", marks=pytest.mark.rotated),
+    ],
 )
 def test_a_split_changes_little_of_what_was_learned_in_float32(
     common, tmp_path, tiny_model, what, settings
@@ -277,6 +284,7 @@ def test_a_killed_and_resumed_run_equals_the_uninterrupted_one_bit_for_bit(
     assert figures(broken, "step", "loss") == figures(whole, "step", "loss")
 
 
+@pytest.mark.rotated
 def test_more_steps_take_the_learning_rate_from_the_longer_curve(tmp_path, arguments):
     trained(tmp_path, "night", 1, *arguments, "--max-steps", 4)
     succeeded(train_forked(tmp_path, 1, "--resume", "night", "--max-steps", 8))
@@ -286,7 +294,13 @@ def test_more_steps_take_the_learning_rate_from_the_longer_curve(tmp_path, argum
     assert rates[4:] == sorted(rates[4:], reverse=True)
 
 
-@pytest.mark.parametrize("what", [(), ("--no-lora",)], ids=["adapter", "whole model"])
+@pytest.mark.parametrize(
+    "what",
+    [
+        pytest.param((), id="adapter"),
+        pytest.param(("--no-lora",), id="whole model", marks=pytest.mark.rotated),
+    ],
+)
 def test_the_best_is_kept_and_survives_a_resume_on_other_ranks(tmp_path, arguments, what):
     more = [*arguments, *what, "--evaluate", "--eval-every", 4, "--checkpoint-every", 8]
     trained(tmp_path, "night", 2, *more, "--learning-rate", 0.05, "--max-steps", 8)
@@ -304,6 +318,7 @@ def test_the_best_is_kept_and_survives_a_resume_on_other_ranks(tmp_path, argumen
     assert furthest(again, last if better else kept) == 0
 
 
+@pytest.mark.rotated
 def test_what_was_to_be_judged_at_a_stop_is_judged_when_the_run_goes_on(tmp_path, arguments):
     more = [*arguments, "--eval-every", 1, "--max-steps", 3]
     trained(tmp_path, "whole", 2, *more)
@@ -321,6 +336,7 @@ def test_what_was_to_be_judged_at_a_stop_is_judged_when_the_run_goes_on(tmp_path
     assert not json.loads(facts.read_text())["unjudged"]
 
 
+@pytest.mark.rotated
 def test_a_checkpoint_is_taken_after_some_minutes_too(tmp_path, arguments):
     soon = ("--checkpoint-every", 1000, "--checkpoint-minutes", 1e-6)
     trained(tmp_path, "night", 2, *arguments, "--max-steps", 4, *soon)
@@ -331,6 +347,7 @@ def test_a_checkpoint_is_taken_after_some_minutes_too(tmp_path, arguments):
     assert figures(folder, "checkpoint", "step") == [4]
 
 
+@pytest.mark.rotated
 def test_what_auto_came_to_at_the_beginning_holds_on_other_nodes(tmp_path, arguments):
     """The record is changed to that of nodes which had taken bf16; these here would take fp32."""
     trained(tmp_path, "night", 1, *arguments, "--max-steps", 2)
@@ -343,6 +360,7 @@ def test_what_auto_came_to_at_the_beginning_holds_on_other_nodes(tmp_path, argum
     assert (last["step"], last["precision"]) == (2, "bf16")
 
 
+@pytest.mark.rotated
 def test_a_run_does_not_go_on_from_other_data_or_another_model(
     tmp_path, arguments, tiny_model, tiny_data
 ):

@@ -67,6 +67,7 @@ def causes(records) -> list[dict]:
 # Meeting
 
 
+@pytest.mark.rotated
 def test_two_nodes_with_unlike_numbers_of_ranks_train_under_torchrun_and_finish(nodes):
     run = with_torchrun(nodes, 2, WORLD="3", STEPS="5")
     meeting = {"address": "127.0.0.2", "port": free_port()}
@@ -117,6 +118,7 @@ def test_under_torchrun_a_port_that_was_taken_in_the_last_moment_is_named(tmp_pa
     refused(done, "hearth: error:", f"port {port}", "127.0.0.1")
 
 
+@pytest.mark.rotated
 def test_nobody_starts_before_all_three_are_there_at_the_same_time(nodes):
     run = nodes(3, environment={"STEPS": "3"})
     run.start("node2", "node0")
@@ -192,6 +194,7 @@ def test_another_runs_token_is_refused(nodes):
     assert "secret" not in run.log("node0") + run.log("node1")
 
 
+@pytest.mark.rotated
 def test_a_stranger_at_the_meeting_point_disturbs_nobody(nodes):
     run = nodes(2, environment={"STEPS": "3"})
     run.start("node0")
@@ -253,6 +256,7 @@ def test_a_rank_that_raises_under_torchrun_ends_all_with_its_error(nodes):
     assert f"failed: node1: {RAISED}" in run.log("node0")
 
 
+@pytest.mark.rotated
 def test_only_echoes_name_the_first_of_them(nodes):
     run = nodes(2, "raise RuntimeError('Connection closed by peer')")
     run.start()
@@ -347,6 +351,7 @@ def test_ranks_that_ignore_sigterm_or_hide_in_another_session_end_too(nodes):
     assert not run.processes("node0")
 
 
+@pytest.mark.rotated
 def test_a_command_that_cannot_be_run_is_the_cause(nodes):
     run = nodes(2)
     run.change("node1", python="/nowhere/python")
@@ -413,6 +418,7 @@ def of_a_person(make, count: int, script: str, **settings) -> Nodes:
     return run
 
 
+@pytest.mark.rotated
 def test_a_persons_script_is_told_to_end_by_sigterm_on_every_node(nodes):
     run = of_a_person(nodes, 2, SCRIPT, nproc=2)
     run.start()
@@ -449,6 +455,7 @@ def stop_in_vain(run: Nodes, ask) -> None:
     run.until_down()
 
 
+@pytest.mark.rotated
 def test_an_error_of_a_persons_script_comes_with_its_line(nodes):
     script = "import json\n\ndef read():\n    json.loads('{')\n\nread()\n"
     run = of_a_person(nodes, 2, script)
@@ -473,6 +480,7 @@ def test_a_second_run_on_a_node_is_refused_by_name(nodes):
     assert run.record("node0")["state"] == "running"
 
 
+@pytest.mark.rotated
 def test_start_detaches_and_a_second_start_changes_nothing(nodes):
     run = nodes(1)
     status, first = run.verb("start", "--spec", run.spec("node0"))
@@ -491,6 +499,7 @@ def test_start_detaches_and_a_second_start_changes_nothing(nodes):
     until(lambda: not run.status("node0")["alive"])
 
 
+@pytest.mark.rotated
 def test_a_secret_reaches_the_ranks_and_its_file_is_gone_before_they_run(nodes, tmp_path):
     run = nodes(1, "import os\nprint(len(os.environ['KEY']), 'letters', *os.listdir('../../..'))")
     run.spec("node0").with_suffix(".secrets").write_text('{"KEY": "planted-word"}')

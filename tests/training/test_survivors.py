@@ -274,12 +274,13 @@ def until_at_rest(team, rank, what):
     until(rests)
 
 
+@pytest.mark.rotated
 @pytest.mark.parametrize(
     ("call", "number", "more"),
     [
-        pytest.param(SHARE, 2, MUON, marks=pytest.mark.rotated, id="in the optimizer"),
+        pytest.param(SHARE, 2, MUON, id="in the optimizer"),
         pytest.param(BARRIER, 2, {}, id="at the end of a group"),
-        pytest.param(BARRIER, 3, {}, marks=pytest.mark.rotated, id="at the very end"),
+        pytest.param(BARRIER, 3, {}, id="at the very end"),
     ],
 )
 def test_who_waits_for_a_rank_that_hangs_says_so(tmp_path, settings, call, number, more):
@@ -296,6 +297,7 @@ def test_who_waits_for_a_rank_that_hangs_says_so(tmp_path, settings, call, numbe
         until_at_rest(team, 0, FOR_OTHERS)
 
 
+@pytest.mark.rotated
 def test_who_hangs_while_it_takes_over_the_state_does_not_say_that_it_waits(tmp_path, settings):
     """Else nothing would bound that, as with a stuck driver."""
     layout, late = {"a": 1, "b": 1}, Fault("a", SUM, 2, "break")
@@ -324,6 +326,7 @@ def test_an_interrupted_round_is_undone_and_taken_again(tmp_path, settings, trai
             assert steps(team, node) == [2, 4, 6]
 
 
+@pytest.mark.rotated
 def test_a_rank_that_leaves_keeps_its_state_and_the_run_can_be_resumed(
     tmp_path, settings, trained_by
 ):
@@ -351,6 +354,7 @@ def test_ranks_that_all_loaded_alone_begin_together(tmp_path, settings, trained_
         assert_ended_alike(team, ["a", "c"], trained_by())
 
 
+@pytest.mark.rotated
 def test_a_rank_whose_group_breaks_while_it_loads_asks_to_be_started_again(tmp_path, settings):
     fault = Fault("b", "hearth.trainer.assembly:Parts.__init__", 1, before=True)
     with Team(tmp_path, settings, fault) as team:

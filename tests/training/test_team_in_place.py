@@ -19,6 +19,7 @@ from support.waiting import HANG, until
 from hearth.supervise.unit import LEFT
 
 
+@pytest.mark.rotated
 def test_three_nodes_form_a_group_and_finish(team):
     run = team(3)
     run.start()
@@ -112,7 +113,8 @@ def test_without_a_silent_supervisor_the_others_go_on_and_it_joins_when_it_wakes
     run.every_step_once(*others)
 
 
-@pytest.mark.parametrize("victim", ["node0", pytest.param("node1", marks=pytest.mark.rotated)])
+@pytest.mark.rotated
+@pytest.mark.parametrize("victim", ["node0", "node1"])
 def test_without_a_node_whose_disk_hangs_the_others_go_on_until_it_votes_again(team, victim):
     run = team(3)
     run.start()
@@ -159,6 +161,7 @@ def test_a_rank_that_hangs_is_named_killed_and_started_again(team):
     assert_names(cause["message"], "rank 1 of node1 did nothing for", "it hangs")
 
 
+@pytest.mark.rotated
 def test_a_ranks_own_error_ends_the_run_with_one_cause_on_all_nodes(team):
     run = team(3)
     run.start()
@@ -370,6 +373,7 @@ def test_two_nodes_that_do_not_reach_each_other_are_in_no_group_together(team):
     cable.cut()
 
 
+@pytest.mark.rotated
 def test_of_a_cut_network_the_smaller_part_waits(team):
     run = team(3)
     cables = [Cable(run, "node1", "node0"), Cable(run, "node2", "node0")]

@@ -69,6 +69,7 @@ def test_every_weight_learns_and_is_kept_in_float32_where_bf16_computes(
     )
 
 
+@pytest.mark.rotated
 def test_a_checkpoint_of_another_model_is_refused(tmp_path, whole):
     folder = stopped(tmp_path, "night", 1, *whole)
     other = make_model(tmp_path / "other")  # whose last layer has a matrix of its own
@@ -86,6 +87,7 @@ def bare(tmp_path, tied_model):
     return folder
 
 
+@pytest.mark.rotated
 def test_from_scratch_the_weights_come_from_the_seed_alone(tmp_path, whole, bare, tied_model):
     more = [*whole, "--scratch"]
     first = trained(tmp_path / "a", 1, "--run-name", "night", *more, "--model", bare)
@@ -100,6 +102,7 @@ def test_from_scratch_the_weights_come_from_the_seed_alone(tmp_path, whole, bare
     AutoModelForCausalLM.from_pretrained(first / "model")
 
 
+@pytest.mark.rotated
 def test_from_scratch_goes_on_bit_for_bit_and_needs_no_weights_for_it(tmp_path, whole, bare):
     more = [*whole, "--scratch", "--model", bare]
     expected = weights(trained(tmp_path / "a", 1, "--run-name", "night", *more) / "model")

@@ -8,11 +8,14 @@ import pytest
 from support.facts import assert_names
 from support.house import ROOT
 from support.programs import run
+from support.rotated import in_turn
 
 PLAY = (sys.executable, "-m", "ansible", "playbook")
 
 
-@pytest.mark.parametrize("playbook", ["train.yml", "provision.yml", "playbooks/status.yml"])
+@pytest.mark.parametrize(
+    "playbook", ["train.yml", *in_turn("provision.yml", "playbooks/status.yml")]
+)
 def test_a_playbook_started_from_another_folder_says_where_to_start_it(tmp_path, playbook):
     done = run(*PLAY, "--syntax-check", ROOT / playbook, cwd=tmp_path)
     assert done.returncode != 0
@@ -30,8 +33,10 @@ def test_fewer_lines_than_none_are_refused(tmp_path):
     ("text", "facts"),
     [
         ("cluster:\n  hosts:\n    desk:\n\tcluster_address: 10.0.0.1\n", ["hosts.yml:4", "YAML"]),
-        ("cluster: [hosts: {\n", ["hosts.yml:2", "YAML"]),
-        (None, ["home", "no such inventory"]),
+        *in_turn(
+            ("cluster: [hosts: {\n", ["hosts.yml:2", "YAML"]),
+            (None, ["home", "no such inventory"]),
+        ),
     ],
 )
 def test_an_inventory_that_cannot_be_read_is_named_with_its_line(tmp_path, text, facts):

@@ -16,6 +16,7 @@ from hypothesis import strategies as st
 from support.facts import assert_names
 from support.house import ROOT
 from support.programs import run
+from support.rotated import in_turn
 
 from hearth_controller.inventory.nodes import far_apart, read_nodes
 from hearth_controller.inventory.variables import (
@@ -383,7 +384,7 @@ def test_an_untouched_copy_of_the_example_is_told_what_to_fill_in():
     assert len(re.findall(r"example", done.stdout.replace("homelab.example", ""))) == 4
 
 
-@pytest.mark.parametrize("play", ["train.yml", "provision.yml", "playbooks/status.yml"])
+@pytest.mark.parametrize("play", ["train.yml", *in_turn("provision.yml", "playbooks/status.yml")])
 def test_a_play_that_finds_no_configuration_says_why(tmp_path, play):
     """In a folder that everybody may write to Ansible reads none, and knows no module of Hearth."""
     shutil.copytree(ROOT / "playbooks", tmp_path / "playbooks")
@@ -424,19 +425,12 @@ def test_a_typed_variable_that_only_the_inventorys_templates_use_is_let_be(tmp_p
 @pytest.mark.parametrize(
     "name",
     [
-        *(
-            "attach",
-            "dashboard",
-            "doctor",
-            "lend",
-            "logs",
-            "models",
-            "reboot",
-            "reset",
-            "runs",
-            "status",
+        "logs",
+        "status",
+        *in_turn(
+            *("attach", "dashboard", "doctor", "lend", "models"),
+            *("reboot", "reset", "runs", "stop"),
         ),
-        "stop",
     ],
 )
 def test_a_playbook_refuses_a_word_that_it_does_not_know(name):
@@ -457,10 +451,12 @@ def test_a_typed_word_of_the_wrong_type_is_refused_before_a_machine_is_touched()
 @pytest.mark.parametrize(
     ("words", "facts"),
     [
-        (("lend=perhaps",), ["lend_to (-e lend): 'perhaps'", "off, on, auto"]),
-        (("lend=true", "tile=07:00"), ["-e tile", "'till'?"]),
-        (("lend_after=soon",), ["lend_after", "'soon'", "a number"]),
         (("lend_hours=7-8", "lend_wen=idle"), ["desk: lend_hours: '7-8'", "-e lend_wen"]),
+        *in_turn(
+            (("lend=perhaps",), ["lend_to (-e lend): 'perhaps'", "off, on, auto"]),
+            (("lend=true", "tile=07:00"), ["-e tile", "'till'?"]),
+            (("lend_after=soon",), ["lend_after", "'soon'", "a number"]),
+        ),
     ],
 )
 def test_a_word_on_lending_that_cannot_be_is_refused_before_a_machine_is_touched(words, facts):
