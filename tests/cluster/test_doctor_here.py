@@ -12,7 +12,7 @@ from jsonschema import Draft202012Validator
 from support.house import NODES, ROOT, House
 from support.lines import assert_line
 
-pytestmark = pytest.mark.cluster
+pytestmark = [pytest.mark.cluster, pytest.mark.rotated("doctor here", seconds=15)]
 
 SCHEMA = json.loads((ROOT / "docs" / "doctor.schema.json").read_text())
 
@@ -56,7 +56,6 @@ def test_this_computer_is_examined_without_root_and_nothing_is_changed(home):
     assert kept(home) == before
 
 
-@pytest.mark.rotated
 def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
     code = home.workspace("laptop") / "scripts" / "hearth" / "base"
     errors, text, stale = (code / f"{name}.py" for name in ("errors", "text", "stale"))
@@ -85,7 +84,6 @@ def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
     assert not scratch.exists()
 
 
-@pytest.mark.rotated
 def test_a_lost_workspace_is_one_trouble_and_what_depends_on_it_is_not_checked(house):
     done = house.script("doctor", "--json")
     assert done.returncode in (1, 2)

@@ -45,6 +45,7 @@ def test_one_that_keeps_them_apart_is_left_as_it_was(tmp_path, family, more, pre
     assert all(parameter.grad is None for parameter in model.network.parameters())
 
 
+@pytest.mark.rotated
 def test_a_run_is_refused_before_its_first_step_and_goes_without_packing(tmp_path, arguments):
     opt = make_model(tmp_path / "opt", family=OPTConfig, **OPT)
     more = [*arguments, "--model", opt, "--max-steps", 1, "--no-lora"]

@@ -69,6 +69,7 @@ def test_unequal_ranks_end_at_the_same_step_with_the_same_weights(alone, common,
     assert figures(tmp_path / "runs" / "night", "end", "step") == figures(night, "end", "step")
 
 
+@pytest.mark.rotated
 def test_the_count_goes_on_after_a_stop(alone, common, tmp_path):
     """The stop is after the first step; the checkpoints of the run keep the count."""
     _, night, _ = alone

@@ -45,6 +45,7 @@ def test_a_person_can_try_it_all_the_same(tmp_path):
     assert any("Llama-2-13b-hf" in path for path in hub.asked)
 
 
+@pytest.mark.rotated
 def test_the_revision_that_was_fetched_is_recorded(tmp_path, tiny_model, arguments):
     with stand_in_hub() as hub:
         hub.models["house/tiny"] = tiny_model

@@ -64,6 +64,7 @@ def test_ranks_by_hand_print_here_and_the_record_goes_on(run):
         assert "generation 1" not in run.log(name)
 
 
+@pytest.mark.rotated
 def test_a_rank_that_fails_by_hand_is_the_status_and_the_record(run):
     (run.workspace("node0") / "scripts" / "train.py").write_text("import sys; sys.exit(7)")
     said(by_hand(run, "node0", 0), 7)
@@ -72,6 +73,7 @@ def test_a_rank_that_fails_by_hand_is_the_status_and_the_record(run):
     assert_names(record["cause"]["message"], "by hand", "status 7")
 
 
+@pytest.mark.rotated
 def test_a_run_under_way_keeps_the_node(run):
     run.start("node0")
     until(lambda: (run.workspace("node0") / "results/first/supervisor.json").exists())
@@ -119,6 +121,7 @@ def test_what_cannot_be_started_by_hand_is_said(run, words, change, facts):
     assert "Traceback" not in error
 
 
+@pytest.mark.rotated
 def test_the_network_is_that_of_the_clusters_file(run):
     file = run.workspace("node0") / "cluster_config.yaml"
     config = yaml.safe_load(file.read_text())

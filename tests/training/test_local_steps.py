@@ -77,6 +77,7 @@ def test_the_held_out_loss_comes_near_that_of_an_exchange_in_every_step(rounds, 
     assert approximate == pytest.approx(exact, rel=0.02)
 
 
+@pytest.mark.rotated
 def test_a_stop_waits_for_the_round_and_what_goes_on_has_the_same_bits(rounds, common, tmp_path):
     cwd, _ = rounds
     for rank in range(RANKS):

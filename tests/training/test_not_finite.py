@@ -72,8 +72,15 @@ def test_the_step_is_skipped_on_all_ranks_and_the_line_named(tmp_path, poisoned)
 
 @pytest.mark.parametrize(
     ("how", "facts"),
-    [((), ["3 steps", "step 3"]), (("--sync-every", 2, "--epochs", 2), ["3 rounds", "step 6"])],
-    ids=["steps", "rounds"],
+    [
+        pytest.param((), ["3 steps", "step 3"], id="steps"),
+        pytest.param(
+            ("--sync-every", 2, "--epochs", 2),
+            ["3 rounds", "step 6"],
+            id="rounds",
+            marks=pytest.mark.rotated,
+        ),
+    ],
 )
 def test_three_in_a_row_end_the_run_and_name_the_rows(tmp_path, poisoned, how, facts):
     done = trained(tmp_path, poisoned, set(range(1, 25)), *how)

@@ -56,9 +56,8 @@ def test_one_node_says_that_a_run_has_finished(nodes, team, kind):
     assert_names(run.log("node0"), "the run has finished: ntfy: sent; json: sent")
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("relaunched", marks=pytest.mark.rotated), "in place"]
-)
+@pytest.mark.rotated
+@pytest.mark.parametrize("kind", ["relaunched", "in place"])
 def test_a_failure_comes_with_node_cause_and_cure(nodes, team, kind):
     with phone() as here:
         run = nodes(2, ENDS) if kind == "relaunched" else team(2)
@@ -79,6 +78,7 @@ def test_a_failure_comes_with_node_cause_and_cure(nodes, team, kind):
     )
 
 
+@pytest.mark.rotated
 def test_the_message_of_a_run_of_the_trainer_tells_its_steps(nodes):
     with phone() as here:
         run = telling(nodes(1, ENDS), here.json)

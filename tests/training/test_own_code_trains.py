@@ -54,6 +54,7 @@ def test_two_ranks_that_load_its_code_at_the_same_time_train_and_the_adapter_is_
     assert (learned - logits(tmp_path / "merged")).abs().max() < 1e-5
 
 
+@pytest.mark.rotated
 def test_a_whole_model_takes_its_code_along(tmp_path, typed):
     succeeded(train_forked(tmp_path, 1, *typed, "--trust-remote-code", "--no-lora"))
     model = tmp_path / "runs" / "night" / "model"

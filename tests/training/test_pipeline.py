@@ -187,6 +187,7 @@ def test_three_stages_of_smollm2_learn_what_one_process_learns_bit_for_bit(tmp_p
     assert losses[0] == pytest.approx(losses[1], rel=1e-6)
 
 
+@pytest.mark.rotated
 def test_a_row_that_is_not_finite_is_named_and_a_step_is_skipped_on_all(tmp_path, llama):
     work = poisoned_work(llama, tmp_path)
     trained(tmp_path, "night", 2, *work, "--no-evaluate", *PIPELINE)

@@ -18,7 +18,7 @@ BITS = ["load_in_4bit", "load_in_8bit"]
 
 @pytest.fixture(
     scope="module",
-    params=[BITS[0], pytest.param(BITS[1], marks=pytest.mark.rotated("training in 8 bits"))],
+    params=[BITS[0], pytest.param(BITS[1], marks=pytest.mark.rotated("quantised training"))],
 )
 def alone(request, tmp_path_factory, arguments):
     """Return a folder with a run of one rank, and what others repeat of it."""
@@ -49,6 +49,7 @@ def test_three_ranks_learn_what_one_learns(alone, tmp_path):
         assert (found[name] - expected[name]).norm() <= 1e-3 * expected[name].norm()
 
 
+@pytest.mark.rotated("quantised training")
 def test_a_stopped_run_goes_on_bit_for_bit(alone, tmp_path):
     cwd, common = alone
     stopped(tmp_path, "night", 1, *common)
@@ -57,7 +58,9 @@ def test_a_stopped_run_goes_on_bit_for_bit(alone, tmp_path):
     assert all(torch.equal(found[name], expected[name]) for name in expected)
 
 
-@pytest.mark.parametrize("small", BITS)
+@pytest.mark.parametrize(
+    "small", [BITS[0], pytest.param(BITS[1], marks=pytest.mark.rotated("quantised training"))]
+)
 def test_neither_training_nor_evaluation_changes_quantised_weights(
     tmp_path, tiny_model, tiny_data, small
 ):

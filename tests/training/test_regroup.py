@@ -175,6 +175,7 @@ def test_twenty_groups_in_a_row_leave_nothing_behind(start):
     assert used[-1] == used[0]
 
 
+@pytest.mark.rotated
 def test_a_rank_that_starts_again_joins_between_two_steps(start):
     conductor = start({"tower": 1, "laptop": 1})
     formed(conductor, conductor.form("tower"), 0)

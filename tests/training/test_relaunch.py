@@ -137,6 +137,7 @@ def test_launches_that_lead_nowhere_come_to_an_end(nodes):
         assert [each["generation"] for each in record["launches"]] == [0, 1, 2]
 
 
+@pytest.mark.rotated
 def test_a_stop_reaches_those_who_wait_for_a_lost_node(begun):
     run = begun(3)
     run.supervisor("node2").kill()

@@ -104,6 +104,7 @@ def test_a_checkpoint_goes_on_either_way(one_process, tmp_path, first, then):
         assert furthest(learned(tmp_path, "night", kept), learned(cwd, "whole", kept)) < 1e-9
 
 
+@pytest.mark.rotated
 def test_a_row_that_is_not_finite_is_named(tmp_path, tiny_model):
     trained(tmp_path, "night", 3, *poisoned_work(tiny_model, tmp_path), *UNEQUAL)
     (skip,) = metrics(tmp_path / "runs" / "night", "skip")

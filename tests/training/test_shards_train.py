@@ -35,6 +35,7 @@ def scratch(tmp_path, tiny_model):
     ]
 
 
+@pytest.mark.rotated
 def test_ranks_of_unequal_speed_learn_what_one_learns_and_go_on_at_the_row(tmp_path, scratch):
     expected = trained(tmp_path, "alone", 1, *scratch)
     whole = tmp_path / "runs" / "alone"

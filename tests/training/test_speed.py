@@ -56,6 +56,7 @@ def test_a_run_that_goes_on_may_take_more_rows_at_once(tmp_path, arguments):
     assert plan["step"] >= 3
 
 
+@pytest.mark.rotated
 def test_compressed_gradients_are_near_and_the_numbers_beside_them_exact(measured):
     cwd, arguments, _ = measured
     start, runs = {}, ("plain", "packed")

@@ -56,6 +56,7 @@ def test_a_torchrun_program_finds_its_rank_and_its_own_arguments(tmp_path):
         assert [found[name] for name in ranks] == [str(rank), str(rank), "2", "2", "localhost"]
 
 
+@pytest.mark.rotated
 def test_two_tasks_train_one_model(tmp_path, tiny_model, tiny_data):
     typed = ("--model", tiny_model, "--dataset", tiny_data, "--split", "equal", "--micro-batch", 1)
     short = ("--max-steps", 2, "--sequence-length", 32, "--global-batch", 2, "--run", "night")

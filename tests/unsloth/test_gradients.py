@@ -89,6 +89,7 @@ def test_magnitudes_learn_what_they_learn_in_transformers(computed, llama, more)
     assert apart(fast, plain) < 3e-6
 
 
+@pytest.mark.rotated
 def test_a_packed_document_does_not_see_its_neighbour(computed, llama):
     losses = {n: loss.item() for n, loss in computed("isolation", "unsloth", "fp32", llama).items()}
     assert losses["neighbour"] == pytest.approx(losses["as it is"], rel=1e-6)
