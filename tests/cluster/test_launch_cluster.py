@@ -13,7 +13,7 @@ from support.waiting import until
 pytestmark = pytest.mark.cluster
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated(seconds=40)
 def test_a_run_that_was_stopped_goes_on_by_hand_to_its_end(house):
     house.play("provision.yml", "--tags", "workspace")
     house.play("train.yml", *house.tiny(run="evening", max_steps=80), "-e", "wait=false")

@@ -15,7 +15,11 @@ from support.house import NODES, House
 from support.lines import assert_line
 from support.waiting import until
 
-pytestmark = [pytest.mark.cluster, pytest.mark.long, pytest.mark.rotated("queue here")]
+pytestmark = [
+    pytest.mark.cluster,
+    pytest.mark.long,
+    pytest.mark.rotated("queue here", seconds=45),
+]
 
 
 @pytest.fixture(scope="module")
