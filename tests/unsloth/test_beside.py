@@ -29,18 +29,10 @@ def test_gradients_are_the_same_after_memory_ran_out_and_after_an_answer(compute
     assert found.get("layers", LAYERS) == LAYERS
 
 
-@pytest.mark.rotated
-@pytest.mark.parametrize(
-    ("cards", "local_rank", "precisions"),
-    [
-        ("8.9,7.5", 0, "bf16"),
-        ("7.5,8.9", 1, "bf16"),
-        ("8.9,7.5", 1, "fp16"),
-        ("7.5", 0, "fp16"),
-    ],
-)
+@pytest.mark.rotated(seconds=30)
+@pytest.mark.parametrize(("cards", "best"), [("7.5,8.9", "bf16"), ("8.9,7.5", "fp16")])
 def test_a_rank_computes_in_what_its_own_card_has_and_writes_nothing_where_it_starts(
-    tmp_path, stood_in, cards, local_rank, precisions
+    tmp_path, stood_in, cards, best
 ):
     code = (
         "import json, sys, torch\n"
@@ -58,9 +50,9 @@ def test_a_rank_computes_in_what_its_own_card_has_and_writes_nothing_where_it_st
         "    compiler.get_compile_folder()[0],\n"
         "    cross_entropy_loss.TARGET_GB]))\n"
     )
-    done = succeeded(stood_in(code, cards, LOCAL_RANK=str(local_rank)))
-    best, bf16, folder, gib = json.loads(done.stdout.splitlines()[-1])
-    assert (best, bf16) == (precisions, [precisions == "bf16"])
+    done = succeeded(stood_in(code, cards, LOCAL_RANK="1"))
+    precision, bf16, folder, gib = json.loads(done.stdout.splitlines()[-1])
+    assert (precision, bf16) == (best, [best == "bf16"])
     assert float(gib) * GIB == LOGITS  # what the estimate of a run's memory counts with
     assert folder == str(tmp_path / "cache/hearth/data/unsloth")
     assert [path.name for path in tmp_path.iterdir()] == ["cache"]
