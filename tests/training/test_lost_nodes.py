@@ -72,6 +72,11 @@ def is_what_one_process_learns(run: Assembly, tmp_path) -> None:
     assert max(differences["furthest"], differences["apart"], differences["loss"]) < 1e-9
 
 
+def causes(run: Assembly, node: str) -> list[dict]:
+    """Return why the launches on a node have ended."""
+    return [each["cause"] for each in run.record(node)["launches"] if each["cause"]]
+
+
 def test_who_is_lost_and_comes_back_leaves_no_trace_in_what_was_learned(house, tmp_path):
     run, chance = house(), random.Random(SEED)
     for case in CASES if ALL else of_today(CASES, A_DAY):
@@ -82,8 +87,10 @@ def test_who_is_lost_and_comes_back_leaves_no_trace_in_what_was_learned(house, t
     is_what_one_process_learns(run, tmp_path)
 
 
-@pytest.mark.rotated
-def test_no_node_is_waited_for_and_the_record_shows_who_left_and_came(house, tmp_path):
+@pytest.mark.rotated(seconds=100)
+def test_who_left_came_or_hangs_is_on_record_and_only_a_lone_survivor_of_three_waits(
+    house, tmp_path
+):
     run = house()
     ranks = {node: run.rank(node).pid for node in NAMES}
     run.lose("node0")
@@ -96,24 +103,12 @@ def test_no_node_is_waited_for_and_the_record_shows_who_left_and_came(house, tmp
     assert teams[-1]["joined"] == ["node0"]
     for node in ("node1", "node2"):
         assert run.rank(node).pid == ranks[node]
-        causes = [launch["cause"] for launch in run.record(node)["launches"]]
-        assert "node0" in [cause["node"] for cause in causes if cause]
-    is_what_one_process_learns(run, tmp_path)
+        assert "node0" in [cause["node"] for cause in causes(run, node)]
 
-
-@pytest.mark.rotated
-def test_a_rank_that_hangs_is_named_with_the_step_it_is_in(house, tmp_path):
-    run = house()
     play(run, Case((Fault("hang", "node1"),)), random.Random(SEED), SILENCE)
-    causes = [launch["cause"] for launch in run.record("node0")["launches"]]
-    said = next(cause["message"] for cause in causes if cause["node"] == "node1")
+    said = next(each["message"] for each in causes(run, "node0") if each["node"] == "node1")
     assert_names(said, "rank 1", "in step", "it hangs")
-    is_what_one_process_learns(run, tmp_path)
 
-
-@pytest.mark.rotated
-def test_a_lone_survivor_of_three_waits_and_then_goes_on_from_what_it_has(house, tmp_path):
-    run = house()
     run.lose("node1", "node2")
     until(lambda: run.record("node0")["state"] == "waiting")
     until(lambda: sorted(run.record("node0")["missing"]) == ["node1", "node2"])
@@ -125,7 +120,7 @@ def test_a_lone_survivor_of_three_waits_and_then_goes_on_from_what_it_has(house,
     is_what_one_process_learns(run, tmp_path)
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated(seconds=50)
 def test_of_a_network_that_is_cut_into_parts_at_most_one_trains(tmp_path, tiny_model, tiny_data):
     need_cables()
     cables = Cables(NAMES)
