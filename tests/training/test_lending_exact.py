@@ -157,17 +157,21 @@ def is_what_one_process_learns(run: Assembly, tmp_path, within: float = FLOAT64)
     assert max(differences["furthest"], differences["apart"], differences["loss"]) < within
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated(seconds=80)
 def test_who_leaves_for_the_house_and_returns_leaves_no_trace_in_what_was_learned(house, tmp_path):
     run = house(eval_every=7)
     run.start()
-    run.until_together()
+    until(lambda: run.is_loaded("node1"))
+    run.want("node1")  # before its first step, so that it comes to a run under way
+    before = run.until_together(0, ("node0", "node2")).number
+    run.let_go("node1")
+    run.until_together(before)
     for leave in LEAVES if ALL else of_today(LEAVES, A_DAY):
         play(run, leave)
     is_what_one_process_learns(run, tmp_path)
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated(seconds=60)
 def test_a_run_on_machines_on_which_somebody_plays_leaves_the_game_alone(house, tmp_path):
     run = house(Gamers, eval_every=7, precision="fp32")
     run.start()
@@ -180,19 +184,7 @@ def test_a_run_on_machines_on_which_somebody_plays_leaves_the_game_alone(house, 
     is_what_one_process_learns(run, tmp_path, FLOAT32)
 
 
-@pytest.mark.rotated
-def test_a_machine_is_wanted_before_the_first_step_and_comes_to_a_run_under_way(house, tmp_path):
-    run = house()
-    run.start()
-    until(lambda: run.is_loaded("node1"))
-    run.want("node1")
-    before = run.until_together(0, ("node0", "node2")).number
-    run.let_go("node1")
-    run.until_together(before)
-    is_what_one_process_learns(run, tmp_path)
-
-
-@pytest.mark.rotated
+@pytest.mark.rotated(seconds=60)
 def test_the_last_machine_to_be_taken_away_hands_its_work_to_the_first_that_is_back(
     house, tmp_path
 ):
