@@ -77,7 +77,7 @@ def finish_without_a_rank(nodes: Nodes, step: int) -> None:
         assert_names(record["launches"][0]["cause"]["message"], "rank 1", "signal 9")
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated(seconds=35)
 @pytest.mark.slow
 def test_neither_a_killed_rank_nor_a_lost_disk_leaves_a_trace_in_what_was_learned(house):
     killed = house("killed", checkpoint_every=5)
@@ -102,7 +102,7 @@ def test_neither_a_killed_rank_nor_a_lost_disk_leaves_a_trace_in_what_was_learne
     assert furthest(adapter(bare), adapter(killed)) == 0
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated(seconds=35)
 @pytest.mark.slow
 def test_a_rank_that_is_killed_in_a_round_of_local_steps_leaves_no_trace(house):
     rounds = {"sync_every": 20, "checkpoint_every": 20, "max_steps": 160}
@@ -114,7 +114,7 @@ def test_a_rank_that_is_killed_in_a_round_of_local_steps_leaves_no_trace(house):
     assert furthest(adapter(killed), adapter(whole)) == 0
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated(seconds=35)
 @pytest.mark.slow
 def test_a_lost_stage_of_a_pipeline_ends_all_and_leaves_no_trace_when_it_is_back(house):
     stages = {"parallel": "pipeline", "checkpoint_every": 5, "max_steps": 60}
@@ -139,21 +139,14 @@ def test_a_lost_stage_of_a_pipeline_ends_all_and_leaves_no_trace_when_it_is_back
         assert furthest(adapter(lost, node), adapter(whole)) == 0
 
 
-@pytest.mark.rotated
-def test_a_supervisor_whose_run_has_ended_has_nothing_to_do(house):
-    nodes = house(max_steps=2)
+@pytest.mark.rotated(seconds=35)
+@pytest.mark.slow
+def test_a_run_that_has_ended_is_not_begun_anew_and_another_launch_ends_at_once_and_well(house):
+    nodes = house(max_steps=4)
     nodes.start()
     before = nodes.wait()
     nodes.start()
     assert nodes.wait() == before
-
-
-@pytest.mark.rotated
-@pytest.mark.slow
-def test_another_launch_at_the_last_step_ends_at_once_and_well(house):
-    nodes = house(max_steps=4)
-    nodes.start()
-    nodes.wait()
     learned, told = adapter(nodes), steps(nodes)
     for node in nodes.names:
         nodes.change(node, generation=1)
