@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 from support.ranks import python, succeeded
 from support.supervisors import free_port
 
 IMPORTS = """
-import multiprocessing, os, sys
+import json, multiprocessing, os, sys
 import torch
 import torch.distributed as dist
 from hearth.ranks.world import join, leave
@@ -22,16 +24,18 @@ for each in ranks: each.join(60)
 sys.exit(sum(each.exitcode for each in ranks))
 """
 
-# Two ranks that join; the first prints for how many seconds they wait for each other.
+# Two ranks that join several times; the first prints for how many seconds they wait for each other.
 JOINING = """
 
 def rank(number):
     os.environ.update(RANK=str(number), LOCAL_RANK=str(number))
-    world = join(float(sys.argv[1]))
-    group = dist.group.WORLD._get_backend(torch.device("cpu"))
-    if world.leads:
-        print(group.options._timeout.total_seconds(), world.generation, flush=True)
-    leave(world)
+    for seconds, changes in json.loads(sys.argv[1]):
+        os.environ.update(changes)
+        world = join(seconds)
+        group = dist.group.WORLD._get_backend(torch.device("cpu"))
+        if world.leads:
+            print(group.options._timeout.total_seconds(), world.generation, flush=True)
+        leave(world)
 """
 
 
@@ -69,22 +73,16 @@ def test_ranks_tell_each_other_values_and_nothing_is_unpickled(tmp_path):
     )
 
 
-@pytest.mark.parametrize(
-    ("seconds", "supervised", "told"),
-    [
-        (0, {}, "1800.0 0"),
-        (0, {"HEARTH_GENERATION": "0"}, "86400.0 0"),
-        (90.5, {"HEARTH_GENERATION": "0"}, "90.5 0"),
-    ],
-    ids=["by hand", "under supervisors", "set"],
-)
-def test_where_supervisors_find_a_loss_ranks_outlast_the_longest_round(
-    tmp_path, seconds, supervised, told
-):
-    address = {"MASTER_ADDR": "127.0.0.1", "MASTER_PORT": str(free_port()), "WORLD_SIZE": "2"}
-    program = ("-c", IMPORTS + JOINING + FORKED, str(seconds))
-    done = succeeded(python(tmp_path, *program, **address, **supervised))
-    assert done.stdout.strip() == told
+def test_where_supervisors_find_a_loss_ranks_outlast_the_longest_round(tmp_path):
+    by_hand, supervised = {}, {"HEARTH_GENERATION": "0"}
+    cases = [
+        (seconds, {"MASTER_PORT": str(free_port()), **started})
+        for seconds, started in ((0, by_hand), (0, supervised), (90.5, supervised))
+    ]
+    address = {"MASTER_ADDR": "127.0.0.1", "WORLD_SIZE": "2"}
+    program = ("-c", IMPORTS + JOINING + FORKED, json.dumps(cases))
+    done = succeeded(python(tmp_path, *program, **address))
+    assert done.stdout.splitlines() == ["1800.0 0", "86400.0 0", "90.5 0"]
 
 
 # Two ranks of which one does not come to the exchange.
