@@ -11,7 +11,7 @@ import torch.nn.functional as F
 from peft import PeftModel
 from support.facts import refuses
 from support.plainly import held_out_loss
-from support.ranks import loaded, metrics, python, succeeded, train
+from support.ranks import loaded, metrics, python, succeeded, train_forked
 from support.several import on_ranks
 from support.tiny_model import make_model, make_seeing_model, make_tokenizer
 from transformers import (
@@ -122,7 +122,7 @@ def test_the_adapter_is_plain_peft_with_the_same_held_out_loss(
     tmp_path, arguments, tiny_model, tiny_data
 ):
     more = (*arguments, "--evaluate", "--max-steps", 8)
-    succeeded(train(tmp_path, 1, "--run", "night", *more))
+    succeeded(train_forked(tmp_path, 1, "--run", "night", *more))
     folder = tmp_path / "runs" / "night"
     before, after = metrics(folder, "evaluate")
     assert after["perplexity"] < before["perplexity"]
