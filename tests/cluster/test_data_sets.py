@@ -42,7 +42,9 @@ def test_the_ranks_read_a_stream_with_the_token_and_nothing_of_it_is_stored(hous
         hub.datasets["owner/words"] = words
         hub.only_with_token = True
         streamed = house.tiny(run="streamed", dataset="owner/words", streaming=True, max_steps=3)
-        screen = house.play("train.yml", *streamed, HF_TOKEN=hub.token, **hub.variables)
+        screen = house.play(
+            "train.yml", *streamed, "-e", "nodes=laptop", HF_TOKEN=hub.token, **hub.variables
+        )
     assert_line(screen, "data: owner/words", COMMIT[:12])
     record = yaml.safe_load((house.runs / "streamed" / "run.yml").read_text())
     assert record["data_revision"] == COMMIT

@@ -42,7 +42,8 @@ def test_what_does_not_fit_is_refused_with_all_other_findings_and_the_hub_is_not
 def test_code_that_comes_with_a_model_runs_only_where_it_is_allowed(house, tmp_path):
     with stand_in_hub() as hub:
         hub.models["house/hermit"] = make_hermit(tmp_path / "hermit")
-        asked = house.tiny(model="house/hermit", run="hermit", max_steps=2)
+        hermit = house.tiny(model="house/hermit", run="hermit", max_steps=2)
+        asked = (*hermit, "-e", "nodes=desk")
         screen = house.play("train.yml", *asked, status=2, **hub.variables)
         assert_line(screen, "house/hermit", "Transformers")
         assert not any("safetensors" in path for path in hub.asked)
