@@ -51,7 +51,7 @@ def test_nodes_get_a_word_once_and_one_that_does_not_answer_is_named(house):
     assert_line(house.play("playbooks/lend.yml"), "desk", "auto")
 
 
-@pytest.mark.rotated(seconds=45)
+@pytest.mark.rotated
 def test_the_commands_of_a_person_at_the_node(house):
     house.play("playbooks/workspace.yml")
     command = str(house.workspace("desk") / "hearth-lend")
@@ -63,7 +63,7 @@ def test_the_commands_of_a_person_at_the_node(house):
 
 
 @pytest.mark.slow
-@pytest.mark.rotated
+@pytest.mark.rotated(seconds=45)
 def test_a_node_that_is_away_at_the_start_is_not_measured_and_joins_when_it_lends(house):
     wanted = house.folder / "film"
     wanted.touch()
