@@ -1,4 +1,4 @@
-"""A run's life by its verbs, on two machines of the lab. Each test builds on those before it.
+"""A run's life by its verbs, on two machines of the lab. Tests of one story build on each other.
 
 What the verbs say of every turn a run can take is held in test_verbs.py, on this computer alone.
 """
@@ -46,12 +46,18 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "fixtures" / "scripts"
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
-    """A controller, and two machines with a run under way."""
+    """A controller, and two machines."""
     with cluster(tmp_path_factory.mktemp("home"), NODES, tiny_model, tiny_data) as house:
-        start(house, RUN, max_steps=100_000, checkpoint_every=5)
-        until_step(RUN, 6)
         yield house
-        end(NODES, [RUN])
+
+
+@pytest.fixture(scope="module")
+def evening(home) -> Iterator[Controller]:
+    """The same, with a run under way."""
+    start(home, RUN, max_steps=100_000, checkpoint_every=5)
+    until_step(RUN, 6)
+    yield home
+    end(NODES, [RUN])
 
 
 def verb(house: Controller, name: str, *options: str) -> str:
@@ -67,8 +73,9 @@ def seen(house: Controller, status: int = 0) -> dict:
     return json.loads(done.stdout)
 
 
-def test_status_tells_of_the_run_and_of_each_machine(home):
-    said = seen(home)
+@pytest.mark.rotated("verbs on machines")
+def test_status_tells_of_the_run_and_of_each_machine(evening):
+    said = seen(evening)
     (run,) = said["runs"]
     assert (run["name"], run["state"]) == (RUN, "running")
     assert run["step"] > 5
@@ -83,12 +90,12 @@ def test_status_tells_of_the_run_and_of_each_machine(home):
         assert f"GLOO_SOCKET_IFNAME={card}" in at_home(node["name"], command).splitlines()
 
 
-@pytest.mark.rotated
-def test_a_machine_that_is_cut_off_is_told_from_the_run_which_goes_on(home):
+@pytest.mark.rotated("verbs on machines")
+def test_a_machine_that_is_cut_off_is_told_from_the_run_which_goes_on(evening):
     lab("cut", "laptop")
     try:
         alone = until_together(RUN, newest("tower", RUN), ["tower"], NODES)
-        said = seen(home, status=1)
+        said = seen(evening, status=1)
         assert said["runs"][0]["state"] == "running"
         assert said["runs"][0]["step"] >= alone["step"]
         assert [node["answers"] for node in said["nodes"]] == [True, False]
@@ -97,63 +104,64 @@ def test_a_machine_that_is_cut_off_is_told_from_the_run_which_goes_on(home):
     until_together(RUN, alone["step"], NODES, NODES)
 
 
-@pytest.mark.rotated
-def test_the_verbs_answer_with_the_first_machine_off(home):
+@pytest.mark.rotated("verbs on machines")
+def test_the_verbs_answer_with_the_first_machine_off(evening):
     """Of two machines the second alone waits: it cannot know that the first does not train."""
     lab("cut", "tower")
     try:
         until_state("waiting", RUN, ["laptop"])
-        said = seen(home, status=1)
+        said = seen(evening, status=1)
         assert said["runs"][0]["state"] == "waiting"
         assert said["runs"][0]["step"] > 5
         assert [node["answers"] for node in said["nodes"]] == [False, True]
-        assert_line(verb(home, "logs", f"run={RUN}"), "waiting", "tower")
+        assert_line(verb(evening, "logs", f"run={RUN}"), "waiting", "tower")
         reached = newest("tower", RUN)
     finally:
         lab("join", "tower")
     until_together(RUN, reached, NODES, NODES)
 
 
-@pytest.mark.rotated
-def test_the_curves_are_seen_through_the_tunnel_that_is_named(home):
-    verb(home, "ssh")  # until then there is a password, which the tunnel would ask for
-    screen = verb(home, "dashboard", "dashboard_port=16006")
+@pytest.mark.rotated("verbs on machines")
+def test_the_curves_are_seen_through_the_tunnel_that_is_named(evening):
+    verb(evening, "ssh")  # until then there is a password, which the tunnel would ask for
+    screen = verb(evening, "dashboard", "dashboard_port=16006")
     assert_line(screen, RUN, "tower", "process")
     command = re.search(r"^ +tunnel +(ssh .+)$", screen, re.MULTILINE)[1]
-    tunnel = subprocess.Popen(shlex.split(command), cwd=home.checkout, env=home.environment)
+    tunnel = subprocess.Popen(shlex.split(command), cwd=evening.checkout, env=evening.environment)
     try:
         page = "http://127.0.0.1:16006/"
         until(lambda: b"TensorBoard" in urllib.request.urlopen(page, timeout=10).read())
     finally:
         tunnel.terminate()
         tunnel.wait(10)
-    verb(home, "dashboard", "dashboard_state=stopped")
+    verb(evening, "dashboard", "dashboard_state=stopped")
     assert at_home("tower", "pgrep -f '[t]ensorboard.main' || echo none") == "none"
 
 
-def test_a_run_that_is_stopped_has_a_checkpoint_on_each_machine_and_a_report_here(home):
-    screen = verb(home, "stop")
+@pytest.mark.rotated("verbs on machines")
+def test_a_run_that_is_stopped_has_a_checkpoint_on_each_machine_and_a_report_here(evening):
+    screen = verb(evening, "stop")
     assert f"{RUN} was stopped: " in screen
-    step = [line for line in home.metrics(RUN) if line["kind"] == "end"][-1]["step"]
+    step = [line for line in evening.metrics(RUN) if line["kind"] == "end"][-1]["step"]
     for node in NODES:
         kept = at_home(node, f"ls ai-cluster/checkpoints/{RUN}").split()
         assert f"step-{step:08d}" in kept
         until(lambda node=node: units(node) == "")
-    assert (home.runs / RUN / "report.html").exists()
+    assert (evening.runs / RUN / "report.html").exists()
 
 
-@pytest.mark.rotated
-def test_it_goes_on_and_is_attached_to_until_it_has_finished(home):
-    step = [line for line in home.metrics(RUN) if line["kind"] == "end"][-1]["step"]
-    verb(home, "resume", f"max_steps={step + 40}", "wait=false")
-    screen = verb(home, "attach", f"run={RUN}")
+@pytest.mark.rotated("verbs on machines")
+def test_it_goes_on_and_is_attached_to_until_it_has_finished(evening):
+    step = [line for line in evening.metrics(RUN) if line["kind"] == "end"][-1]["step"]
+    verb(evening, "resume", f"max_steps={step + 40}", "wait=false")
+    screen = verb(evening, "attach", f"run={RUN}")
     assert f"{RUN} finished: " in screen
-    steps = [line["step"] for line in home.metrics(RUN) if line["kind"] == "step"]
+    steps = [line["step"] for line in evening.metrics(RUN) if line["kind"] == "step"]
     assert steps == list(range(1, step + 41))
     assert {record(node, RUN)["state"] for node in NODES} == {"finished"}
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated("launches on machines", seconds=90)
 def test_a_script_is_launched_again_once_a_lost_machine_is_back(home):
     shutil.copytree(SCRIPTS / "plain", home.folder / "plain")
     home.play(
@@ -177,7 +185,7 @@ def test_a_script_is_launched_again_once_a_lost_machine_is_back(home):
         end(NODES, ["script"])
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated("launches on machines", seconds=90)
 def test_a_model_that_one_machine_has_is_brought_to_the_other_before_a_run(home, tiny_model):
     # Not below /tmp, which a machine has for itself.
     kept = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hearth-test-"))
@@ -195,7 +203,7 @@ def test_a_model_that_one_machine_has_is_brought_to_the_other_before_a_run(home,
     assert "brought finished: " in screen
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated("launches on machines", seconds=90)
 def test_a_benchmark_compares_the_machines_alone_with_both_together(home):
     few = ("benchmark_steps=2", "benchmark_warm_up=1")
     words = [word for option in few for word in ("-e", option)]
