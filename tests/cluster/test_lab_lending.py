@@ -14,7 +14,7 @@ from pathlib import Path
 import pytest
 import yaml
 from support.facts import assert_names
-from support.lab import READY, Controller, as_root, at_home, inside, lab, on, row
+from support.lab import READY, Controller, as_root, at_home, inside, is_on, lab, on
 from support.lines import assert_line
 from support.runs import (
     cluster,
@@ -132,7 +132,7 @@ def test_a_machine_that_is_restarted_while_it_is_away_stays_away_until_it_lends_
     with leaving("laptop"):
         on("laptop", f"{HEARTH_LEND} off --no-wait")
     as_root("laptop", "systemctl poweroff --no-block")
-    until(lambda: row("laptop")[1] == "off")
+    until(lambda: not is_on("laptop"))
     before = newest("tower", RUN)
     until_together(RUN, before, ["tower", "oldbox"], NODES)
     lab("power-on", "laptop")

@@ -24,7 +24,7 @@ import psutil
 import pytest
 import yaml
 
-from hearth_lab import machine, plan
+from hearth_lab import machine, network, plan
 from support.computer import LAB, snapshot
 from support.house import ROOT, TINY, House, ended
 from support.waiting import HANG
@@ -66,10 +66,14 @@ def inside(
 ) -> str:
     """Run a command as root on a machine, without its network; return what it printed.
 
-    How it ends does not matter unless a `status` is expected.
+    How it ends does not matter unless a `status` is expected. Raises OSError while the machine is
+    off, which `until` waits out.
     """
+    enter = machine.within(plan.machine_named(node))
+    if not enter:  # the command would run on this computer
+        raise OSError(f"{node} is off")
     done = subprocess.run(
-        [*machine.within(plan.machine_named(node)), "/bin/sh", "-c", command],
+        [*enter, "/bin/sh", "-c", command],
         input=given,
         capture_output=True,
         timeout=HANG,
@@ -85,14 +89,20 @@ def as_root(node: str, command: str, given: bytes | None = None) -> str:
     return inside(node, command, given=given, status=0)
 
 
-def at_home(node: str, command: str) -> str:
+def at_home(node: str, command: str, given: bytes | None = None, status: int | None = None) -> str:
     """Run a command as a machine's user and in the home, without SSH; return what it printed.
 
-    So little work that it can be asked again and again. How it ends does not matter.
+    So little work that it can be asked again and again. How it ends does not matter unless a
+    `status` is expected.
     """
-    manager = "export HOME=/home/lab XDG_RUNTIME_DIR=/run/user/$(id -u) && cd"
-    words = ("runuser", "-u", plan.USER, "--", "sh", "-c", f"{manager} && {command}")
-    return inside(node, shlex.join(words))
+    manager = "export HOME=/home/lab XDG_RUNTIME_DIR=/run/user/$(id -u); cd"
+    words = ("runuser", "-u", plan.USER, "--", "sh", "-c", f"{manager}; {command}")
+    return inside(node, shlex.join(words), given=given, status=status)
+
+
+def as_user(node: str, command: str, given: bytes | None = None) -> str:
+    """Do what `at_home` does with a command that must not fail; return what it printed."""
+    return at_home(node, command, given=given, status=0)
 
 
 def tree(node: str, folders: str = "etc") -> dict[str, str]:
@@ -142,7 +152,12 @@ def row(node: str) -> list[str]:
 
 def answers(node: str) -> bool:
     """Return whether a machine's SSH port answers at the address that the router gives it."""
-    return row(node)[-1] == "answers"
+    return network.answers(plan.machine_named(node))
+
+
+def is_on(node: str) -> bool:
+    """Return whether a machine has power and has not shut down."""
+    return machine.is_on(plan.machine_named(node))
 
 
 def need_the_lab() -> None:

@@ -10,7 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 from hearth.record.history import records_in
-from support.lab import READY, Controller, at_home, bring, machines, of_the_first, on
+from support.lab import READY, Controller, at_home, bring, machines, of_the_first
 from support.waiting import until
 
 _RANK = "[t]rain_distributed.py --run-file"
@@ -49,7 +49,7 @@ def end(nodes: Sequence[str], runs: Sequence[str]) -> None:
     """End these runs at once, come what may."""
     for node in nodes:
         for run in runs:
-            on(node, f"systemctl --user stop hearth-{run}.service 2>/dev/null || true")
+            at_home(node, f"systemctl --user stop hearth-{run}.service")
 
 
 def record(node: str, run: str) -> dict:
