@@ -61,9 +61,12 @@ def parser() -> argparse.ArgumentParser:
     share.add_argument("cores", metavar="CORES|off")
     memory = verb("memory", "hold a machine to so much memory")
     memory.add_argument("gib", metavar="GIB|off")
-    verb("power-off", "unplug a machine: nothing in it is asked or told")
-    verb("power-on", "switch it on again; its disk is as it was")
-    verb("reset", "switch a machine on with a fresh disk, bare as on the first day")
+    for name, about in (
+        ("power-off", "unplug machines: nothing in them is asked or told"),
+        ("power-on", "switch them on again; their disks are as they were"),
+        ("reset", "switch machines on with fresh disks, bare as on the first day"),
+    ):
+        verb(name, about, node=False).add_argument("nodes", nargs="+", metavar="NODE")
     return top
 
 
@@ -88,9 +91,9 @@ def act(arguments: argparse.Namespace) -> int:
         elif arguments.verb in ("power-on", "reset"):
             now = lab.Lab.read()
             start = now.power_on if arguments.verb == "power-on" else now.reset
-            print(f"{arguments.node} is up after {start(arguments.node):.1f} s.")
+            print(f"Up after {start(*arguments.nodes):.1f} s: {', '.join(arguments.nodes)}.")
         elif arguments.verb == "power-off":
-            lab.Lab.read().power_off(arguments.node)
+            lab.Lab.read().power_off(*arguments.nodes)
         else:
             lab.Lab.read().change(arguments.node, **_setting(arguments))
     return 0

@@ -79,23 +79,23 @@ class Lab:
         self.write()
         return _wait([node for node in nodes if self.machines[node.name].cable])
 
-    def power_off(self, name: str) -> None:
-        """Unplug a machine."""
-        node = self.find(name)
-        machine.power_off(node)
-        network.unplug(node)
-        self.machines[name].power = False
+    def power_off(self, *names: str) -> None:
+        """Unplug machines."""
+        for node in [self.find(name) for name in names]:
+            machine.power_off(node)
+            network.unplug(node)
+            self.machines[node.name].power = False
         self.write()
 
-    def reset(self, name: str) -> float:
-        """Give a machine a fresh disk and default settings; switch it on as `power_on` does."""
-        node = self.find(name)
-        self.power_off(name)
-        its = self.machines[name]
-        self.machines[name] = plan.MachineSettings(its.release, its.slurm)
-        self.install(node)
-        _forget_key(node)
-        return self.power_on(name)
+    def reset(self, *names: str) -> float:
+        """Give machines fresh disks and default settings; switch them on as `power_on` does."""
+        self.power_off(*names)
+        for name in names:
+            node, its = self.find(name), self.machines[name]
+            self.machines[name] = plan.MachineSettings(its.release, its.slurm)
+            self.install(node)
+            _forget_key(node)
+        return self.power_on(*names)
 
 
 def up(count: int, release: str = "", with_slurm: bool = False) -> tuple[Lab, float]:

@@ -11,7 +11,7 @@ from collections.abc import Iterator
 from datetime import datetime, timedelta
 
 import pytest
-from support.lab import Controller, as_root, at_home, at_once, lab, on, row
+from support.lab import Controller, as_root, at_home, at_once, is_on, lab, on
 from support.runs import (
     cluster,
     end,
@@ -60,8 +60,8 @@ def restart() -> None:
     """Switch all machines off in order, and on again."""
     at_once(lambda node: as_root(node, "systemctl poweroff --no-block"), NODES)
     for node in NODES:
-        until(lambda node=node: row(node)[1] == "off")
-    at_once(lambda node: lab("power-on", node), NODES)
+        until(lambda node=node: not is_on(node))
+    lab("power-on", *NODES)
 
 
 def test_four_runs_are_submitted_behind_the_one_under_way_and_one_is_removed(home):
