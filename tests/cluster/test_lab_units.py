@@ -6,7 +6,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from support.lab import READY, Controller, as_root, at_home, inside, lab, on, row
+from support.lab import READY, Controller, as_root, as_user, at_home, inside, is_on, lab, on
 from support.runs import (
     cluster,
     end,
@@ -23,7 +23,7 @@ from support.waiting import until
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.long]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.rotated("runs are units", seconds=60)]
 
 API_KEY = "planted9876543210planted9876543210planted"
 NODES = tuple(node.name for node in plan.nodes(2))
@@ -54,7 +54,6 @@ def holding(node: str) -> str:
     return at_home(node, f"grep -rl {API_KEY} ~ /tmp /run/user/$(id -u) 2>/dev/null || true")
 
 
-@pytest.mark.rotated("a supervisor is lost")
 def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(
     home, started, monkeypatch
 ):
@@ -63,11 +62,11 @@ def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(
     for node in NODES:
         secrets = "ai-cluster/config/first.secrets"  # that a restarted supervisor reads again
         assert holding(node) == f"/home/lab/{secrets}"
-        assert on(node, f"stat -c %a {secrets}") == "600"
+        assert as_user(node, f"stat -c %a {secrets}") == "600"
         assert record(node, "first")["unit"] == "hearth-first.service"
-        assert "enabled" in on(node, "systemctl --user is-enabled hearth-first.service")
-        on(node, "test $(stat -c %a ai-cluster/config/first.json) = 600")
-        on(node, "! grep -rq token ~/.config/systemd")
+        assert "enabled" in as_user(node, "systemctl --user is-enabled hearth-first.service")
+        as_user(node, "test $(stat -c %a ai-cluster/config/first.json) = 600")
+        as_user(node, "! grep -rq token ~/.config/systemd")
     for node in NODES:
         until(lambda node=node: record(node, "first")["state"] == "finished")
         until(lambda node=node: units(node) == "")
@@ -77,18 +76,18 @@ def test_a_run_is_a_unit_that_outlives_its_controller_and_is_gone_after_its_end(
 
 
 def goes_on_and_takes_in_again(run: str, before: int) -> None:
-    """Require tower to go on without laptop after a step, then both; stop the run."""
+    """Require tower to go on without laptop after a step, then both; no other was ever lost."""
     alone = until_together(run, before, ["tower"], NODES)
     until_together(run, alone["step"], NODES, NODES)
     for node in NODES:
         until(lambda node=node: record(node, run)["launches"])
-        assert record(node, run)["launches"][0]["cause"]["node"] == "laptop"
-    stop(run)
+        launches = record(node, run)["launches"]
+        assert {launch["cause"]["node"] for launch in launches} == {"laptop"}
 
 
 def stop(run: str) -> None:
     """Stop a run of both machines; require every step once on record and nothing left."""
-    on("tower", f"systemctl --user stop hearth-{run}.service")
+    as_user("tower", f"systemctl --user stop hearth-{run}.service")
     until_state("stopped", run, NODES)
     last = newest("tower", run)
     for node in NODES:
@@ -96,55 +95,43 @@ def stop(run: str) -> None:
         until(lambda node=node: units(node) == "")
 
 
-@pytest.mark.rotated("a supervisor is lost")
-@pytest.mark.parametrize(("run", "sign"), [("third", "KILL"), ("unasked", "TERM")])
-def test_a_supervisor_that_is_killed_comes_back_and_the_run_goes_on(started, run, sign):
+def test_a_supervisor_that_is_killed_comes_back_and_the_run_goes_on(started):
+    started("third", max_steps=100_000)
+    until_step("third", 12)
+    for sign in ("KILL", "TERM"):
+        before = newest("tower", "third")
+        as_user("laptop", f"systemctl --user kill --kill-whom=main -s {sign} hearth-third.service")
+        goes_on_and_takes_in_again("third", before)
+    stop("third")
+
+
+def test_the_systemd_of_the_user_or_the_machine_ends_and_the_run_goes_on(started):
+    """Nobody logs in on that machine meanwhile, which would start the user's systemd, too."""
+    run, its = "reboot", "user@$(id -u lab)"
     started(run, max_steps=100_000)
     until_step(run, 12)
+    for logout_or_oom in ("stop", "kill --kill-whom=main -s KILL"):
+        before = newest("tower", run)
+        as_root("laptop", f"systemctl {logout_or_oom} {its}")
+        goes_on_and_takes_in_again(run, before)
+        assert as_root("laptop", f"systemctl is-active {its}") == "active"
     before = newest("tower", run)
-    on("laptop", f"systemctl --user kill --kill-whom=main -s {sign} hearth-{run}.service")
-    goes_on_and_takes_in_again(run, before)
-
-
-@pytest.mark.rotated("a machine's supervisors are lost")
-@pytest.mark.parametrize(
-    ("run", "ended"),
-    [
-        ("logout", "systemctl stop user@$(id -u lab)"),
-        ("oom", "systemctl kill --kill-whom=main -s KILL user@$(id -u lab)"),
-    ],
-)
-def test_the_systemd_of_the_user_is_ended_and_the_run_goes_on(started, run, ended):
-    """Nobody logs in on that machine meanwhile, which would start it again, too."""
-    started(run, max_steps=100_000)
-    until_step(run, 12)
-    before = newest("tower", run)
-    as_root("laptop", ended)
-    goes_on_and_takes_in_again(run, before)
-    assert as_root("laptop", "systemctl is-active user@$(id -u lab)") == "active"
-
-
-@pytest.mark.rotated("a machine's supervisors are lost")
-def test_a_machine_that_is_restarted_joins_again_when_it_is_back(started):
-    started("reboot", max_steps=100_000)
-    until_step("reboot", 12)
-    before = newest("tower", "reboot")
     as_root("laptop", "systemctl poweroff --no-block")
-    until_together("reboot", before, ["tower"], NODES)
-    until(lambda: row("laptop")[1] == "off")
+    until_together(run, before, ["tower"], NODES)
+    until(lambda: not is_on("laptop"))
     lab("power-on", "laptop")
-    goes_on_and_takes_in_again("reboot", before)
-    assert "this machine is being shut down" in at_home("laptop", "cat ai-cluster/logs/reboot.log")
+    goes_on_and_takes_in_again(run, before)
+    assert "this machine is being shut down" in at_home("laptop", f"cat ai-cluster/logs/{run}.log")
+    stop(run)
 
 
-@pytest.mark.rotated("a machine's supervisors are lost")
 def test_after_a_power_cut_in_the_whole_house_the_run_goes_on(started):
     started("fourth", max_steps=100_000, checkpoint_every=10, global_batch=16)
     until_step("fourth", 15)
     dark()
     for node in NODES:
         lab("join", node)
-        lab("power-on", node)
+    lab("power-on", *NODES)
     until(lambda: len(begun("fourth")) > 1)
     first, *later = begun("fourth")
     assert first == 0
@@ -166,11 +153,9 @@ def dark() -> None:
     """
     for node in NODES:
         lab("cut", node)
-    for node in NODES:
-        lab("power-off", node)
+    lab("power-off", *NODES)
 
 
-@pytest.mark.rotated("a supervisor is lost")
 def test_a_node_that_would_slow_the_run_down_is_left_out_by_name(home):
     measured = home.tiny(split="auto", micro_batch="auto", lora_rank=64, max_steps=2)
     lab("link", "laptop", "10mbit")  # what the gradients cross, in more time than they save
