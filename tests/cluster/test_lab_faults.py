@@ -1,6 +1,6 @@
 """Nothing is lost: a fault on one of three machines in the middle of a run, and what it teaches.
 
-Each day plays one kind of fault on one node (support/rotated.py). `python -m
+Each week plays some kinds of fault on some nodes, on three days (support/rotated.py). `python -m
 tests.bench.faults` plays every kind on every node, and writes down what came of it.
 """
 
@@ -23,7 +23,7 @@ from support.house import TINY
 from support.lab import READY, Controller, as_root, at_home, bring, inside, lab, on
 from support.measured import write_down
 from support.ranks import apart, arguments_of, beginning, change, trained
-from support.rotated import ALL, SEED, of_today
+from support.rotated import ALL, SEED, of_this_week
 from support.runs import (
     checksum,
     cluster,
@@ -49,7 +49,7 @@ pytestmark = [pytest.mark.lab, pytest.mark.long]
 
 NODES = tuple(node.name for node in plan.nodes(3))
 KINDS = ("kill", "power", "cable", "flap", "disk")
-A_DAY = 1
+A_WEEK = 6
 # Large steps of so small a model make much of a rounding; no step must know which is the last.
 SETTINGS = {
     **{"max_steps": 100_000, "checkpoint_every": 20, "global_batch": 24},
@@ -63,10 +63,16 @@ CHECKPOINTS = "/home/lab/ai-cluster/checkpoints"
 FULL = f"{CHECKPOINTS}/something-else-that-is-large"
 
 
-def chosen() -> list[tuple[str, str]]:
+def of_day(number: int, seconds: float = 60) -> pytest.MarkDecorator:
+    """Return the mark of one of the three days."""
+    return pytest.mark.rotated(f"faults on machines {number % 3}", seconds=seconds)
+
+
+def chosen() -> list:
     """Return kind and node of the faults to play."""
     each = [(kind, node) for kind in KINDS for node in NODES]
-    return each if ALL else of_today(each, A_DAY)
+    played = each if ALL else of_this_week(each, A_WEEK)
+    return [pytest.param(*fault, marks=of_day(n)) for n, fault in enumerate(played)]
 
 
 @pytest.fixture(scope="module")
@@ -241,7 +247,7 @@ def smollm2() -> Iterator[Path]:
         shutil.rmtree(kept)
 
 
-@pytest.mark.rotated(seconds=100)
+@of_day(0, seconds=100)
 def test_a_real_model_too_loses_the_leader_and_learns_the_same(home, smollm2, tmp_path):
     run, others = "real", ["laptop", "oldbox"]
     own = {"model": str(smollm2), "global_batch": 6, "sequence_length": 64}
@@ -258,7 +264,7 @@ def test_a_real_model_too_loses_the_leader_and_learns_the_same(home, smollm2, tm
         end(NODES, [run])
 
 
-@pytest.mark.rotated(seconds=100)
+@of_day(1, seconds=100)
 def test_of_machines_that_are_cut_off_from_each_other_at_most_one_part_trains(home, tmp_path):
     """Rank 0's machine is alone at first; then of the other two each is."""
     run = "parted"

@@ -58,6 +58,11 @@ def of_other_days(seconds: Mapping[str, float], seed: int = SEED) -> set[str]:
     return {name for name, day in day_of_each(seconds).items() if day != seed % DAYS}
 
 
+def of_this_week(things: Sequence[_Thing], count: int) -> list[_Thing]:
+    """Return as many of these things as a week plays, in the order of the week."""
+    return random.Random(SEED // DAYS).sample(things, count)
+
+
 def of_today(things: Sequence[_Thing], count: int) -> list[_Thing]:
     """Return as many of these things as a day plays, in the order of the day."""
     return random.Random(SEED).sample(things, count)
