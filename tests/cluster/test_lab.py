@@ -17,15 +17,20 @@ from support.lab import machines as three_machines
 from support.waiting import until
 
 # It looks at the whole computer, and measures.
-pytestmark = [pytest.mark.lab, pytest.mark.alone]
+pytestmark = [
+    pytest.mark.lab,
+    pytest.mark.alone,
+    pytest.mark.rotated("the lab itself", seconds=8),
+]
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
 
 
 @pytest.fixture(scope="module")
-def before() -> dict[str, list[str]]:
-    """Return the computer's networks, mounts and processes without the lab."""
-    return computer_before()
+def before() -> Iterator[dict[str, list[str]]]:
+    """The computer's networks, mounts and processes without the lab, which is down in the end."""
+    yield computer_before()
+    lab("down")
 
 
 @pytest.fixture(scope="module")
@@ -89,7 +94,6 @@ def test_a_cut_cable_is_dark_on_both_ends_until_it_is_joined(machines):
     assert int(on("laptop", losses)) == lost + 1
 
 
-@pytest.mark.rotated(seconds=8)
 def test_power_off_keeps_the_disk_and_power_on_boots_anew(machines):
     on("oldbox", "echo kept >note")
     started = "systemctl show -p KernelTimestamp -p UserspaceTimestamp"
@@ -103,7 +107,6 @@ def test_power_off_keeps_the_disk_and_power_on_boots_anew(machines):
     assert on("oldbox", started) != boot
 
 
-@pytest.mark.rotated(seconds=8)
 def test_reset_gives_a_bare_machine_and_leaves_the_others(machines):
     for node in ("laptop", "oldbox"):
         on(node, "echo mine >~/left")
@@ -122,7 +125,6 @@ print(time.process_time() - used)
 """
 
 
-@pytest.mark.rotated(seconds=8)
 def test_a_share_of_the_processor_holds_and_is_lifted(machines):
     lab("cpu", "tower", "0.3")
     assert float(on("tower", f"python3 -c '{BUSY}'")) < 0.4
@@ -130,7 +132,6 @@ def test_a_share_of_the_processor_holds_and_is_lifted(machines):
     until(lambda: float(on("tower", f"python3 -c '{BUSY}'")) > 0.4)
 
 
-@pytest.mark.rotated(seconds=8)
 def test_a_machine_has_no_more_memory_than_it_is_held_to(machines):
     takes = """python3 -c 'b"x" * (1 << 29)' && echo enough || echo ended"""
     lab("memory", "laptop", "0.4")
@@ -166,7 +167,6 @@ def measured(sender: str, receiver: str) -> float:
         return float(result.result())
 
 
-@pytest.mark.rotated(seconds=8)
 def test_a_cable_carries_what_it_is_set_to_in_both_directions(machines):
     lab("link", "laptop", "100mbit")
     assert 60 < measured("laptop", "tower") < 115
@@ -205,11 +205,11 @@ def test_down_leaves_nothing_behind(before, machines):
     lab("down")  # once more does no harm
 
 
-@pytest.mark.rotated
+@pytest.mark.rotated("a lab after a crash", seconds=5)
 @pytest.mark.parametrize(
     "crash", ["while it comes up", "its record is lost", "its router is killed"]
 )
-def test_down_is_complete_after_a_crash(before, machines, crash):
+def test_down_is_complete_after_a_crash(before, crash):
     if crash == "while it comes up":
         command = subprocess.Popen([ROOT / "scripts" / "lab", "up"], stdout=subprocess.DEVNULL)
         until(lambda: (STATE / "laptop.log").exists())
