@@ -8,7 +8,18 @@ from collections.abc import Iterator
 
 import pytest
 from ansible.module_utils.hearth_node.driver.openpgp import public_key
-from support.lab import READY, Controller, as_root, at_once, inside, lab, machines, on, packed
+from support.lab import (
+    READY,
+    Controller,
+    as_root,
+    as_user,
+    at_once,
+    inside,
+    lab,
+    machines,
+    on,
+    packed,
+)
 from support.lines import assert_line
 from support.openpgp import FINGERPRINT, KEY
 from support.waiting import until
@@ -59,8 +70,8 @@ def test_check_mode_says_what_would_be_installed_and_changes_nothing(controller)
 def test_three_unlike_cards_get_one_branch_and_work(controller):
     screen = controller.play("playbooks/driver.yml")
     for node, answer in CARDS.items():
-        assert on(node, QUERY) == answer
-        installed = on(node, "dpkg-query -W -f '${Package} ${Version}\\n'").splitlines()
+        assert as_user(node, QUERY) == answer
+        installed = as_user(node, "dpkg-query -W -f '${Package} ${Version}\\n'").splitlines()
         assert f"nvidia-kernel-open-dkms {NOW}-1+standin" in installed
         assert_line(screen, f"{node}: ", answer.split(",")[0].removeprefix("NVIDIA "))
         record = as_root(node, "cat /var/lib/hearth/record/record.json")
@@ -148,7 +159,7 @@ cluster:
     [(FINGERPRINT, '"changed": true'), ("0" * 40, FINGERPRINT)],
 )
 def test_a_repositorys_key_is_used_only_if_it_is_the_expected_one(controller, fingerprint, answer):
-    on("oldbox", "cat >key", given=KEY.encode())
+    as_user("oldbox", "cat >key", given=KEY.encode())
     named = "name=test url=https://mirror.invalid/ key_url=file:///home/lab/key"
     said = controller.module(
         "oldbox", "hearth_apt_source", f"{named} fingerprint={fingerprint}", "--become"
@@ -158,7 +169,7 @@ def test_a_repositorys_key_is_used_only_if_it_is_the_expected_one(controller, fi
         key = "/etc/apt/keyrings/hearth-test.gpg"
         there = base64.b64decode(as_root("oldbox", f"base64 -w0 {key}"))
         assert public_key(there) == public_key(KEY.encode())
-        assert f"Signed-By: {key}" in on(
+        assert f"Signed-By: {key}" in as_user(
             "oldbox", "cat /etc/apt/sources.list.d/hearth-test.sources"
         )
     as_root("oldbox", "rm -f /etc/apt/sources.list.d/hearth-test.sources /etc/apt/keyrings/*")
@@ -173,8 +184,8 @@ def test_with_permission_the_machines_that_need_it_are_restarted_one_at_a_time(c
         "oldbox": False,
     }
     times = "systemctl show --timestamp=us+utc -p UserspaceTimestamp -p FinishTimestamp --value"
-    _, tower_up = on("tower", times).splitlines()
-    laptop_began, _ = on("laptop", times).splitlines()
+    _, tower_up = as_user("tower", times).splitlines()
+    laptop_began, _ = as_user("laptop", times).splitlines()
     assert laptop_began.split()[1:] > tower_up.split()[1:]
     # What runs there now is newer than the repository's, and stays.
     screen = controller.play("playbooks/driver.yml")
@@ -185,8 +196,8 @@ def test_with_permission_the_machines_that_need_it_are_restarted_one_at_a_time(c
 def test_no_restart_under_a_run_unless_forced_and_none_after_a_failure(controller):
     before = {node: boot(node) for node in CARDS}
     lock = "ai-cluster/config/supervisor.lock"
-    on("laptop", f"mkdir -p ai-cluster/config; cat >{lock}", given=b'{"run": "evening"}')
-    on("laptop", f"setsid --fork flock {lock} sleep 300 </dev/null >/dev/null 2>&1")
+    as_user("laptop", f"mkdir -p ai-cluster/config; cat >{lock}", given=b'{"run": "evening"}')
+    as_user("laptop", f"setsid --fork flock {lock} sleep 300 </dev/null >/dev/null 2>&1")
     both = ("playbooks/reboot.yml", "--limit", "laptop:oldbox")
     screen = controller.play(*both, status=None)
     assert_line(screen, "laptop", "evening", "under way")
@@ -218,5 +229,5 @@ def test_ubuntus_packages_are_canonicals_for_the_installed_kernel(controller):
         "nvidia-utils-580)" in screen
     )
     assert "/opt/shop" in screen
-    assert on("laptop", QUERY) == CARDS["laptop"]
-    assert on("laptop", "ls /etc/apt/sources.list.d") == "shop.list"
+    assert as_user("laptop", QUERY) == CARDS["laptop"]
+    assert as_user("laptop", "ls /etc/apt/sources.list.d") == "shop.list"

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from support.lab import Controller, as_root, machines, of_the_first, on
+from support.lab import Controller, as_root, as_user, machines, of_the_first, on
 from support.lines import assert_line
 from support.stand_in_index import StandInIndex, lock_line, make_wheel, stand_in_index
 from support.stand_in_miniforge import INSTALLER
@@ -27,7 +27,7 @@ INCOMING = "~/.cache/hearth/incoming"
 
 def put(node: str, path: str, content: bytes) -> None:
     """Write a file on a machine, as its user."""
-    on(node, f"cat >{path}", given=content)
+    as_user(node, f"cat >{path}", given=content)
 
 
 @pytest.fixture(scope="module")
@@ -88,11 +88,11 @@ def first(controller) -> str:
     screen = controller.provision("--check")
     assert_line(screen, "2 packages")
     for node in NODES:
-        assert "No such file" in on(node, "ls ~/.local ~/.cache 2>&1 || true")
+        assert "No such file" in as_user(node, "ls ~/.local ~/.cache 2>&1 || true")
     assert controller.asked() == []
     # As if an earlier transfer had broken off: one file is whole, the other is not.
     alpha, beta = *ALPHA, *BETA
-    on("laptop", f"mkdir -p {INCOMING}; echo half >{INCOMING}/{beta}")
+    as_user("laptop", f"mkdir -p {INCOMING}; echo half >{INCOMING}/{beta}")
     put("laptop", f"{INCOMING}/{alpha}", ALPHA[alpha])
     screen = controller.provision()
     assert sorted(controller.asked()) == sorted([alpha, beta])  # once, for both machines
@@ -101,14 +101,14 @@ def first(controller) -> str:
 
 def versions(node: str, python: str = f"{VENV}/bin/python") -> str:
     code = "import alpha, beta; print(alpha.__version__, beta.__version__)"
-    return on(node, f'{python} -c "{code}"')
+    return as_user(node, f'{python} -c "{code}"')
 
 
 def test_bare_machines_get_what_is_locked_and_keep_no_wheels(first):
     assert_line(first, "laptop, tower", "2 packages installed")
     for node in NODES:
         assert versions(node) == "1.0 2.0"
-        assert on(node, "ls -A ~/.cache") == ""
+        assert as_user(node, "ls -A ~/.cache") == ""
 
 
 def test_a_second_time_nothing_changes_and_nothing_is_fetched(controller, first):
@@ -120,7 +120,7 @@ def test_a_second_time_nothing_changes_and_nothing_is_fetched(controller, first)
 def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(controller, first):
     (name, content), pip = next(iter(OLDER.items())), f"{VENV}/bin/python -m pip --isolated"
     put("laptop", f"/tmp/{name}", content)
-    on("laptop", f"{pip} install --quiet --no-index --no-deps /tmp/{name}")
+    as_user("laptop", f"{pip} install --quiet --no-index --no-deps /tmp/{name}")
     assert versions("laptop") == "0.9 2.0"
 
     screen = controller.provision("--check")
@@ -137,8 +137,8 @@ def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(contr
 def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, first):
     """With a stand-in for Miniforge: the real one needs a channel."""
     conda = ("-l", "laptop")
-    on("laptop", "mkdir -p ~/miniforge3/bin; echo mine >~/.condarc; echo mine >~/.conda-mine")
-    before = on("laptop", "cat ~/.bashrc ~/.profile ~/.condarc; ls -A ~ ~/miniforge3/bin")
+    as_user("laptop", "mkdir -p ~/miniforge3/bin; echo mine >~/.condarc; echo mine >~/.conda-mine")
+    before = as_user("laptop", "cat ~/.bashrc ~/.profile ~/.condarc; ls -A ~ ~/miniforge3/bin")
 
     screen = controller.provision(
         *conda, python_mode="conda", python_channel="nowhere", status=None
@@ -149,12 +149,14 @@ def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, fi
     screen = controller.provision(*conda, python_mode="conda")
     python = f"{MINIFORGE}/envs/distributed-training/bin/python"
     assert versions("laptop", python) == "1.0 2.0"
-    calls = on("laptop", f"cat {MINIFORGE}/calls").splitlines()
+    calls = as_user("laptop", f"cat {MINIFORGE}/calls").splitlines()
     assert calls[-1] == (
         "create --yes --quiet -n distributed-training --override-channels -c conda-forge "
         "python=3.11 pip in /home/lab/.local/share/hearth/miniforge/envs"
     )
-    assert on("laptop", "cat ~/.bashrc ~/.profile ~/.condarc; ls -A ~ ~/miniforge3/bin") == before
+    assert (
+        as_user("laptop", "cat ~/.bashrc ~/.profile ~/.condarc; ls -A ~ ~/miniforge3/bin") == before
+    )
     # The installer came once, for both plays; the wheels were there.
     assert controller.asked() == ["Miniforge3-stand-in-x86_64.sh"]
 
@@ -192,17 +194,17 @@ def test_nccl_gloo_and_a_persons_shell_get_the_interface_of_the_cluster_address(
     as_root("laptop", "echo NCCL_DEBUG=INFO >/etc/nccl.conf")
     screen = controller.play("playbooks/nccl.yml", "--check", "--diff")
     assert "+NCCL_SOCKET_IFNAME==wlp0s20f3" in screen
-    assert on("tower", "ls /etc/nccl.conf 2>/dev/null || echo none") == "none"
+    assert as_user("tower", "ls /etc/nccl.conf 2>/dev/null || echo none") == "none"
 
     screen = controller.play("playbooks/nccl.yml")
     for node, card in NODES.items():
-        assert "docker0" in on(node, "ls /sys/class/net")
+        assert "docker0" in as_user(node, "ls /sys/class/net")
         assert shell(node) == {
             "NCCL_SOCKET_IFNAME": f"={card}",
             "NCCL_SOCKET_FAMILY": "AF_INET",
             "GLOO_SOCKET_IFNAME": card,
         }
-        lines = on(node, "cat /etc/nccl.conf").splitlines()
+        lines = as_user(node, "cat /etc/nccl.conf").splitlines()
         assert f"NCCL_SOCKET_IFNAME=={card}" in lines
         assert ("NCCL_DEBUG=INFO" in lines) is (node == "laptop")
 
@@ -214,7 +216,7 @@ def test_a_line_that_would_overrule_the_clusters_is_named(controller):
     as_root("tower", "echo NCCL_SOCKET_IFNAME=docker0 >/etc/nccl.conf")
     screen = controller.play("playbooks/nccl.yml", status=None)
     assert_line(screen, "tower", "/etc/nccl.conf", "NCCL_SOCKET_IFNAME=docker0")
-    assert on("tower", "cat /etc/nccl.conf") == "NCCL_SOCKET_IFNAME=docker0"
+    assert as_user("tower", "cat /etc/nccl.conf") == "NCCL_SOCKET_IFNAME=docker0"
 
 
 def test_an_address_that_no_interface_carries_is_named_with_those_there_are(controller):

@@ -9,7 +9,7 @@ from collections.abc import Iterator
 import pytest
 from support.facts import assert_names
 from support.house import ROOT
-from support.lab import READY, Controller, as_root, at_home, inside, on
+from support.lab import READY, Controller, as_root, as_user, at_home, inside
 from support.runs import cluster, newest, record, start, steps, until_state, until_step
 from support.waiting import until
 
@@ -33,14 +33,14 @@ def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
 def idle(home) -> Iterator[None]:
     """Leave an empty queue and idle nodes to the next test."""
     yield
-    on("tower", "scancel --me")
+    as_user("tower", "scancel --me")
     as_root("tower", "scontrol update nodename=oldbox state=resume || true")
     until(lambda: queue() == [])
 
 
 def queue(field: str = "%i") -> list[str]:
     """Return a field of each of the user's jobs that have not ended."""
-    return on("tower", f"squeue --me --noheader --format='{field}'").splitlines()
+    return as_user("tower", f"squeue --me --noheader --format='{field}'").splitlines()
 
 
 def drain() -> None:
@@ -87,7 +87,7 @@ def test_a_run_that_waits_is_stopped_or_cancelled_and_can_be_resumed(home):
     again = (*READY, *SLURM, "-e", "run=early", "-e", "wait=false")
     home.play("playbooks/resume.yml", *again)
     (job,) = queue()
-    on("tower", f"scancel {job}")
+    as_user("tower", f"scancel {job}")
     assert_names(home.play("playbooks/attach.yml", "-e", "run=early"), "stopped", job, "cancelled")
     as_root("tower", "scontrol update nodename=oldbox state=resume")
     home.play("playbooks/resume.yml", *again)
@@ -99,7 +99,7 @@ def test_a_requeued_job_goes_on_from_its_checkpoint_by_itself(home, monkeypatch)
     start(home, "requeued", *SLURM, max_steps=200, checkpoint_every=5)
     until_step("requeued", 12)
     (job,) = queue()
-    on("tower", f"scontrol requeue {job}")
+    as_user("tower", f"scontrol requeue {job}")
     until(lambda: queue("%T") == ["PENDING"])
     assert_names(home.play("playbooks/status.yml"), "queued", job, "BeginTime")
     as_root("tower", f"scontrol update jobid={job} StartTime=now")
@@ -115,7 +115,7 @@ def test_a_requeued_job_goes_on_from_its_checkpoint_by_itself(home, monkeypatch)
     for node in NODES:
         causes = [launch["cause"] for launch in record(node, "requeued")["launches"]]
         assert_names(" ".join(cause["message"] for cause in causes if cause), job)
-    log = on("tower", "cat ai-cluster/logs/requeued.log")
+    log = as_user("tower", "cat ai-cluster/logs/requeued.log")
     begun = re.findall(r"training from step (\d+) on", log)
     assert begun[0] == "0"
     assert int(begun[-1]) >= 10
@@ -125,7 +125,7 @@ def test_a_cancelled_run_is_stopped_with_that_cause_and_resumed(home):
     start(home, "cancelled", *SLURM, max_steps=1000, checkpoint_every=5)
     until_step("cancelled", 12)
     (job,) = queue()
-    on("tower", f"scancel {job}")
+    as_user("tower", f"scancel {job}")
     until_state("stopped", "cancelled", NODES)
     for node in NODES:
         assert_names(record(node, "cancelled")["cause"]["message"], job, "scancel")
@@ -146,7 +146,7 @@ def test_what_slurm_does_not_take_is_refused_by_name_and_nothing_is_queued(home)
         as_root("tower", "systemctl start slurmctld")
     until(nothing_is_left)
     assert not (home.runs / "refused").exists()
-    assert on("tower", "ls ai-cluster/results").split().count("refused") == 0
+    assert as_user("tower", "ls ai-cluster/results").split().count("refused") == 0
 
 
 def limits(enforced: str) -> None:

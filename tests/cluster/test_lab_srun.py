@@ -10,7 +10,7 @@ from pathlib import Path
 
 import pytest
 from support.facts import assert_names
-from support.lab import PYTHON, bring, machines, on, row
+from support.lab import PYTHON, as_user, bring, machines, on, row
 from support.ranks import SCRIPT, arguments_of
 from support.supervisors import TRAINING
 
@@ -49,7 +49,7 @@ def started(launcher: str, *program: object) -> str:
 
 def metrics(node: str, run: str, kind: str) -> list[dict]:
     """Return a run's records of one kind, as they lie in the home of a node."""
-    lines = on(node, f"cat runs/{run}/metrics.jsonl").splitlines()
+    lines = as_user(node, f"cat runs/{run}/metrics.jsonl").splitlines()
     return [record for line in lines if (record := json.loads(line))["kind"] == kind]
 
 
@@ -67,7 +67,7 @@ def test_hearth_trains_on_three_machines_with_nothing_but_srun_before_it(typed):
     assert start["world_size"] == 3
     assert {record["rows_by_rank"][0] for record in metrics("laptop", "three", "step")} == {4}
     for node in NODES:
-        assert on(node, "ls runs/three/run.yml") == "runs/three/run.yml"
+        assert as_user(node, "ls runs/three/run.yml") == "runs/three/run.yml"
 
 
 def test_unequal_tasks_a_node_learn_what_torchruns_ranks_learn(typed):
@@ -95,7 +95,9 @@ def test_scripts_of_people_who_know_nothing_of_hearth_run_as_they_are(script, ar
         assert len({line.split("loss ")[1] for line in lines}) == 1
         assert_names(screen, *(told.format(rank) for rank in range(3)))
     else:
-        found = [json.loads(on(node, f"cat plain/rank{n}.json")) for n, node in enumerate(NODES)]
+        found = [
+            json.loads(as_user(node, f"cat plain/rank{n}.json")) for n, node in enumerate(NODES)
+        ]
         assert len({each["weights"] for each in found}) == 1
         cards = ["wlp0s20f3", "eno1", "enp5s0"]
         assert [each["GLOO_SOCKET_IFNAME"] for each in found] == cards
@@ -115,7 +117,7 @@ def test_what_srun_did_not_start_as_one_of_several_tasks_is_one_rank_and_says_so
     typed, ranks, warns
 ):
     for node in NODES:
-        on(node, "cat >rank.py", given=b"import os; print('rank', os.environ.get('RANK'))")
+        as_user(node, "cat >rank.py", given=b"import os; print('rank', os.environ.get('RANK'))")
     screen = on("tower", f"{SHELL} {typed.format(f'{PYTHON} {UNDER_SRUN} rank.py')} 2>&1")
     found = re.findall(r"rank (None|\d+)", screen)  # a terminal may put a NUL before the line
     assert sorted(found)[-len(ranks) :] == ranks

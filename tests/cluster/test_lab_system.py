@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
-from support.lab import Controller, as_root, at_once, lab, machines, on, tree
+from support.lab import Controller, as_root, as_user, at_once, lab, machines, tree
 from support.lines import assert_line
 
 pytestmark = [
@@ -90,16 +90,16 @@ def test_no_machine_goes_to_sleep(cluster):
 def test_a_firewall_lets_in_the_nodes_and_nobody_else_and_none_is_switched_on(cluster):
     for node in ("tower", "laptop"):
         assert as_root(node, "ufw status") == "Status: inactive"
-    on("oldbox", "nohup python3 -m http.server 29500 >/dev/null 2>&1 & sleep 1")
+    as_user("oldbox", "nohup python3 -m http.server 29500 >/dev/null 2>&1 & sleep 1")
     as_root("tower", "ip address add 198.51.100.99/24 dev enp5s0")  # nobody's
     ask = (
         "python3 -c 'import socket, sys; socket.create_connection((sys.argv[2], 29500), 2, "
         "(sys.argv[1], 0))' {} " + ADDRESSES["oldbox"] + " 2>&1 | tail -n 1"
     )
     try:
-        assert on("tower", ask.format(ADDRESSES["tower"])) == ""
-        assert on("laptop", ask.format(ADDRESSES["laptop"])) == ""
-        assert "timed out" in on("tower", ask.format("198.51.100.99"))
+        assert as_user("tower", ask.format(ADDRESSES["tower"])) == ""
+        assert as_user("laptop", ask.format(ADDRESSES["laptop"])) == ""
+        assert "timed out" in as_user("tower", ask.format("198.51.100.99"))
     finally:
         as_root("tower", "ip address del 198.51.100.99/24 dev enp5s0")
 
@@ -123,7 +123,7 @@ def test_the_rule_of_a_node_that_has_left_goes(cluster):
 def test_restricted_only_the_nodes_reach_the_ports_of_a_run(cluster):
     restrict = ("playbooks/firewall.yml", "--limit", "laptop", "-e", "firewall_restrict=true")
     cluster.play(*restrict)
-    on("laptop", "nohup python3 -m http.server 45000 >/dev/null 2>&1 & sleep 1")
+    as_user("laptop", "nohup python3 -m http.server 45000 >/dev/null 2>&1 & sleep 1")
     as_root("tower", "ip address add 198.51.100.99/24 dev enp5s0")
     dial = (
         "import socket; "
@@ -131,8 +131,8 @@ def test_restricted_only_the_nodes_reach_the_ports_of_a_run(cluster):
     )
     ask = f'python3 -c "{dial}" 2>&1 | tail -n 1'
     try:
-        assert on("tower", ask.format(source=ADDRESSES["tower"])) == ""
-        assert "timed out" in on("tower", ask.format(source="198.51.100.99"))
+        assert as_user("tower", ask.format(source=ADDRESSES["tower"])) == ""
+        assert "timed out" in as_user("tower", ask.format(source="198.51.100.99"))
         assert_line(cluster.play(*restrict), "laptop", "changed=0")
     finally:
         as_root("tower", "ip address del 198.51.100.99/24 dev enp5s0")
@@ -176,7 +176,7 @@ def test_a_reset_undoes_nothing_unless_it_is_told_yes(cluster):
 
 
 def test_a_machine_that_is_at_work_is_not_reset(cluster):
-    on(
+    as_user(
         "laptop",
         "mkdir -p ai-cluster/config && cd ai-cluster/config && "
         """echo '{"run": "evening", "pid": 1}' >supervisor.lock && """
@@ -186,7 +186,7 @@ def test_a_machine_that_is_at_work_is_not_reset(cluster):
     screen = cluster.play("playbooks/reset.yml", "-e", "yes=true", "--limit", "laptop", status=2)
     assert_line(screen, "laptop", "'evening'", "under way")
     assert tree("laptop") == before
-    on("laptop", "pkill -x flock; pkill -x sleep; rm -r ai-cluster")
+    as_user("laptop", "pkill -x flock; pkill -x sleep; rm -r ai-cluster")
 
 
 def test_a_reset_makes_etc_what_it_was_but_for_what_it_names(bare, cluster):
@@ -194,8 +194,8 @@ def test_a_reset_makes_etc_what_it_was_but_for_what_it_names(bare, cluster):
     as_root("laptop", "echo mine >/etc/hostname")
     as_root("oldbox", "echo AllowSuspend=yes >>/etc/systemd/sleep.conf.d/50-hearth.conf")
     for node in ADDRESSES:
-        on(node, "mkdir -p ai-cluster/scripts/hearth .local/share/hearth/venv")
-        on(node, "echo scripts >ai-cluster/.hearth-workspace")
+        as_user(node, "mkdir -p ai-cluster/scripts/hearth .local/share/hearth/venv")
+        as_user(node, "echo scripts >ai-cluster/.hearth-workspace")
     note = "stage=driver note='package nvidia-open 580+standin'"
     assert "SUCCESS" in cluster.module("oldbox", "hearth_record", note, "--become")
     screen = cluster.play("playbooks/reset.yml", "-e", "yes=true", "-e", "remove=workspace")
@@ -220,7 +220,7 @@ def test_a_reset_makes_etc_what_it_was_but_for_what_it_names(bare, cluster):
     assert "hearth" not in as_root("oldbox", "ufw show added")
     assert "Status: active" in as_root("oldbox", "ufw status")
     for node in ADDRESSES:
-        assert on(node, "ls -d ai-cluster .local/share/hearth 2>/dev/null || true") == (
+        assert as_user(node, "ls -d ai-cluster .local/share/hearth 2>/dev/null || true") == (
             ".local/share/hearth"
         )
         left = "originals" if node == "laptop" else ""
