@@ -104,7 +104,7 @@ def test_no_loopback_address_leaves_it(tower):
     for node in ADDRESS:
         for name, address in ADDRESS.items():
             assert inside(node, f"getent ahostsv4 {name} | cut -d ' ' -f 1 | sort -u") == address
-    screen = play("train.yml", *short_run(2))
+    screen = play("train.yml", *short_run(2, "smollm2-135m"))
     assert_line(screen, "finished", "2 of 2 steps", "tower, laptop")
     home = Path("/home", plan.USER)
     left = f"{home}/ai-cluster/config {home}/ai-cluster/results /etc/nccl.conf /etc/default/hearth"

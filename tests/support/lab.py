@@ -217,10 +217,10 @@ def machines(count: int = 3, *options: str) -> Iterator[None]:
         lab("down", timeout=_DOWN_SECONDS)
 
 
-def short_run(steps: int) -> list[str]:
-    """Return the typed words of a run of the real model of so many steps."""
-    few = {"max_steps": steps, "sequence_length": 128, "evaluate": "false"}
-    settings = {**TINY, "model": "smollm2-135m", **few}
+def short_run(steps: int, model: str, sequence_length: int = 128) -> list[str]:
+    """Return the typed words of a run of so many steps."""
+    few = {"max_steps": steps, "sequence_length": sequence_length, "evaluate": "false"}
+    settings = {**TINY, "model": model, **few}
     return [word for name, value in settings.items() for word in ("-e", f"{name}={value}")]
 
 
