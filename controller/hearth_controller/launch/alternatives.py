@@ -80,11 +80,11 @@ def _most_rows(
 
 
 def _whole_speed(speed: LayerSpeed, layers: int) -> Speed:
-    """Return the speed of a rank for the whole model."""
-    parts = zip(speed.layer.seconds, speed.embedding.seconds, speed.head.seconds, strict=True)
-    return Speed(
-        speed.layer.sizes, tuple(layers * layer + first + last for layer, first, last in parts)
-    )
+    """Return the speed of a rank for the whole model, with the sizes that all parts have."""
+    parts = [part for part in (speed.layer, speed.embedding, speed.head) if part]
+    sizes = min((part.sizes for part in parts), key=len)
+    each = zip(*(part.seconds[: len(sizes)] for part in parts), strict=True)
+    return Speed(sizes, tuple(layers * layer + sum(ends) for layer, *ends in each))
 
 
 def sharded(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]) -> float | None:

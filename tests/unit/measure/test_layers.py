@@ -65,6 +65,24 @@ def test_the_parts_of_a_model_are_measured_without_its_weights_and_kept(monkeypa
     assert asked(measure=False, config={**CONFIG, "hidden_size": 32})["layers"] == []
 
 
+def test_a_head_that_does_not_fit_leaves_the_layers_timed(monkeypatch, tmp_path):
+    drawn = layer_probe.drawn_stage
+
+    def small(*given):
+        if given[4].start == given[5]:  # the head
+            raise MemoryError
+        return drawn(*given)
+
+    monkeypatch.setattr(layer_probe, "drawn_stage", small)
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 2}))
+    settings = resolve_run(
+        {"model": "smollm2-135m", "parallel": "pipeline", "sequence_length": 64}, tmp_path
+    ).settings
+    found = probe_layers(settings, tmp_path, torch.device("cpu"), "fp32", 1, nullcontext).speed
+    assert found.head is None
+    assert found.embedding.sizes == found.layer.sizes == (1,)
+
+
 @pytest.mark.parametrize("layers", [1, 2, 5])
 def test_the_layers_of_a_small_model_are_timed_without_embeddings_and_head(
     monkeypatch, tmp_path, layers

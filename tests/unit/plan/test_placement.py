@@ -203,6 +203,40 @@ def test_a_given_placement_has_the_fastest_micro_batch_that_fits(room, size):
     assert bool(crowded(home, found)) is (room < 2)
 
 
+@settings(max_examples=60, deadline=None)
+@given(_homes(), st.data())
+def test_a_rank_is_at_no_end_of_the_model_that_did_not_fit_it(home, data):
+    lacking = data.draw(st.dictionaries(st.sampled_from(["embedding", "head"]), st.integers(0, 2)))
+    speeds = list(home.speeds)
+    for end, rank in lacking.items():
+        if rank < len(speeds):
+            speeds[rank] = replace(speeds[rank], **{end: None})
+    home = replace(home, speeds=speeds)
+    # Without its memory for what did not fit, the same placements are left to it.
+    allowed = [
+        each
+        for each in _every_placement(len(speeds), 4)
+        if speeds[each.ranks[0]].embedding and speeds[each.ranks[-1]].head
+    ]
+    if not any(_fits(home, each, 8, 1) for each in allowed):
+        with pytest.raises(ModelError):
+            place(home, 4, 8, 1)
+        return
+    found = place(home, 4, 8, 1)
+    assert found.placement in allowed
+    assert _fits(home, found.placement, 8, 1)
+
+
+def test_a_head_that_fits_with_fewer_rows_limits_them_only_where_it_is():
+    many, one = Speed((1, 4), (1.0, 1.2)), Speed((1,), (0.1,))
+    home = _home([(1.0, 0.1, 0.1, 1e9)] * 2, [[0.0] * 2] * 2)
+    home = replace(home, speeds=[LayerSpeed(many, many, many), LayerSpeed(many, many, one)])
+    found = place(home, 8, 32)
+    assert (found.micro_batch, found.placement.ranks[-1]) == (4, 0)
+    given = pipeline(home, Placement.of((0, 1), (4, 4)), 32, 4)
+    assert crowded(home, given)
+
+
 def test_the_slowest_stage_never_waits_less_than_not_at_all():
     home = _home([(0.1, 0.1, 0.3, 1e9)] * 3, [[0.0] * 3] * 3)
     for rows in range(1, 50):

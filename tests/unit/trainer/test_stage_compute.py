@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from contextlib import nullcontext
+from dataclasses import replace
 from types import SimpleNamespace
 
 import numpy as np
@@ -79,6 +81,25 @@ def test_what_arrives_and_finds_no_memory_is_told_with_its_rows(most, facts):
     compute = StageCompute(layers, ToyRows((4,) * 11), passes, placement, world, layers.zero_grad)
     with refuses(HearthError, "stage 2 of 3", "node1", *facts):
         gradients(compute, most)
+
+
+def test_a_stage_waits_until_the_passes_of_all_are_over():
+    def act(compute, most):
+        if compute._world.rank == 0:
+            # The last backward pass of a step is the first stage's.
+            train = compute._passes.train
+
+            def slow(*given):
+                passed = train(*given)
+                time.sleep(0.5)
+                return replace(passed, seconds=passed.seconds + 0.5)
+
+            compute._passes.train = slow
+        return gradients(compute, most)
+
+    _, found = computed(act)
+    assert found[0].seconds >= 0.5
+    assert all(each.waited >= 0.4 for each in found[1:])
 
 
 def test_the_parts_of_the_tokens_and_of_the_squared_norm_add_up():

@@ -24,7 +24,7 @@ from hearth.model.divided import config_of
 from hearth.model.stage import StageModel, drawn_stage
 from hearth.plan.placement import LayerSpeed
 from hearth.plan.speed import Speed
-from hearth.ranks.memory import row_too_large
+from hearth.ranks.memory import is_out_of_memory, row_too_large
 
 _UNCACHED = 30_000_000
 """Weights that fill the cache of any processor."""
@@ -59,7 +59,7 @@ def probe_layers(
 ) -> MeasuredLayers:
     """Time the parts of the model of config.json in `folder`, with up to `most` rows.
 
-    Raises `HearthError` if the model cannot be divided, or if a layer fits no memory.
+    Raises `HearthError` if the model cannot be divided, or if one row of a layer does not fit.
     """
     config = config_of(folder).get_text_config()
     count, vocabulary = config.num_hidden_layers, config.vocab_size
@@ -71,10 +71,17 @@ def probe_layers(
         batch = _rows(size, settings.sequence_length, vocabulary, settings.packing)
         return _seconds(part, batch, autocast)
 
-    def timed_end(part: StageModel, sizes: Sequence[int]) -> list[float | None]:
-        each = [timed(functools.partial(seconds, part, size), warm=False) for size in sizes]
+    def timed_end(layers: range, sizes: Sequence[int]) -> Speed | None:
+        try:
+            part = stage(layers)
+        except (RuntimeError, MemoryError) as error:
+            if not is_out_of_memory(error):
+                raise
+            return None
+        each = (timed(functools.partial(seconds, part, size), warm=False) for size in sizes)
+        fitting = tuple(itertools.takewhile(lambda taken: taken is not None, each))
         part.release()
-        return each
+        return Speed(tuple(sizes[: len(fitting)]), fitting) if fitting else None
 
     def timed_layer(part: StageModel) -> tuple[Speed | None, bool]:
         found = search(lambda size: seconds(part, size) / len(part.layers), most, part.release)
@@ -85,16 +92,10 @@ def probe_layers(
     several = _several(shape_in(folder), count)
     start = (count - several) // 2
     layer, saturated = timed_layer(stage(range(start, start + several)))
-    sizes = layer.sizes if layer else ()
-    ends = [timed_end(stage(layers), sizes) for layers in (range(0), range(count, count))]
-    fitting = list(itertools.takewhile(lambda pair: None not in pair, zip(*ends, strict=True)))
-    if layer is None or not fitting:
+    if layer is None:
         raise row_too_large(settings.sequence_length)
-    sizes = sizes[: len(fitting)]
-    parts = (layer.seconds[: len(fitting)], *zip(*fitting, strict=True))
-    return MeasuredLayers(
-        LayerSpeed(*(Speed(sizes, each) for each in parts)), saturated or len(sizes) < len(ends[0])
-    )
+    ends = (timed_end(layers, layer.sizes) for layers in (range(0), range(count, count)))
+    return MeasuredLayers(LayerSpeed(layer, *ends), saturated)
 
 
 def _several(shape: Shape | None, count: int) -> int:

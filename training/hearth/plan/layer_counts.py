@@ -11,7 +11,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hearth.plan.makespan import in_flight, least_makespans
-from hearth.plan.placement import Home, Pipeline, Placement
+from hearth.plan.placement import Home, LayerSpeed, Pipeline, Placement
 from hearth.plan.speed import Speed
 
 _SIMULATED = 3
@@ -58,13 +58,14 @@ class Step:
         self.micro_batch = micro_batch
         self.micro_batches = math.ceil(rows / micro_batch)
         self.least = least
-        self.layer, self.embedding, self.head = (
-            [_seconds(getattr(speed, part), micro_batch) for speed in home.speeds]
-            for part in ("layer", "embedding", "head")
+        self.layer = [_seconds(speed.layer, micro_batch) for speed in home.speeds]
+        self.embedding, self.head = (
+            [_end_seconds(speed, getattr(speed, end), micro_batch) for speed in home.speeds]
+            for end in ("embedding", "head")
         )
 
     def extra(self, order: Sequence[int]) -> np.ndarray:
-        """Return the seconds of each stage beside its layers."""
+        """Return the seconds of each stage beside its layers, infinite for what fits no memory."""
         extra = np.zeros(len(order))
         extra[0] += self.embedding[order[0]]
         extra[-1] += self.head[order[-1]]
@@ -105,6 +106,9 @@ class Step:
 
     @functools.cache  # noqa: B019 - lives as long as one call of `place`
     def _fitting(self, rank: int, first: bool, last: bool, held: int) -> int:
+        ends = [self.embedding[rank]] * first + [self.head[rank]] * last
+        if math.inf in ends:
+            return 0
         room = self.home.rooms[rank]
         low, high = 0, self.layers
         while low < high:
@@ -216,6 +220,13 @@ def _shared_out(allowed: np.ndarray, layer: np.ndarray, layers: int) -> np.ndarr
         given[:, stage] += taken
         left -= taken
     return np.unique(given, axis=0)
+
+
+def _end_seconds(speed: LayerSpeed, end: Speed | None, rows: int) -> float:
+    """Return the seconds of the embedding or the head of a rank, infinite where it did not fit."""
+    if end is None or end.sizes[-1] < min(rows, speed.layer.sizes[-1]):
+        return math.inf
+    return _seconds(end, rows)
 
 
 def _seconds(speed: Speed, rows: int) -> float:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import math
 from collections.abc import Sequence
 from dataclasses import replace
 
@@ -94,7 +95,7 @@ def pipeline(
 
 
 def crowded(home: Home, found: Pipeline) -> list[str]:
-    """Return a finding for each stage that its rank has no room for."""
+    """Return a finding for each stage that its rank has no room for, estimated or timed."""
     stages, said = found.placement.stages, []
     for position, stage in enumerate(stages):
         need = home.need(
@@ -106,8 +107,14 @@ def crowded(home: Home, found: Pipeline) -> list[str]:
             rows=found.micro_batch,
         )
         room = home.rooms[stage.rank]
-        if need > room:
-            smaller = ", a smaller micro_batch=" if found.micro_batch > 1 else ""
+        smaller = ", a smaller micro_batch=" if found.micro_batch > 1 else ""
+        if need <= room and math.isinf(found.stage_seconds[position]):
+            said.append(
+                f"parallel=pipeline: split gives {_label(home, stage.rank)} an end of the model, "
+                "the embeddings or the head, for which it had too little memory when they were "
+                f"timed; take other shares{smaller} or split=auto"
+            )
+        elif need > room:
             said.append(
                 f"parallel=pipeline: split gives {_label(home, stage.rank)} "
                 f"{counted(len(stage.layers), 'layer')}, which with micro-batches of "

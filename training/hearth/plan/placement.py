@@ -77,11 +77,14 @@ class LayerSpeed:
         layer: of one decoder layer.
         embedding: of the embedding, which the first stage computes.
         head: of the last norm, the head and the loss, which the last stage computes.
+
+    Embedding and head have only the sizes that fitted the rank's memory, None if none did: a rank
+    with room for layers alone is a stage between others.
     """
 
     layer: Speed
-    embedding: Speed
-    head: Speed
+    embedding: Speed | None
+    head: Speed | None
 
 
 class Need(Protocol):

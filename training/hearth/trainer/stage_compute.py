@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from typing import TYPE_CHECKING
 
 import numpy as np
@@ -61,21 +63,17 @@ class StageCompute(Computing):
         If any stage runs out of memory, all of them compute all rows again, in smaller
         micro-batches. Raises `HearthError` on every rank if one row does not fit.
         """
-        seconds = waited = 0.0
 
         def attempt(sizes: Sequence[int]) -> Passed:
-            nonlocal seconds, waited
             self._clear()
             self._model.before_step()
-            passed = self._passes.train(
+            return self._passes.train(
                 [
                     MicroBatch(self._rows, numbers, [seed_of(int(each)) for each in numbers])
                     for numbers in pieces_of(own, sizes)
                 ],
                 denominator,
             )
-            seconds, waited = seconds + passed.seconds, waited + passed.waited
-            return passed
 
         passed, most = self._together(attempt, self._rows, own, most)
         # A stage computes its part of each token; rounded so that the parts add up.
@@ -83,7 +81,9 @@ class StageCompute(Computing):
         first, last = (
             tokens * end // self._placement.layers for end in (layers.start, layers.stop)
         )
-        return Computed(passed.loss, seconds, most, last - first, waited, self._squares())
+        return Computed(
+            passed.loss, passed.seconds, most, last - first, passed.waited, self._squares()
+        )
 
     def _together(
         self,
@@ -94,9 +94,13 @@ class StageCompute(Computing):
     ) -> tuple[Passed, int]:
         """Return the pass of `attempt` that fitted all stages, and its most rows at once.
 
+        Its times are those of all attempts. It has waited for the others to the end of their
+        passes, too: a stage whose passes are over early waits for those that are not.
+
         `attempt` gets the sizes of the micro-batches; see `gradients` for what it raises.
         """
         own_tokens = int(rows.tokens[own].max())
+        seconds = waited = 0.0
         while True:
             sizes = micro_batches(len(own), most)
             try:
@@ -107,9 +111,12 @@ class StageCompute(Computing):
                 # Between the passes over its layers: there is no room even for what arrives.
                 stage = self._stage(self._world.rank)
                 raise stage_too_large(stage, own_tokens, max(sizes)) from error
+            began = time.perf_counter()
             fitted = self._world.gather(passed.fitted)
+            seconds += passed.seconds
+            waited += passed.waited + time.perf_counter() - began
             if all(fitted):
-                return passed, most
+                return replace(passed, seconds=seconds, waited=waited), most
             self._model.release()
             largest, stage = max(sizes), self._stage(fitted.index(False))
             if largest == 1:
