@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import shutil
 from collections import namedtuple
 
@@ -22,26 +23,31 @@ from hearth.export.llama_cpp import SET
 
 IDS = torch.arange(40)[None]
 WAYS = {
-    "16 bits": (),
-    "4 bits": ("--load-in-4bit",),
-    "8 bits": ("--load-in-8bit",),
+    "16-bits": (),
+    "4-bits": ("--load-in-4bit",),
+    "8-bits": ("--load-in-8bit",),
     "dora": ("--dora", "--rslora"),
     "whole": ("--no-lora",),
 }
+OTHER_ADAPTERS = pytest.mark.rotated("exports of quantised and DoRA adapters")
 
 
 @pytest.fixture(scope="module")
-def runs(tmp_path_factory, tiny_model, tiny_data):
-    """Return a folder with one short run of each way."""
+def trained(tmp_path_factory, tiny_model, tiny_data):
+    """Return a function that trains a short run in one way, once, and returns its folder."""
     cwd = tmp_path_factory.mktemp("home")
     common = [
         *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
         *("--learning-rate", 0.05, "--max-steps", 4, "--eval-every", 2, "--no-evaluate"),
         *("--split", "equal", "--micro-batch", 1, "--lora-rank", 4, "--wandb", "off"),
     ]
-    for way, more in WAYS.items():
-        succeeded(train_forked(cwd, 1, "--run-name", way.replace(" ", "-"), *common, *more))
-    return cwd / "runs"
+
+    @functools.cache
+    def run(way):
+        succeeded(train_forked(cwd, 1, "--run-name", way, *common, *WAYS[way]))
+        return cwd / "runs" / way
+
+    return run
 
 
 def logits(model):
@@ -62,17 +68,21 @@ def merged(run, to, tmp_path, **more):
 @pytest.mark.parametrize(
     ("run", "folder"),
     [
-        *((run, "adapter") for run in ("16-bits", "4-bits", "8-bits", "dora")),
+        ("16-bits", "adapter"),
+        *(
+            pytest.param(run, "adapter", marks=OTHER_ADAPTERS)
+            for run in ("4-bits", "8-bits", "dora")
+        ),
         ("16-bits", "best"),
     ],
 )
 def test_the_merged_model_answers_as_the_model_with_its_adapter(
-    runs, tmp_path, tiny_model, run, folder
+    trained, tmp_path, tiny_model, run, folder
 ):
     base = AutoModelForCausalLM.from_pretrained(tiny_model)
     alone = logits(base)
-    expected = logits(PeftModel.from_pretrained(base, runs / run / folder))
-    found = logits(merged(runs / run, tmp_path / "merged", tmp_path, best=folder == "best"))
+    expected = logits(PeftModel.from_pretrained(base, trained(run) / folder))
+    found = logits(merged(trained(run), tmp_path / "merged", tmp_path, best=folder == "best"))
     assert (expected - alone).abs().max() > 0.01
     assert (found - expected).abs().max() < 1e-5
     tokenizer = AutoTokenizer.from_pretrained(tmp_path / "merged")
@@ -83,12 +93,16 @@ def test_the_merged_model_answers_as_the_model_with_its_adapter(
     assert sorted(path.name for path in tmp_path.iterdir()) == ["merged", "models"]
 
 
-def test_the_adapter_says_how_it_is_scaled(runs):
-    given = {run: PeftConfig.from_pretrained(runs / run / "adapter") for run in ("16-bits", "dora")}
+@OTHER_ADAPTERS
+def test_the_adapter_says_how_it_is_scaled(trained):
+    given = {
+        run: PeftConfig.from_pretrained(trained(run) / "adapter") for run in ("16-bits", "dora")
+    }
     chosen = {run: (each.use_dora, each.use_rslora) for run, each in given.items()}
     assert chosen == {"16-bits": (False, False), "dora": (True, True)}
 
 
+@pytest.mark.rotated
 def test_a_head_that_was_adapted_is_no_longer_the_embeddings(tmp_path, tiny_model, tiny_data):
     model = AutoModelForCausalLM.from_pretrained(tiny_model)
     model.config.tie_word_embeddings = True
@@ -116,45 +130,48 @@ def unmerged(run, to, tmp_path, *facts, **more):
     assert {path.name for path in tmp_path.iterdir()} - before <= {"models"}
 
 
-def test_nothing_is_written_over(runs, tmp_path):
+def test_nothing_is_written_over(trained, tmp_path):
     (tmp_path / "mine").mkdir()
     (tmp_path / "mine" / "precious").touch()
-    unmerged(runs / "16-bits", tmp_path / "mine", tmp_path, tmp_path / "mine", "exists")
+    unmerged(trained("16-bits"), tmp_path / "mine", tmp_path, tmp_path / "mine", "exists")
     assert [path.name for path in (tmp_path / "mine").iterdir()] == ["precious"]
 
 
-def test_a_second_export_of_a_run_at_once_is_refused(runs, tmp_path):
-    with alone(runs / "16-bits"), refuses(ModelError, runs / "16-bits", "another export"):
-        export(runs / "16-bits", tmp_path / "twice", tmp_path)
+def test_a_second_export_of_a_run_at_once_is_refused(trained, tmp_path):
+    with alone(trained("16-bits")), refuses(ModelError, trained("16-bits"), "another export"):
+        export(trained("16-bits"), tmp_path / "twice", tmp_path)
     assert not (tmp_path / "twice").exists()
 
 
-def test_what_has_no_adapter_is_told_what_it_is(runs, tmp_path):
+def test_what_has_no_adapter_is_told_what_it_is(trained, tmp_path):
     to = tmp_path / "merged"
-    unmerged(runs / "whole", to, tmp_path, runs / "whole", "whole model")
+    unmerged(trained("whole"), to, tmp_path, trained("whole"), "whole model")
     (tmp_path / "night").mkdir()
-    (tmp_path / "night" / "run.yml").write_text((runs / "16-bits" / "run.yml").read_text())
+    (tmp_path / "night" / "run.yml").write_text((trained("16-bits") / "run.yml").read_text())
     unmerged(tmp_path / "night", to, tmp_path, "resume=night")
     unmerged(tmp_path / "night", to, tmp_path, "eval_every", best=True)
 
 
-def test_a_full_disk_is_told_beforehand(runs, tmp_path, monkeypatch):
+def test_a_full_disk_is_told_beforehand(trained, tmp_path, monkeypatch):
     """A stand-in of a disk with a few bytes left."""
     disk = namedtuple("disk", "total used free")
     monkeypatch.setattr("shutil.disk_usage", lambda _: disk(1 << 30, 1 << 30, 10))
-    unmerged(runs / "16-bits", tmp_path / "merged", tmp_path, tmp_path, "10 B are free")
+    unmerged(trained("16-bits"), tmp_path / "merged", tmp_path, tmp_path, "10 B are free")
 
 
-def test_a_disk_that_fails_on_the_way_leaves_nothing_half_written(runs, tmp_path, monkeypatch):
+def test_a_disk_that_fails_on_the_way_leaves_nothing_half_written(trained, tmp_path, monkeypatch):
     """A stand-in of a disk that fills up after the weights are written."""
 
     def full(_):
         raise OSError(28, "No space left on device")
 
     monkeypatch.setattr("os.fsync", full)
-    unmerged(runs / "16-bits", tmp_path / "merged", tmp_path, tmp_path / "merged", "No space left")
+    unmerged(
+        trained("16-bits"), tmp_path / "merged", tmp_path, tmp_path / "merged", "No space left"
+    )
 
 
+@pytest.mark.rotated
 def test_another_base_model_than_that_of_the_run_is_refused(tmp_path, tiny_model, tiny_data):
     base = shutil.copytree(tiny_model, tmp_path / "base")
     typed = [
@@ -169,8 +186,8 @@ def test_another_base_model_than_that_of_the_run_is_refused(tmp_path, tiny_model
     unmerged(run, to, tmp_path, base)
 
 
-def test_the_command_says_what_it_does_and_ends_with_2_where_it_cannot(runs, tmp_path):
-    (tmp_path / "runs").symlink_to(runs)
+def test_the_command_says_what_it_does_and_ends_with_2_where_it_cannot(trained, tmp_path):
+    (tmp_path / "runs").symlink_to(trained("16-bits").parent)
     to = tmp_path / "new" / "merged"
     command = (TRAINING / "export.py", "16-bits", "--to", "merged", "--folder", to)
     done = succeeded(python(tmp_path, *command))
@@ -216,16 +233,16 @@ def names(folder):
     return sorted(path.name for path in folder.iterdir())
 
 
-def test_a_gguf_export_has_the_model_and_the_adapter_by_itself(runs, tmp_path, layout):
+def test_a_gguf_export_has_the_model_and_the_adapter_by_itself(trained, tmp_path, layout):
     said = []
-    to = export_run(ExportRequest(runs / "16-bits", "gguf", "f16"), layout, said.append)
-    assert to == runs / "16-bits" / "export" / "gguf-f16"
+    to = export_run(ExportRequest(trained("16-bits"), "gguf", "f16"), layout, said.append)
+    assert to == trained("16-bits") / "export" / "gguf-f16"
     assert names(to) == ["16-bits-adapter.gguf", "16-bits-f16.gguf"]
     assert str(to) in said[-1]
 
 
-def test_a_folder_for_ollama_has_the_template_of_the_run(runs, tmp_path, layout):
-    request = ExportRequest(runs / "16-bits", "ollama", "f16", folder=tmp_path / "ollama")
+def test_a_folder_for_ollama_has_the_template_of_the_run(trained, tmp_path, layout):
+    request = ExportRequest(trained("16-bits"), "ollama", "f16", folder=tmp_path / "ollama")
     to = export_run(request, layout, print)
     assert names(to) == ["16-bits-f16.gguf", "Modelfile"]
     lines = (to / "Modelfile").read_text().splitlines()
@@ -234,9 +251,11 @@ def test_a_folder_for_ollama_has_the_template_of_the_run(runs, tmp_path, layout)
     assert 'PARAMETER stop """<|im_end|>"""' in lines
 
 
-def test_a_run_under_way_is_exported_from_a_checkpoint_that_it_may_replace(runs, tmp_path, layout):
+def test_a_run_under_way_is_exported_from_a_checkpoint_that_it_may_replace(
+    trained, tmp_path, layout
+):
     folder = tmp_path / "night"
-    shutil.copytree(runs / "16-bits", folder, ignore=shutil.ignore_patterns("export"))
+    shutil.copytree(trained("16-bits"), folder, ignore=shutil.ignore_patterns("export"))
     shutil.rmtree(folder / "adapter")
     said = []
 
@@ -251,35 +270,38 @@ def test_a_run_under_way_is_exported_from_a_checkpoint_that_it_may_replace(runs,
     assert not list((folder / "checkpoints").iterdir())
 
 
-def test_only_the_adapter_goes_on_top_of_a_model_that_ollama_has(runs, tmp_path, layout):
-    request = ExportRequest(runs / "16-bits", "ollama", onto="tiny:1b", folder=tmp_path / "ollama")
+def test_only_the_adapter_goes_on_top_of_a_model_that_ollama_has(trained, tmp_path, layout):
+    request = ExportRequest(
+        trained("16-bits"), "ollama", onto="tiny:1b", folder=tmp_path / "ollama"
+    )
     to = export_run(request, layout, print)
     assert names(to) == ["16-bits-adapter.gguf", "Modelfile"]
     lines = (to / "Modelfile").read_text().splitlines()
     assert {"FROM tiny:1b", "ADAPTER ./16-bits-adapter.gguf"} <= {*lines}
 
 
-@pytest.mark.parametrize("run", ["dora", "whole"])
-def test_what_has_no_adapter_for_gguf_has_a_model(runs, tmp_path, layout, run):
+@pytest.mark.parametrize("run", [pytest.param("dora", marks=OTHER_ADAPTERS), "whole"])
+def test_what_has_no_adapter_for_gguf_has_a_model(trained, tmp_path, layout, run):
     to = export_run(
-        ExportRequest(runs / run, "gguf", "f16", folder=tmp_path / "gguf"), layout, print
+        ExportRequest(trained(run), "gguf", "f16", folder=tmp_path / "gguf"), layout, print
     )
     assert names(to) == [f"{run}-f16.gguf"]
 
 
-def test_everything_wrong_with_a_request_comes_at_once(runs, tmp_path, layout):
+@OTHER_ADAPTERS
+def test_everything_wrong_with_a_request_comes_at_once(trained, tmp_path, layout):
     (tmp_path / "mine").mkdir()
-    request = ExportRequest(runs / "dora", "gguf", "q4_k_n", onto="x", folder=tmp_path / "mine")
+    request = ExportRequest(trained("dora"), "gguf", "q4_k_n", onto="x", folder=tmp_path / "mine")
     with refuses(ModelError, "q4_k_n", "q4_k_m", "--onto", tmp_path / "mine") as caught:
         export_run(request, layout, print)
     assert len(caught.value.findings) == 4
     with refuses(ModelError, "--precision", "merged"):
-        export_run(ExportRequest(runs / "dora", "merged", "f16"), layout, print)
+        export_run(ExportRequest(trained("dora"), "merged", "f16"), layout, print)
 
 
-def test_a_model_that_the_converter_does_not_know_is_not_merged_first(runs, tmp_path, layout):
+def test_a_model_that_the_converter_does_not_know_is_not_merged_first(trained, tmp_path, layout):
     stand_in("sys.exit('ERROR:hf-to-gguf:Model HermitForCausalLM is not supported')")
-    request = ExportRequest(runs / "16-bits", "gguf", "f16", folder=tmp_path / "gguf")
+    request = ExportRequest(trained("16-bits"), "gguf", "f16", folder=tmp_path / "gguf")
     said = []
     with refuses(ModelError, "HermitForCausalLM", "--to merged"):
         export_run(request, layout, said.append)
@@ -287,24 +309,30 @@ def test_a_model_that_the_converter_does_not_know_is_not_merged_first(runs, tmp_
     assert not request.target.exists()
 
 
-@pytest.mark.parametrize("words", FULL)
-def test_a_disk_that_fills_up_during_the_conversion_leaves_nothing(runs, layout, words):
+@pytest.mark.parametrize(
+    "words", [FULL[0], *(pytest.param(words, marks=pytest.mark.rotated) for words in FULL[1:])]
+)
+def test_a_disk_that_fills_up_during_the_conversion_leaves_nothing(
+    trained, tmp_path, layout, words
+):
     stand_in(f"if 'vocab' not in to.name: sys.exit({words!r})")
+    to = tmp_path / "export" / "gguf"
     with refuses(ModelError, "No space left", "--folder"):
-        export_run(ExportRequest(runs / "4-bits", "gguf", "f16"), layout, print)
-    assert not (runs / "4-bits" / "export").exists()
+        export_run(ExportRequest(trained("16-bits"), "gguf", "f16", folder=to), layout, print)
+    assert not to.parent.exists()
 
 
-def test_an_adapter_that_the_converter_refuses_leaves_the_model(runs, tmp_path, layout):
+def test_an_adapter_that_the_converter_refuses_leaves_the_model(trained, tmp_path, layout):
     stand_in("if 'adapter' in to.name: sys.exit('ValueError: lm_head is present')")
     said = []
-    request = ExportRequest(runs / "16-bits", "gguf", "f16", folder=tmp_path / "gguf")
+    request = ExportRequest(trained("16-bits"), "gguf", "f16", folder=tmp_path / "gguf")
     assert names(export_run(request, layout, said.append)) == ["16-bits-f16.gguf"]
     assert any("lm_head" in line for line in said)
 
 
-def test_other_words_of_the_converter_are_passed_on(runs, tmp_path, layout):
+def test_other_words_of_the_converter_are_passed_on(trained, tmp_path, layout):
     stand_in("sys.exit('ValueError: a moth in the relay')")
+    to = tmp_path / "export" / "gguf"
     with refuses(ModelError, "a moth in the relay"):
-        export_run(ExportRequest(runs / "4-bits", "gguf", "f16"), layout, print)
-    assert not (runs / "4-bits" / "export").exists()
+        export_run(ExportRequest(trained("16-bits"), "gguf", "f16", folder=to), layout, print)
+    assert not to.parent.exists()
