@@ -18,6 +18,7 @@ from support.facts import assert_names
 from support.metric_lines import start_line, step_line, written
 from support.phone import TOKEN, Phone, impatient, phone, telling
 from support.programs import stand_in
+from support.rotated import in_turn
 from support.supervisors import Nodes
 from support.waiting import until
 
@@ -40,9 +41,7 @@ def dead(how: str) -> Iterator[str]:
 # Which arrive
 
 
-@pytest.mark.parametrize(
-    "kind", [pytest.param("relaunched", marks=pytest.mark.rotated), "in place"]
-)
+@pytest.mark.parametrize("kind", [*in_turn("relaunched"), "in place"])
 def test_one_node_says_that_a_run_has_finished(nodes, team, kind):
     with phone() as here:
         run = telling(nodes(3, ENDS) if kind == "relaunched" else team(3), here.ntfy, here.json)

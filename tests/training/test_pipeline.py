@@ -22,6 +22,7 @@ from support.ranks import (
     train_forked,
     trained,
 )
+from support.rotated import in_turn
 from support.tiny_model import make_model, poisoned_work
 from transformers import MixtralConfig
 
@@ -46,9 +47,7 @@ FAMILIES = {
 }
 
 
-@pytest.fixture(
-    scope="module", params=["llama", pytest.param("experts", marks=pytest.mark.rotated)]
-)
+@pytest.fixture(scope="module", params=["llama", *in_turn("experts")])
 def model(request, tmp_path_factory):
     folder = tmp_path_factory.mktemp("models") / request.param
     return make_model(folder, num_hidden_layers=LAYERS, **FAMILIES[request.param])

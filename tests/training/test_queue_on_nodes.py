@@ -13,6 +13,7 @@ import psutil
 import pytest
 from support.facts import assert_names
 from support.phone import impatient, phone, telling
+from support.rotated import in_turn
 from support.supervisors import LOOP, Nodes
 from support.teams import Team
 from support.waiting import until
@@ -24,7 +25,7 @@ from hearth.team.peers import KNOCK
 TIMES = {"ready_timeout": 1.5 * KNOCK, "silence_timeout": 5, "return_timeout": 1.5 * KNOCK}
 
 
-@pytest.fixture(params=["in place", pytest.param("relaunched", marks=pytest.mark.rotated)])
+@pytest.fixture(params=["in place", *in_turn("relaunched")])
 def house(request, tmp_path):
     """Make runs on the same two nodes, and end all that they started."""
     made: list[Nodes] = []

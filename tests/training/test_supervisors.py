@@ -20,6 +20,7 @@ import pytest
 from support.facts import assert_names
 from support.programs import stand_in
 from support.ranks import python, refused
+from support.rotated import in_turn
 from support.strangers import answers
 from support.supervisors import LOOP, TOKEN, TRAINING, Nodes, free_port
 from support.waiting import until
@@ -364,9 +365,7 @@ def test_a_command_that_cannot_be_run_is_the_cause(nodes):
 # Stopping
 
 
-@pytest.mark.parametrize(
-    "by_signal", [False, pytest.param(True, marks=pytest.mark.rotated)], ids=["stop", "SIGTERM"]
-)
+@pytest.mark.parametrize("by_signal", [False, *in_turn(True)], ids=["stop", "SIGTERM"])
 def test_stop_or_sigterm_lets_every_node_end_after_its_step(nodes, by_signal):
     run = nodes(3)
     run.start()

@@ -14,6 +14,7 @@ from support.ranks import (
     furthest,
     trained,
 )
+from support.rotated import in_turn
 from support.stand_in_hub import stand_in_hub
 from support.team import (
     BARRIER,
@@ -158,7 +159,7 @@ def test_a_sum_that_nobody_has_is_made_again(tmp_path, settings, trained_by):
 
 @pytest.mark.parametrize(
     "more",
-    [{}, pytest.param({"lora": False, "log_every": 4}, marks=pytest.mark.rotated)],
+    [{}, *in_turn({"lora": False, "log_every": 4})],
     ids=["adapter", "model"],
 )
 def test_a_node_that_comes_back_gets_the_state_and_joins_between_two_steps(

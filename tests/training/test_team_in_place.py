@@ -14,6 +14,7 @@ from contextlib import suppress
 import pytest
 from support.facts import assert_names
 from support.programs import stand_in
+from support.rotated import in_turn
 from support.waiting import HANG, until
 
 from hearth.supervise.unit import LEFT
@@ -30,7 +31,7 @@ def test_three_nodes_form_a_group_and_finish(team):
     run.every_step_once()
 
 
-@pytest.mark.parametrize("victim", ["node0", pytest.param("node1", marks=pytest.mark.rotated)])
+@pytest.mark.parametrize("victim", ["node0", *in_turn("node1")])
 def test_after_a_killed_rank_the_others_go_on_and_the_node_joins_again(team, victim):
     run = team(3)
     run.start()
@@ -53,7 +54,7 @@ def test_after_a_killed_rank_the_others_go_on_and_the_node_joins_again(team, vic
     run.every_step_once(*others)
 
 
-@pytest.mark.parametrize("victim", ["node0", pytest.param("node2", marks=pytest.mark.rotated)])
+@pytest.mark.parametrize("victim", ["node0", *in_turn("node2")])
 def test_after_a_killed_supervisor_the_others_go_on_and_it_joins_again(team, victim):
     run = team(3)
     run.start()
@@ -424,7 +425,7 @@ def test_a_node_that_has_to_end_leaves_in_order_and_the_run_stays_open_there(
     run.every_step_once(*others)
 
 
-@pytest.mark.parametrize("node", ["node0", pytest.param("node1", marks=pytest.mark.rotated)])
+@pytest.mark.parametrize("node", ["node0", *in_turn("node1")])
 def test_a_stop_on_any_node_ends_all_after_their_step(team, node):
     run = team(3)
     run.start()

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import pytest
 import torch
+from support.rotated import in_turn
 from support.tiny_model import make_model, make_tokenizer
 from support.unsloth_ranks import LENGTH
 from transformers import Gemma3TextConfig, MistralConfig, Phi3Config, Qwen3Config
@@ -25,8 +26,8 @@ def apart(one, other):
     "settings",
     [
         {},
-        pytest.param({"packing": False}, marks=pytest.mark.rotated),
-        pytest.param({"gradient_checkpointing": True}, marks=pytest.mark.rotated),
+        *in_turn({"packing": False}),
+        *in_turn({"gradient_checkpointing": True}),
     ],
 )
 def test_rows_packed_padded_or_checkpointed_have_the_gradients_of_transformers(

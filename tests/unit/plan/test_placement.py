@@ -212,7 +212,6 @@ def test_a_rank_is_at_no_end_of_the_model_that_did_not_fit_it(home, data):
         if rank < len(speeds):
             speeds[rank] = replace(speeds[rank], **{end: None})
     home = replace(home, speeds=speeds)
-    # Without its memory for what did not fit, the same placements are left to it.
     allowed = [
         each
         for each in _every_placement(len(speeds), 4)

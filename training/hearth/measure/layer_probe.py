@@ -8,7 +8,7 @@ from __future__ import annotations
 import functools
 import itertools
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
@@ -71,7 +71,7 @@ def probe_layers(
         batch = _rows(size, settings.sequence_length, vocabulary, settings.packing)
         return _seconds(part, batch, autocast)
 
-    def timed_end(layers: range, sizes: Sequence[int]) -> Speed | None:
+    def timed_end(layers: range, sizes: tuple[int, ...]) -> Speed | None:
         try:
             part = stage(layers)
         except (RuntimeError, MemoryError) as error:
@@ -81,7 +81,7 @@ def probe_layers(
         each = (timed(functools.partial(seconds, part, size), warm=False) for size in sizes)
         fitting = tuple(itertools.takewhile(lambda taken: taken is not None, each))
         part.release()
-        return Speed(tuple(sizes[: len(fitting)]), fitting) if fitting else None
+        return Speed(sizes[: len(fitting)], fitting) if fitting else None
 
     def timed_layer(part: StageModel) -> tuple[Speed | None, bool]:
         found = search(lambda size: seconds(part, size) / len(part.layers), most, part.release)

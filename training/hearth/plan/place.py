@@ -108,18 +108,18 @@ def crowded(home: Home, found: Pipeline) -> list[str]:
         )
         room = home.rooms[stage.rank]
         smaller = ", a smaller micro_batch=" if found.micro_batch > 1 else ""
-        if need <= room and math.isinf(found.stage_seconds[position]):
-            said.append(
-                f"parallel=pipeline: split gives {_label(home, stage.rank)} an end of the model, "
-                "the embeddings or the head, for which it had too little memory when they were "
-                f"timed; take other shares{smaller} or split=auto"
-            )
-        elif need > room:
+        if need > room:
             said.append(
                 f"parallel=pipeline: split gives {_label(home, stage.rank)} "
                 f"{counted(len(stage.layers), 'layer')}, which with micro-batches of "
                 f"{counted(found.micro_batch, 'row')} need about {need / _GIB:.1f} GiB, and it has "
                 f"{room / _GIB:.1f} GiB; take other shares{smaller} or split=auto"
+            )
+        elif math.isinf(found.stage_seconds[position]):
+            said.append(
+                f"parallel=pipeline: split gives {_label(home, stage.rank)} an end of the model, "
+                "the embeddings or the head, for which it had too little memory when they were "
+                f"timed; take other shares{smaller} or split=auto"
             )
     return said
 
