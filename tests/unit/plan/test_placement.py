@@ -43,13 +43,20 @@ def _home(ranks, links, activation=0.1, layer=1.0, embedding=0.5, head=0.7):
 
 
 @st.composite
-def _homes(draw, most=3):
-    count = draw(st.integers(1, most))
+def _homes(draw, most=3, least=1):
+    """Return a home of up to `most` ranks, of which some may be of one node."""
+    count = draw(st.integers(least, most))
     ranks = [
         (*draw(st.tuples(_TIMES, _TIMES, _TIMES)), draw(st.floats(0, 9))) for _ in range(count)
     ]
     links = [[0 if a == b else draw(st.floats(0, 1)) for b in range(count)] for a in range(count)]
-    return _home(ranks, links)
+    nodes = [f"node{draw(st.integers(0, number))}" for number in range(count)]
+    return replace(_home(ranks, links), nodes=nodes)
+
+
+def _takes_whole_nodes(home, placement):
+    taken = {home.nodes[rank] for rank in placement.ranks}
+    return all(rank in placement.ranks for rank, node in enumerate(home.nodes) if node in taken)
 
 
 def _fits(home, placement, micro_batches, rows):
@@ -68,12 +75,15 @@ def _fits(home, placement, micro_batches, rows):
     )
 
 
-def _every_placement(ranks, layers):
+def _every_placement(home, layers):
+    ranks = len(home.nodes)
     for count in range(1, min(ranks, layers) + 1):
         for order in itertools.permutations(range(ranks), count):
             for cuts in itertools.combinations(range(1, layers), count - 1):
                 ends = (0, *cuts, layers)
-                yield Placement.of(order, [b - a for a, b in itertools.pairwise(ends)])
+                placement = Placement.of(order, [b - a for a, b in itertools.pairwise(ends)])
+                if _takes_whole_nodes(home, placement):
+                    yield placement
 
 
 def _by_hand(home, placement, micro_batches):
@@ -97,7 +107,7 @@ def test_hardly_any_placement_that_fits_is_faster(home, layers, rows):
         room = replace(home, rooms=[part * each for each in home.rooms])
         possible = [
             _by_hand(room, each, rows)
-            for each in _every_placement(len(home.nodes), layers)
+            for each in _every_placement(home, layers)
             if _fits(room, each, rows, 1)
         ]
         if possible:
@@ -120,6 +130,17 @@ def test_the_search_for_many_ranks_is_nearly_as_good_as_all_orders(home, layers,
     assert (found is None) == (best is None)
     if best:
         assert found.seconds <= best.seconds * 1.5
+
+
+@settings(max_examples=40, deadline=None)
+@given(_homes(most=8, least=6), st.integers(4, 12))
+def test_many_ranks_are_taken_by_whole_nodes(home, layers):
+    try:
+        found = place(home, layers, 8, micro_batch=1)
+    except ModelError:
+        return
+    assert _takes_whole_nodes(home, found.placement)
+    assert _fits(home, found.placement, 8, 1)
 
 
 def test_many_ranks_are_placed_and_slow_ones_left_out():
@@ -214,7 +235,7 @@ def test_a_rank_is_at_no_end_of_the_model_that_did_not_fit_it(home, data):
     home = replace(home, speeds=speeds)
     allowed = [
         each
-        for each in _every_placement(len(speeds), 4)
+        for each in _every_placement(home, 4)
         if speeds[each.ranks[0]].embedding and speeds[each.ranks[-1]].head
     ]
     if not any(_fits(home, each, 8, 1) for each in allowed):

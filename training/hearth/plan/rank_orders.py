@@ -134,17 +134,19 @@ def _neighbours(
 
 
 def roomiest(step: Step) -> tuple[int, ...]:
-    """Return the order with room for most layers, without the ranks that have room for none.
+    """Return the order with room for most layers, without nodes of which a rank has room for none.
 
     Of many ranks only that by memory is tried.
     """
-    ranks = range(len(step.home.nodes))
-    by_room = sorted(ranks, key=lambda rank: -step.home.rooms[rank])
-    orders = itertools.permutations(by_room) if len(ranks) <= _ALL_ORDERS else [tuple(by_room)]
+    nodes, rooms = step.home.nodes, step.home.rooms
+    by_room = sorted(range(len(nodes)), key=lambda rank: -rooms[rank])
+    orders = itertools.permutations(by_room) if len(nodes) <= _ALL_ORDERS else [tuple(by_room)]
     best, held = tuple(by_room), 0
     for order in orders:
-        while 0 in (most := step.most(order)) and len(order) > 1:
-            order = tuple(rank for rank, fits in zip(order, most, strict=True) if fits) or order[:1]
+        while 0 in (most := step.most(order)):
+            full = [rank for rank, fits in zip(order, most, strict=True) if not fits]
+            smallest = nodes[min(full, key=rooms.__getitem__)]
+            order = tuple(rank for rank in order if nodes[rank] != smallest)
         if sum(most) > held:
             best, held = order, sum(most)
         if held >= step.layers:
