@@ -26,6 +26,7 @@ from hearth.model.divided import FAMILIES, config_of
 from hearth.model.finite import check_finite
 from hearth.model.parts import ModelPart
 from hearth.model.precision import DTYPES
+from hearth.model.seeding import seed_torch
 from hearth.model.transformers_backend import TransformersModel, load_part, with_adapter
 from hearth.ranks.memory import returning_memory
 
@@ -172,7 +173,7 @@ class StageModel(TransformersModel):
         """Have the enclosed forward pass draw by `seeds`."""
         self._seeds = seeds
         if seeds and self.first:
-            torch.manual_seed(seeds[0])
+            seed_torch(seeds[0], self.device)
             self.draw_noise(batch, seeds)
         try:
             yield
@@ -189,7 +190,7 @@ class StageModel(TransformersModel):
         def seed(*_: Any) -> None:
             if self._seeds and self.network.training:
                 mixed = np.random.SeedSequence([self._seeds[0] % 2**64, number])
-                torch.manual_seed(int(mixed.generate_state(1, np.uint64)[0] >> 1))
+                seed_torch(int(mixed.generate_state(1, np.uint64)[0] >> 1), self.device)
 
         if checkpoint := getattr(layer, "_gradient_checkpointing_func", None):
 

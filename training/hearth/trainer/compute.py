@@ -13,6 +13,7 @@ import torch
 
 from hearth.data.rows import Rows
 from hearth.model.backend import TrainableModel
+from hearth.model.seeding import seed_torch
 from hearth.plan.speed import micro_batches, pieces_of
 from hearth.ranks.memory import is_out_of_memory, row_too_large, too_large_together
 from hearth.ranks.orders import EVALUATION
@@ -173,7 +174,7 @@ class Compute(Computing):
                 self._work.begin_rows("micro-batch", part, self._rows.tokens[numbers])
                 batch = self._rows.batch(numbers)
                 if seeds := [seed_of(int(number)) for number in numbers]:
-                    torch.manual_seed(seeds[0])
+                    seed_torch(seeds[0], device)
                     self._model.draw_noise(batch, seeds)
                 with self._autocast():
                     part = self._model.loss(batch, denominator)
