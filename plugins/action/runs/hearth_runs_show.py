@@ -15,6 +15,7 @@ from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.runs.dashboard import nodes_with_curves
 from hearth_controller.runs.digests import digests_of, observed_runs
+from hearth_controller.runs.holders import holders
 from hearth_controller.runs.listing import compare, listing, removal, removal_objection
 from hearth_controller.runs.observed import ObservedRun, pick
 from hearth_controller.runs.queue import new_position, queue_table
@@ -61,9 +62,10 @@ class ActionModule(ActionBase):
         """Return the text (`say`), or fail with the reason.
 
         All verbs but `list` and `compare` return the run's `name`, its `nodes` in order of rank,
-        those with `curves` (newest first), whether somebody asked for its end (`stopping`), the
-        name of the `script`, if any, why it waits in a queue (`queued`), if it does, and whether
-        that is Slurm's (`in_slurm`). `move` returns the `position`, and the run's `nodes`.
+        those with `curves` (newest first), again its nodes, the best `holders` of its model first,
+        whether somebody asked for its end (`stopping`), the name of the `script`, if any, why it
+        waits in a queue (`queued`), if it does, and whether that is Slurm's (`in_slurm`). `move`
+        returns the `position`, and the run's `nodes`.
         """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
@@ -80,7 +82,11 @@ class ActionModule(ActionBase):
                 return result | {"position": position, "nodes": nodes}
             answer = self._answer(given["verb"], runs, given["names"], silent)
             if "name" in answer:
-                answer["curves"] = nodes_with_curves(answer["name"], known)
+                curves = nodes_with_curves(answer["name"], known)
+                looks = {node: task_vars["hostvars"][node].get("runs_look", {}) for node in known}
+                partial = {node: look.get("partial", ()) for node, look in looks.items()}
+                found = holders(pick(runs, answer["name"]), curves, partial)
+                answer |= {"curves": curves, "holders": found}
             return result | answer
         except LaunchError as error:
             return result | {"failed": True, "msg": str(error)}

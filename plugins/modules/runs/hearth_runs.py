@@ -13,6 +13,10 @@ options:
     description: The node's workspace. May start with C(~).
     type: str
     required: true
+  models:
+    description: The node's cache of models; that in the workspace without it.
+    type: str
+    default: ""
   remove:
     description:
       - Name of the run to remove; never one that trains. One that waits for its turn is stopped
@@ -46,6 +50,7 @@ from ansible.module_utils.hearth_node.base import (
 )
 from ansible.module_utils.hearth_node.runs.digest import look, paths, remove, size
 from ansible.module_utils.hearth_node.runs.leftovers import units_folder
+from ansible.module_utils.hearth_node.runs.models import partial_models
 
 _STOP_TIMEOUT = 120.0
 
@@ -88,12 +93,14 @@ def stop_waiting(module: AnsibleModule, workspace: str, run: str) -> None:
 def main() -> None:
     """Run the module; return the `runs` as `look` finds them, or what was `removed`.
 
-    That is bytes by path in the workspace; in check mode, what would be removed. After a move there
-    is neither.
+    With the `runs` come the model folders that lack some weights (`partial`). What was removed is
+    bytes by path in the workspace; in check mode, what would be removed. After a move there is
+    neither.
     """
     module = AnsibleModule(
         argument_spec={
             "workspace": {"type": "str", "required": True},
+            "models": {"type": "str", "default": ""},
             "remove": {"type": "str", "default": ""},
             "move": {"type": "str", "default": ""},
             "position": {"type": "float", "default": 0.0},
@@ -105,7 +112,9 @@ def main() -> None:
         changed = move(module, workspace, moved, module.params["position"])
         module.exit_json(changed=changed)
     if not run:
-        module.exit_json(changed=False, runs=look(workspace))
+        models = module.params["models"] or os.path.join(workspace, "models")
+        partial = partial_models(absolute(models))
+        module.exit_json(changed=False, runs=look(workspace), partial=partial)
     if not RUN_NAME.fullmatch(run):
         module.fail_json(msg=f"{run!r} cannot be the name of a run; nothing was removed")
     if is_in_queue(workspace, run) and run_under_way(workspace) != run and not module.check_mode:

@@ -14,6 +14,7 @@ from support.modules import call
 from support.waiting import until
 from support.workspace import under_way
 
+from hearth.base.places import MANIFEST
 from hearth_controller.runs.digests import observed_runs
 
 
@@ -49,6 +50,18 @@ def workspace(workspace):
         (workspace / "config" / name).write_text("{}")
     (workspace / "logs" / "other.log").write_text("stays")
     return workspace
+
+
+@pytest.mark.parametrize("elsewhere", [False, True])
+def test_models_of_which_a_node_has_some_layers_only_are_named(workspace, tmp_path, elsewhere):
+    models = tmp_path / "shared" if elsewhere else workspace / "models"
+    for name, absent in (("whole", []), ("part", ["model-00002-of-00003.safetensors"])):
+        (models / name).mkdir(parents=True)
+        (models / name / MANIFEST).write_text(json.dumps({"absent": absent}))
+    (models / "torn").mkdir()
+    (models / "torn" / MANIFEST).write_text("[")
+    said = runs(workspace, **{"models": str(models)} if elsewhere else {})
+    assert said["partial"] == ["part"]
 
 
 @pytest.fixture
