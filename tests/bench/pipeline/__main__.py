@@ -26,6 +26,7 @@ from tests.bench.pipeline.report import table
 MICRO_BATCHES = 16
 LENGTH = 64
 """Tokens of a row: few, since cards compute faster than these cores over the same network."""
+LINK_MBIT = 1000
 SKIPPED = 2
 """Steps that are not counted: they pay for what later ones find ready."""
 SIZES = {
@@ -69,7 +70,7 @@ def figures_of(trained: Trained, skipped: int = SKIPPED) -> dict[str, Any]:
 def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     model = make_model(folder / "llama", **SIZES)
     data = make_full_texts(folder / "texts.jsonl", 8 * MICRO_BATCHES, LENGTH)
-    machines = Cluster(folder, UNEQUAL, "1gbit", [model, data])
+    machines = Cluster(folder, UNEQUAL, f"{LINK_MBIT}mbit", [model, data])
     work = settings_of(model, data)
     found: dict[str, Any] = {"pipeline": [], "fsdp": []}
     with machines.up_and_ready():
@@ -96,6 +97,8 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
         "model": f"A Llama of 16 layers, 51 million weights in fp32, LoRA, rows of {LENGTH} tokens",
         "shares": machines.shares,
         "micro_batches": MICRO_BATCHES,
+        "message_bytes": LENGTH * SIZES["hidden_size"] * 4,
+        "link_mbit": LINK_MBIT,
         "skipped": SKIPPED,
         **found,
     }

@@ -5,8 +5,9 @@ from __future__ import annotations
 import itertools
 from collections.abc import Iterator, Mapping, Sequence
 from statistics import mean, median
-from typing import Any
+from typing import Any, NamedTuple
 
+from hearth.plan.makespan import makespan
 from tests.bench.paper import aim, measured, spread
 
 OF_THE_BEST = 0.90
@@ -91,14 +92,29 @@ def _every_count(layers: int, ranks: int) -> Iterator[tuple[int, ...]]:
             yield (*counts, layers - sum(counts))
 
 
-def filling(step: Mapping[str, Any], ranks: Sequence[int], micro_batches: int) -> float:
-    """Return the part of a step that fills and drains the pipeline, of stages on these `ranks`.
+class Parts(NamedTuple):
+    """Parts of a step: its slowest stage computes, or waits for the others, the links, or else.
 
-    The slowest stage waits while those before it compute the first micro-batch forward, and the
-    last one backward.
+    `bubble` and `links` are those of a simulated step (`hearth.plan.makespan`) whose passes and
+    messages all take the mean of this one's. The rest is what varies, and the exchanged numbers.
     """
-    times = [step["compute_seconds_by_rank"][rank] for rank in ranks]
-    return sum(times[: times.index(max(times))]) / micro_batches / seconds(step)
+
+    busy: float
+    bubble: float
+    links: float
+    rest: float
+
+
+def parts(step: Mapping[str, Any], ranks: Sequence[int], count: int, link: float) -> Parts:
+    """Return the parts of a step of `count` micro-batches through stages on these `ranks`.
+
+    `link` are the seconds of a message.
+    """
+    stages = [step["compute_seconds_by_rank"][rank] / count for rank in ranks]
+    nothing, each = ([time] * (len(ranks) - 1) for time in (0.0, link))
+    busy = of_its_slowest_stage(step)
+    alone, linked = (makespan(stages, way, way, count) / seconds(step) for way in (nothing, each))
+    return Parts(busy, alone - busy, linked - alone, 1 - linked)
 
 
 def table(figures: Mapping[str, Any]) -> str:
@@ -145,31 +161,33 @@ def stages_of(runs: Sequence[Run], shares: Mapping[str, float]) -> list[str]:
 def aims(figures: Mapping[str, Any]) -> list[str]:
     """Return a line for each aim, and whether these figures meet it, and where the rest went."""
     staged, sharded, count = figures["pipeline"], figures["fsdp"], figures["micro_batches"]
-    busy = median(of_its_slowest_stage(step) for run in staged for step in run["steps"])
     shares = [*figures["shares"].values()]
     pace = [(run, without_waits(run, shares)) for run in staged]
     part, of_sum = (median(itertools.starmap(way, pace)) for way in (of_the_best, of_the_sum))
     clock = median(of_the_best(run, by_the_clock(run)) for run in staged)
-    lost = median(
-        filling(step, [stage["rank"] for stage in run["stages"]], count)
+    link = figures["message_bytes"] * 8 / (figures["link_mbit"] * 1e6)
+    each = [
+        parts(step, [stage["rank"] for stage in run["stages"]], count, link)
         for run in staged
         for step in run["steps"]
-    )
+    ]
+    busy, bubble, links, rest = map(median, zip(*each, strict=True))
     times = median(speed(a) / speed(b) for a, b in zip(staged, sharded, strict=True))
     off = median(run["predicted_tokens_per_second"] / speed(run) - 1 for run in staged)
     sent = median(run["sent_bytes_per_step"] for run in staged) / 1e6
     fetched = median(run["sent_bytes_per_step"] for run in sharded) / 1e6
     best = f"At least {OF_THE_BEST:.2f} of the ranks' speeds together, as far as whole layers allow"
-    rest = max(0.0, 1 - busy - lost)
     return [
         f"{aim(best, part >= OF_THE_BEST, f'{part:.3f}')} The best step is that of the layer "
         "counts whose slowest stage takes least, and that stage never waits. The speed of a rank "
         "is that of its core seconds over its share of a core: by the clock a machine of the lab "
         f"is faster for some milliseconds after it has waited, and {clock:.3f} of the best. If "
         f"layers could be cut, too, it would be {of_sum:.3f}.",
-        f"- Of the pace of the slowest stage, with the layers that were placed, {busy:.3f} was "
-        f"reached. Filling and draining the pipeline takes {lost:.3f} of a step; the links and "
-        f"everything else take {rest:.3f}.",
+        f"- With the layers that were placed, the slowest stage computes in {busy:.3f} of a step "
+        f"and waits for other stages in {bubble:.3f} (the bubble) and for the links in "
+        f"{links:.3f}, if all micro-batches of a step took the same time: a simulation of the mean "
+        f"passes, and of {link * 1000:.1f} ms a message. That they do not, and what is exchanged "
+        f"beside, takes {rest:.3f}.",
         aim(f"At least {TIMES_FSDP:.0f} times fsdp", times >= TIMES_FSDP, f"{times:.1f}"),
         aim(
             f"Predicted within {PREDICTED_WITHIN:.0%} of what happens",

@@ -19,6 +19,7 @@ from support.lines import assert_line
 from support.losses import KINDS, MOMENTS
 from support.programs import run
 
+from hearth.plan.makespan import makespan
 from tests.bench import beside, cpu_use
 from tests.bench.elastic import report as elastic
 from tests.bench.lost import cases as lost
@@ -120,6 +121,28 @@ def test_a_lopsided_pipeline_is_no_good_one_however_busy_its_slowest_stage(count
         assert pace == pytest.approx(busy)
         assert least <= pipeline.of_the_best(run, pace) <= most + 1e-9
         assert pipeline.of_the_sum(run, pace) <= pipeline.of_the_best(run, pace) + 1e-9
+
+
+@given(
+    st.lists(st.floats(0.1, 2), min_size=2, max_size=4),
+    *(st.floats(0, 0.5), st.integers(1, 20), st.floats(0, 1)),
+)
+def test_a_pipelines_step_is_told_apart(stages, link, count, late):
+    ways = [link] * (len(stages) - 1)
+    seconds = makespan(stages, ways, ways, count) + late
+    computed = [count * each for each in stages]
+    step = {
+        "tokens": 64,
+        "tokens_per_second": 64 / seconds,
+        "compute_seconds_by_rank": computed[::-1],
+    }
+    order = list(range(len(stages)))[::-1]
+    found = pipeline.parts(step, order, count, link)
+    assert sum(found) == pytest.approx(1)
+    assert found.busy == pytest.approx(max(computed) / seconds)
+    assert found.rest == pytest.approx(late / seconds, abs=1e-9)
+    assert found.bubble > -1e-9
+    assert pipeline.parts(step, order, count, 0).links == 0
 
 
 def test_the_table_takes_the_place_of_the_last_one():
