@@ -1,19 +1,21 @@
-"""A model that no machine has memory for: three of them train it, and what it learned answers."""
+"""A model that no machine has memory for: three of them train it, and what it learned answers.
+
+One machine has its files, which is not that of rank 0.
+"""
 
 from __future__ import annotations
 
 import re
-import shutil
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.cached_model import ID, make_cached_shards
 from support.facts import assert_names
-from support.lab import PYTHON, READY, Controller, bring, lab, machines, of_the_first, on
+from support.lab import PYTHON, READY, Controller, as_root, bring, lab, machines, of_the_first, on
 from support.llama import make_texts
 from support.runs import end, lines
-from support.tiny_model import make_model
 
 from hearth.config import Run, read_run
 from hearth.config.shape import shape_in
@@ -26,10 +28,11 @@ from hearth_lab import plan
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.rotated(seconds=200)]
 
 NODES = tuple(node.name for node in plan.nodes(3))
+HOLDER = "laptop"
+LAYERS = 32
 SIZES = {
     "hidden_size": 1024,
     "intermediate_size": 2816,
-    "num_hidden_layers": 32,
     "num_attention_heads": 8,
     "num_key_value_heads": 8,
 }
@@ -43,31 +46,31 @@ MICRO_BATCHES = 6
 
 
 @pytest.fixture(scope="module")
-def kept() -> Iterator[Path]:
-    """A folder that is at the same place on each machine."""
-    folder = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hearth-test-"))
-    yield folder
-    shutil.rmtree(folder)
+def model() -> Iterator[Path]:
+    """The model in a cache that is at the same place on each machine."""
+    # Not below /tmp, which a machine has for itself.
+    with tempfile.TemporaryDirectory(dir="/var/tmp", prefix="hearth-test-") as folder:
+        yield make_cached_shards(Path(folder), LAYERS, **SIZES)
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, kept) -> Iterator[Controller]:
-    """A controller, and three machines with a model that is larger than their memory."""
+def home(tmp_path_factory, model) -> Iterator[Controller]:
+    """A controller, and three machines, one with a model that is larger than their memory."""
     folder = tmp_path_factory.mktemp("home")
-    model = make_model(kept / "large", **SIZES)
     data = make_texts(folder / "texts.jsonl", 32, 64)
     house = Controller(folder, model, data, of_the_first(len(NODES), folder / "inventory"))
     with machines(len(NODES)):
         house.play("playbooks/preflight.yml", "playbooks/workspace.yml", *READY)
-        bring(model, NODES)
+        bring(model.parent, [HOLDER])
+        as_root(HOLDER, f"chown -R lab: {model.parent}")
         for node in NODES:
             lab("memory", node, str(MACHINE))
         yield house
 
 
-def estimated_mib(run: Run, stages: list[dict]) -> list[float]:
+def estimated_mib(model: Path, run: Run, stages: list[dict]) -> list[float]:
     """Return the estimated memory of each rank of a run whose layers are placed like this."""
-    shape = shape_in(Path(run.settings.model))
+    shape = shape_in(model)
     assert shape
     ranks = [Candidate(node, Room(round(RANK * GIB))) for node in NODES]
     home = home_of(run.settings, shape, ranks)
@@ -90,35 +93,47 @@ def estimated_mib(run: Run, stages: list[dict]) -> list[float]:
     ]
 
 
+def files_of(layers: range) -> set[str]:
+    """Return the files of the model with these layers, and at an end of it those of the end."""
+    ends = [0] * (layers.start == 0) + [LAYERS + 1] * (layers.stop == LAYERS)
+    return {f"part-{piece}.safetensors" for piece in (*(layer + 1 for layer in layers), *ends)}
+
+
 def test_what_fits_no_machine_is_trained_over_all_merged_and_answers(home):
-    run = "large"
-    weights = sum(file.stat().st_size for file in home.model.glob("*.safetensors"))
+    run, model = "large", home.model
+    weights = sum(file.stat().st_size for file in model.glob("*.safetensors"))
     assert weights > MACHINE * 2**30
     takes = f"""{PYTHON} -c 'b"x" * {weights}' && echo enough || echo ended"""
     assert on("tower", takes).startswith("ended"), "the machine is not held to its memory"
     own = {
-        **{"memory_limit": RANK, "max_steps": 4, "global_batch": MICRO_BATCHES, "micro_batch": 1},
-        **{"sequence_length": 64, "evaluate": False, "precision": "fp32"},
+        **{"model": ID, "memory_limit": RANK, "max_steps": 4, "evaluate": False},
+        **{"global_batch": MICRO_BATCHES, "micro_batch": 1, "sequence_length": 64},
+        "precision": "fp32",
     }
+    words = (*READY, "-e", f"run={run}", "-e", f"hearth_models={model.parent}")
     try:
-        said = home.play("train.yml", *READY, "-e", f"run={run}", *home.tiny(split="auto", **own))
+        said = home.play("train.yml", *words, *home.tiny(split="auto", **own))
         assert_names(said, "parallel=auto: pipeline", *NODES)
         record = lines("tower", run)
         stages = next(line for line in record if line["kind"] == "start")["stages"]
         steps = [line for line in record if line["kind"] == "step"]
+        for stage in stages:
+            if (node := NODES[stage["rank"]]) != HOLDER:
+                has = on(node, f"cd {model} && ls *.safetensors").split()
+                assert {*has} == files_of(range(*stage["layers"]))
         assert len(steps) == own["max_steps"]
         assert steps[-1]["loss"] < steps[0]["loss"]
-        estimated = estimated_mib(read_run(home.runs / run / "run.yml"), stages)
+        estimated = estimated_mib(model, read_run(home.runs / run / "run.yml"), stages)
         taken = steps[-1]["peak_memory_mib_by_rank"]
         print(f"MiB taken {taken}, estimated {estimated}")
         for peak, estimate in zip(taken, estimated, strict=True):
             assert abs(peak / estimate - 1) < WITHIN
-        home.play("playbooks/export.yml", *READY, "-e", f"run={run}", "-e", "to=merged")
-        assert any((home.runs / run / "export").rglob("*.safetensors"))
-        said = home.play("playbooks/chat.yml", *READY, "-e", f"run={run}")
+        home.play("playbooks/export.yml", *words, "-e", "to=merged")
+        assert len([*(home.runs / run / "export").rglob("*.safetensors")]) > LAYERS
+        said = home.play("playbooks/chat.yml", *words)
         talk = re.search(r"talk to it +ssh .+ '(env .+)'", said)
         assert talk, said
-        answer = on("tower", f"echo say 1 | {talk[1]} --max-tokens 2")
+        answer = on(HOLDER, f"echo say 1 | {talk[1]} --max-tokens 2")
         assert answer.count("(2 tokens") == 2, answer
     finally:
         end(NODES, [run])

@@ -33,13 +33,16 @@ def make_cached(models: Path, size: int) -> Path:
     return folder
 
 
-def make_cached_shards(models: Path, layers: int) -> Path:
-    """Write a tiny Llama of which each layer is in a file of its own into the cache `models`."""
+def make_cached_shards(models: Path, layers: int, **sizes: int) -> Path:
+    """Write a Llama of which each layer is in a file of its own into the cache `models`.
+
+    It is tiny, but for the `sizes` of its config.
+    """
     from safetensors.torch import load_file, save_file  # late: they import torch
 
     from support.tiny_model import make_model
 
-    folder = make_model(models / NAME, num_hidden_layers=layers)
+    folder = make_model(models / NAME, num_hidden_layers=layers, **sizes)
     tensors = load_file(folder / "model.safetensors")
     files = {tensor: f"part-{piece_of(tensor, layers) + 1}.safetensors" for tensor in tensors}
     (folder / "model.safetensors").unlink()
