@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -10,7 +10,7 @@ from pydantic import TypeAdapter
 
 from hearth.config import Settings
 from hearth.config.shape import Shape
-from hearth.fit.capacity import Room
+from hearth.fit.capacity import Room, least
 from hearth.fit.case import case_of, in_common_precision
 from hearth.fit.estimate import adapter_parameters
 from hearth.fit.misfits import lacking
@@ -25,20 +25,26 @@ class MeasuredNode:
     """One node: the speed of its ranks for parts of the model, its memory, links and device."""
 
     speeds: tuple[LayerSpeed, ...]
-    room: Room
+    rooms: tuple[Room, ...]
     mbit: Mapping[str, float] = field(default_factory=dict)
     milliseconds: Mapping[str, float] = field(default_factory=dict)
     device: str = ""
 
+    @property
+    def room(self) -> Room:
+        """The memory that each of its ranks has."""
+        return least(self.rooms)
+
 
 def measured_node(
-    layers: Mapping[str, Any], room: Room, links: Mapping[str, Any], device: str
+    layers: Mapping[str, Any], rooms: Sequence[Room], links: Mapping[str, Any], device: str
 ) -> MeasuredNode:
     """Return a node with the facts of `hearth.measure layers` and of the link tests."""
     speeds = tuple(
         TypeAdapter(LayerSpeed).validate_python(rank["speed"]) for rank in layers["layers"]
     )
-    return MeasuredNode(speeds, room, links.get("mbit", {}), links.get("milliseconds", {}), device)
+    mbit, milliseconds = links.get("mbit", {}), links.get("milliseconds", {})
+    return MeasuredNode(speeds, tuple(rooms), mbit, milliseconds, device)
 
 
 def undivided(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]) -> Prediction:

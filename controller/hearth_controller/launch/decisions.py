@@ -201,7 +201,7 @@ class Launch:
         Else each node would time its layers, and count their bytes, in the one that it prefers. A
         resumed run has the one that it began with.
         """
-        rooms = rooms_of(self.answers["look"]).values()
+        rooms = [room for each in rooms_of(self.answers["look"]).values() for room in each]
         alike = len({automatic_precision([room]) for room in rooms}) < 2
         if alike or run["settings"]["precision"] != "auto" or run["resumes"]:
             return run, []

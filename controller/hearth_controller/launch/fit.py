@@ -10,10 +10,9 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
-from hearth.base.nvidia import ranks_of
 from hearth.config import Settings
 from hearth.config.shape import Shape
-from hearth.fit.capacity import Room, room_of
+from hearth.fit.capacity import Room, rooms_of_ranks
 from hearth.fit.home import Candidate, too_small, unplaceable
 from hearth.fit.misfits import holding, misfits, unknown
 
@@ -38,8 +37,8 @@ class Verdict:
 
 def rooms_of(
     looks: Mapping[str, Mapping[str, Any]], memory_limit: float | None = None
-) -> dict[str, Room]:
-    """Return the memory for a rank of each node that answered.
+) -> dict[str, list[Room]]:
+    """Return the memory for each rank of each node that answered.
 
     `looks` are results of the module `hearth_look` by node. Nodes on one computer share its memory.
     """
@@ -48,7 +47,7 @@ def rooms_of(
         if facts := look.get("facts"):
             own = facts["own"]
             sharing = len(looks) if own["one_computer"] else 1
-            rooms[name] = room_of(facts["memory"], own["nproc"], sharing, memory_limit)
+            rooms[name] = rooms_of_ranks(facts["memory"], own["nproc"], sharing, memory_limit)
     return rooms
 
 
@@ -58,10 +57,8 @@ def candidates_of(
     """Return the unmeasured ranks of each node that answered, in order."""
     return [
         Candidate(name, room)
-        for name, room in rooms_of(looks, memory_limit).items()
-        for _ in range(
-            ranks_of(looks[name]["facts"]["memory"], looks[name]["facts"]["own"]["nproc"])
-        )
+        for name, rooms in rooms_of(looks, memory_limit).items()
+        for room in rooms
     ]
 
 

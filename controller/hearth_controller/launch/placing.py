@@ -63,9 +63,7 @@ def place_run(
     small = [f"WARNING: {finding}" for finding in crowded(home, found)]
     lines = [*memory_warnings(home), *small, *_describe_nodes(found, home, nodes)]
     if _was_auto(run, "parallel"):
-        bound = sharded(settings, shape, nodes) or found.rows_per_second
-        slower = bound if bound < found.rows_per_second else None
-        lines.append(_reason(whole, slower, settings))
+        lines.append(_reason(whole, sharded(settings, shape, nodes), settings))
     lines.append(_describe_speed(found, settings))
     if unmeasured := _unmeasured(found.placement, home, nodes):
         lines.append(
@@ -113,7 +111,9 @@ def _in_own_precision(run: Mapping[str, Any]) -> Mapping[str, Any]:
 
 def _home(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]) -> Home:
     ranks = [
-        Candidate(name, node.room, speed) for name, node in nodes.items() for speed in node.speeds
+        Candidate(name, room, speed)
+        for name, node in nodes.items()
+        for room, speed in zip(node.rooms, node.speeds, strict=True)
     ]
     links = Links(
         {name: node.mbit for name, node in nodes.items()},
@@ -206,7 +206,7 @@ def _describe_nodes(found: Pipeline, home: Home, nodes: Mapping[str, MeasuredNod
 def _reason(whole: Prediction | None, fetched: float | None, settings: Settings) -> str:
     """Return why `auto` has become `pipeline`, with the speed of what else could be had.
 
-    `fetched` are the rows a second that the links allow `fsdp`, if these are fewer.
+    `fetched` are the rows a second that the links allow `fsdp`, if it can be had.
     """
     tokens = settings.sequence_length
     why = "not every node can hold the whole model"
@@ -217,7 +217,8 @@ def _reason(whole: Prediction | None, fetched: float | None, settings: Settings)
         )
     if fetched is not None:
         bound = fetched * tokens
-        why += f"; parallel=fsdp to at most {bound:.{0 if bound >= 10 else 1}f} tokens/s"
+        said = f"{bound:.{0 if bound >= 10 else 1}f} tokens/s"
+        why += f"; parallel=fsdp to at most {said}, which its links allow"
     return f"parallel=auto: pipeline, since {why}"
 
 

@@ -10,7 +10,6 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.fit.catalogue import describe_rooms, fitting
-from hearth.fit.home import rooms_by_node
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.launch.fit import candidates_of
@@ -42,11 +41,11 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         ranks = candidates_of(dict(zip(given["nodes"], given["looks"], strict=True)))
-        rooms = rooms_by_node(ranks)
-        silent = [name for name in given["nodes"] if name not in rooms]
-        if not rooms:
+        answering = {rank.node for rank in ranks}
+        silent = [name for name in given["nodes"] if name not in answering]
+        if not ranks:
             return result | {"failed": True, "msg": "no node has answered: are they on?"}
-        lines = [*fitting(ranks), "", *describe_rooms(rooms, TABLE_WIDTH)]
+        lines = [*fitting(ranks), "", *describe_rooms(ranks, TABLE_WIDTH)]
         if silent:
             lines.append(f"not answered: {', '.join(silent)}")
         return result | {"say": "\n".join(f"  {line}".rstrip() for line in lines)}

@@ -20,10 +20,10 @@ from hearth.config.presets import known_shape
 from hearth.config.shape import FAMILIES, shape_of
 from hearth.config.source import ModelSource
 from hearth.fit.by_hand import room_here
-from hearth.fit.capacity import GIB, Room, room_of
+from hearth.fit.capacity import GIB, Room, least, rooms_of_ranks
 from hearth.fit.case import Case, case_of
 from hearth.fit.estimate import adapter_parameters, estimate
-from hearth.fit.home import Candidate
+from hearth.fit.home import Candidate, rooms_by_node
 from hearth.fit.misfits import holding, lacking, misfits, needs
 from hearth.model import load
 from hearth.model.unsloth_environment import LOGITS
@@ -324,18 +324,29 @@ def facts(*gpus: int | None, free: int = 16_384, cuda: bool = True) -> dict:
 
 
 def test_a_rank_has_a_card_or_a_part_of_the_free_memory():
-    assert room_of(facts(8192), 0) == Room(8 * GIB, "RTX 0")
-    assert room_of(facts(16_384, 8192), 0) == Room(8 * GIB, "RTX 1")
-    twins = facts(8192, 16_384)
-    twins["gpus"][1]["name"] = twins["gpus"][0]["name"]
-    assert room_of(twins, 0).size == 8 * GIB
-    twins["gpus"][1]["capability"] = "7.5"
-    assert not room_of(twins, 0).bf16
-    assert room_of(facts(8192), 2).size == 4 * GIB
-    assert room_of(facts(None, free=20_480), 0) == Room(20 * GIB, "RTX 0", unified=True)
-    assert room_of(facts(8192, cuda=False), 0) == Room(16 * GIB)
-    assert room_of(facts(), 0, nodes_here=2).size == 8 * GIB
-    assert room_of(facts(), 4, memory_limit=2.5) == Room(5 * GIB // 2, limited=True)
+    assert rooms_of_ranks(facts(8192), 0) == [Room(8 * GIB, "RTX 0")]
+    assert rooms_of_ranks(facts(8192), 2) == 2 * [Room(4 * GIB, "RTX 0", ranks=2)]
+    unified = Room(20 * GIB, "RTX 0", unified=True)
+    assert rooms_of_ranks(facts(None, free=20_480), 0) == [unified]
+    assert rooms_of_ranks(facts(8192, cuda=False), 0) == [Room(16 * GIB)]
+    assert rooms_of_ranks(facts(), 0, nodes_here=2) == [Room(8 * GIB, ranks=2)]
+    limited = Room(5 * GIB // 2, limited=True)
+    assert rooms_of_ranks(facts(), 4, memory_limit=2.5) == 4 * [limited]
+
+
+def test_unlike_cards_of_a_computer_have_their_own_memory():
+    large, small = Room(16 * GIB, "RTX 0"), Room(8 * GIB, "RTX 1")
+    assert rooms_of_ranks(facts(16_384, 8192), 0) == [large, small]
+    halved = Room(8 * GIB, "RTX 0", ranks=2)
+    assert rooms_of_ranks(facts(16_384, 8192), 3) == [halved, small, halved]
+    assert rooms_of_ranks(facts(16_384, 8192), 1, nodes_here=2) == [halved]
+    old = facts(8192, 16_384)
+    old["gpus"][1]["capability"] = "7.5"
+    rooms = rooms_of_ranks(old, 0)
+    assert [room.bf16 for room in rooms] == [True, False]
+    # A rank of the whole model goes by the smallest, and all of them compute alike.
+    assert least(rooms) == Room(8 * GIB, "RTX 0", bf16=False)
+    assert rooms_by_node([Candidate("box", room) for room in rooms]) == {"box": least(rooms)}
 
 
 def test_a_card_that_shares_the_computers_memory_also_holds_what_python_needs():

@@ -77,6 +77,8 @@ def test_ranks_on_cpus_train_in_32_bits():
 
 
 def test_what_the_table_goes_by_is_said():
-    said = " ".join(describe_rooms(HOME, 78))
-    assert_names(said, "not verified", "laptop: RTX 4070 has 8.0 GiB", "tower: RTX 5070 Ti")
-    assert "not verified" not in " ".join(describe_rooms({"desk": Room(GIB)}, 78))
+    ranks = [Candidate(node, room) for node, room in HOME.items()]
+    ranks.append(Candidate("laptop", Room(24 * GIB, "RTX 3090")))
+    said = " ".join(describe_rooms(ranks, 78))
+    assert_names(said, "not verified", "RTX 4070 has 8.0 GiB, RTX 3090 has 24.0 GiB", "RTX 5070 Ti")
+    assert "not verified" not in " ".join(describe_rooms([Candidate("desk", Room(GIB))], 78))

@@ -10,7 +10,7 @@ import torch
 from hearth.base.errors import ModelError
 from hearth.config import Run
 from hearth.config.layout import Layout
-from hearth.fit.capacity import Room, room_of
+from hearth.fit.capacity import Room, rooms_of_ranks
 from hearth.fit.home import Candidate, unplaceable
 from hearth.fit.misfits import misfits, unknown
 from hearth.fit.published import shape_beforehand
@@ -28,9 +28,9 @@ def check_fit(run: Run, layout: Layout, say: Callable[[str], None]) -> None:
     if shape is None:
         say(unknown(model))
         return
-    settings, room = run.settings, room_here(run.settings.memory_limit)
+    settings, rooms = run.settings, rooms_here(run.settings.memory_limit)
     world_size = os.environ.get("WORLD_SIZE", "1")
-    ranks = [Candidate("here", room)] * int(world_size)
+    ranks = [Candidate("here", rooms[rank % len(rooms)]) for rank in range(int(world_size))]
     if not settings.in_stages:
         findings = list(misfits(model, settings, shape, ranks).values())
     elif os.environ.get("LOCAL_WORLD_SIZE", "1") == world_size:
@@ -44,6 +44,13 @@ def check_fit(run: Run, layout: Layout, say: Callable[[str], None]) -> None:
 
 
 def room_here(memory_limit: float | None, environment: Mapping[str, str] = os.environ) -> Room:
+    """Return the memory available to this rank."""
+    return rooms_here(memory_limit, environment)[int(environment.get("LOCAL_RANK", "0"))]
+
+
+def rooms_here(
+    memory_limit: float | None, environment: Mapping[str, str] = os.environ
+) -> list[Room]:
     """Return the memory available to each of the ranks that torchrun starts on this computer."""
     cuda = has_nvidia_gpu()
     count = torch.cuda.device_count() if cuda else 0
@@ -62,4 +69,4 @@ def room_here(memory_limit: float | None, environment: Mapping[str, str] = os.en
         "free_mib": round(free_gib() * 1024),
     }
     ranks = int(environment.get("LOCAL_WORLD_SIZE", "1"))
-    return room_of(facts, ranks, memory_limit=memory_limit)
+    return rooms_of_ranks(facts, ranks, memory_limit=memory_limit)

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-import math
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 GIB = 1 << 30
@@ -45,27 +44,40 @@ class Room:
         return f"{size} of memory are free{shared}"
 
 
-def room_of(
+def rooms_of_ranks(
     facts: Mapping[str, Any], nproc: int, nodes_here: int = 1, memory_limit: float | None = None
-) -> Room:
+) -> list[Room]:
     """Return the room of each of the `nproc` ranks of a node; 0 means one per GPU, at least one.
 
-    `facts` are `cuda` (whether its torch can use NVIDIA GPUs), `gpus` (`name`, `capability` and
-    `memory_mib` of each; None where it shares the computer's memory) and `free_mib` of the
-    computer, which `nodes_here` nodes share.
+    A rank is on the card of its local rank; where there are fewer, ranks share them. `facts` are
+    `cuda` (whether its torch can use NVIDIA GPUs), `gpus` (`name`, `capability` and `memory_mib` of
+    each; None where it shares the computer's memory) and `free_mib` of the computer, which
+    `nodes_here` nodes share.
     """
     gpus = facts["gpus"] if facts["cuda"] else []
-    ranks = nodes_here * (nproc or max(1, len(gpus)))
+    count = nproc or max(1, len(gpus))
     if not gpus:
+        ranks = nodes_here * count
         if memory_limit:
-            return Room(round(memory_limit * GIB), limited=True)
-        return Room((facts["free_mib"] << 20) // ranks, ranks=ranks)
-    mebibytes, name, unified = min(
-        (gpu["memory_mib"] or facts["free_mib"], gpu["name"], not gpu["memory_mib"]) for gpu in gpus
-    )
-    on_one = math.ceil(ranks / len(gpus))
-    bf16 = all(map(_has_bf16, gpus))
-    return Room((mebibytes << 20) // on_one, gpu=name, ranks=on_one, unified=unified, bf16=bf16)
+            return count * [Room(round(memory_limit * GIB), limited=True)]
+        return count * [Room((facts["free_mib"] << 20) // ranks, ranks=ranks)]
+    rooms = []
+    for rank in range(count):
+        gpu = gpus[rank % len(gpus)]
+        sharing = nodes_here * len(range(rank % len(gpus), count, len(gpus)))
+        size = (gpu["memory_mib"] or facts["free_mib"]) << 20
+        unified = not gpu["memory_mib"]
+        rooms.append(Room(size // sharing, gpu["name"], sharing, unified, bf16=_has_bf16(gpu)))
+    return rooms
+
+
+def least(rooms: Iterable[Room]) -> Room:
+    """Return the smallest of the rooms of a node's ranks, in bf16 only if all of them have that.
+
+    So much each of them has.
+    """
+    rooms = list(rooms)
+    return replace(min(rooms, key=lambda room: room.size), bf16=all(room.bf16 for room in rooms))
 
 
 def _has_bf16(gpu: Mapping[str, Any]) -> bool:

@@ -52,10 +52,13 @@ def fitting(ranks: Sequence[Candidate]) -> list[str]:
     return [line.rstrip() for line in aligned(rows)]
 
 
-def describe_rooms(rooms: Mapping[str, Room], columns: int) -> list[str]:
+def describe_rooms(ranks: Sequence[Candidate], columns: int) -> list[str]:
     """Describe the assumptions behind the table of `fitting`, in lines of at most `columns`."""
-    each = "; ".join(f"{node}: {room.description}" for node, room in rooms.items())
-    gpus = " (not verified on GPUs)" if any(room.gpu for room in rooms.values()) else ""
+    of_node: dict[str, dict[str, None]] = {}
+    for rank in ranks:
+        of_node.setdefault(rank.node, {})[rank.room.description] = None
+    each = "; ".join(f"{node}: {', '.join(rooms)}" for node, rooms in of_node.items())
+    gpus = " (not verified on GPUs)" if any(rank.room.gpu for rank in ranks) else ""
     basis = f"Estimated{gpus}, with each preset's own settings and one row at once. {each}."
     return textwrap.wrap(basis, columns, break_on_hyphens=False)
 

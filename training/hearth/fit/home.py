@@ -10,7 +10,7 @@ from dataclasses import dataclass, replace
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth.config.shape import Shape
-from hearth.fit.capacity import Room
+from hearth.fit.capacity import Room, least
 from hearth.fit.case import Case, case_of, in_common_precision
 from hearth.fit.stage import hidden_bytes, stage_estimate
 from hearth.plan.place import by_split, crowded, pipeline, shortage
@@ -34,8 +34,11 @@ class Candidate:
 
 
 def rooms_by_node(ranks: Iterable[Candidate]) -> dict[str, Room]:
-    """Return the memory of a rank of each node; the ranks of one have the same."""
-    return {rank.node: rank.room for rank in ranks}
+    """Return the memory that each rank of a node has, by node: that of the smallest card."""
+    rooms: dict[str, list[Room]] = {}
+    for rank in ranks:
+        rooms.setdefault(rank.node, []).append(rank.room)
+    return {node: least(each) for node, each in rooms.items()}
 
 
 @dataclass(frozen=True)

@@ -72,7 +72,7 @@ def misfits(
 ) -> dict[str, str]:
     """Return a sentence for each node that `model` does not fit, by node.
 
-    `ranks` are all of the run; those of a node have the same memory.
+    `ranks` are all of the run; of a node the one with least memory counts.
     """
     rooms = rooms_by_node(ranks)
     found = needs(settings, shape, rooms, len(ranks))

@@ -30,7 +30,7 @@ def test_ddp_is_predicted_with_the_rows_that_fit_and_no_more_than_asked_for(
     of = settings.model_copy(update={"parallel": "ddp", "micro_batch": holds})
     room = Room(needs(of, SHAPE, plenty)["desk"].total, "RTX")
     flat = Speed(SIZES, (1.0,) * len(SIZES))  # the more rows at once, the better
-    node = MeasuredNode((LayerSpeed(flat, flat, flat),), room)
+    node = MeasuredNode((LayerSpeed(flat, flat, flat),), (room,))
     found = undivided(settings, SHAPE, {"desk": node})
     pass_seconds = SHAPE.num_hidden_layers + 2
     assert found.step_seconds == pytest.approx(ROWS / at_once * pass_seconds)

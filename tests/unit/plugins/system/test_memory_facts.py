@@ -55,7 +55,8 @@ def test_nodes_of_one_computer_share_it_and_who_is_silent_is_left_out():
         memory = {"gpus": [], "free_mib": 12_288, "cuda": False}
         return {"facts": {"own": own, "memory": memory}}
 
+    half = Room(6 * GIB, ranks=2)
     here, alone, off = answer(True), answer(False), {"unreachable": True}
-    assert rooms_of({"a": here, "b": here}) == dict.fromkeys("ab", Room(6 * GIB, ranks=2))
-    assert rooms_of({"a": alone, "b": off}) == {"a": Room(12 * GIB)}
-    assert rooms_of({"a": alone}, 2.0)["a"].limited
+    assert rooms_of({"a": here, "b": here}) == {"a": [half], "b": [half]}
+    assert rooms_of({"a": alone, "b": off}) == {"a": [Room(12 * GIB)]}
+    assert rooms_of({"a": alone}, 2.0)["a"][0].limited
