@@ -23,10 +23,10 @@ _EVERY = 2.0  # seconds
 
 
 class Sample(NamedTuple):
-    """Seconds of a core that each machine has computed until a time."""
+    """Seconds of a core that the processes of each machine have computed until a time, by pid."""
 
     at: float
-    seconds: dict[str, float]
+    seconds: dict[str, dict[int, float]]
 
 
 @contextlib.contextmanager
@@ -48,19 +48,29 @@ def sampled(nodes: Sequence[str]) -> Iterator[list[Sample]]:
     looking.result()
 
 
-def _computed(node: str) -> float:
-    """Return the seconds of a core of all main threads on a machine.
+def _computed(node: str) -> dict[int, float]:
+    """Return the seconds of a core of the main thread of each process on a machine.
 
     A rank computes in its main thread. What it sends and receives has threads of its own.
     """
     from hearth_lab import machine, plan
 
-    nanoseconds = 0
+    seconds = {}
     for process in machine.processes(plan.machine_named(node)):
         with contextlib.suppress(OSError):  # it has ended
             schedule = Path(f"/proc/{process}/task/{process}/schedstat").read_text()
-            nanoseconds += int(schedule.split()[0])
-    return nanoseconds / 1e9
+            seconds[process] = int(schedule.split()[0]) / 1e9
+    return seconds
+
+
+def _totals(samples: Sequence[Sample], node: str) -> list[float]:
+    """Return the seconds of a core at each sample, of processes that have ended as well."""
+    latest: dict[int, float] = {}
+    totals = []
+    for sample in samples:
+        latest |= sample.seconds[node]
+        totals.append(sum(latest.values()))
+    return totals
 
 
 def seconds_of_a_step(
@@ -80,6 +90,6 @@ def seconds_of_a_step(
         raise ValueError("the machines were not looked at during all steps")
     found = {}
     for node in samples[0].seconds:
-        before, after = np.interp(ends, times, [sample.seconds[node] for sample in samples])
+        before, after = np.interp(ends, times, _totals(samples, node))
         found[node] = float(after - before) / len(steps)
     return found

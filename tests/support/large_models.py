@@ -36,7 +36,7 @@ TOKENS = 1024
 SHORTER = (896, 768, 640, 512)
 """Tokens of a row, and those that are tried where that does not fit."""
 
-PRESETS = ("llama2-13b", "qwen3-30b-a3b", "qwen3-32b", "llama3.1-70b", "glm-4.5-air")
+PRESETS = ("llama2-13b", "qwen3-30b-a3b", "qwen3-32b", "llama2-70b", "llama3.1-70b", "glm-4.5-air")
 
 
 @dataclass(frozen=True)

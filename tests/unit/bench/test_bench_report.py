@@ -186,7 +186,10 @@ def test_the_seconds_of_a_core_are_those_within_the_counted_steps():
     began = datetime(2026, 11, 20, tzinfo=UTC).timestamp()
     # Half a core until second 8, a quarter from then on.
     computed = [(0.0, 0.0), (8.0, 4.0), (21.0, 4.0 + 13 / 4)]
-    samples = [cpu_use.Sample(began + at, {"tower": seconds}) for at, seconds in computed]
+    samples = [
+        cpu_use.Sample(began + at, {"tower": {1: seconds, **({} if at > 9 else {2: 100.0})}})
+        for at, seconds in computed
+    ]
     found = cpu_use.seconds_of_a_step(samples, record, skipped=1)
     assert found == {"tower": pytest.approx((4 / 2 + 12 / 4) / 4)}
     with refuses(ValueError, 5):

@@ -1,4 +1,4 @@
-"""What torch draws after a seed."""
+"""Numbers that torch draws after a seed."""
 
 from __future__ import annotations
 
