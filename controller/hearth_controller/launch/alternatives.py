@@ -32,7 +32,7 @@ class MeasuredNode:
 
     @property
     def room(self) -> Room:
-        """The memory that each of its ranks has."""
+        """The memory that each of its ranks has at least."""
         return least(self.rooms)
 
 

@@ -234,7 +234,8 @@ class Launch:
         has its newest checkpoint.
         """
         layers, links, looks = self.facts("layers"), self.facts("links"), self.facts("look")
-        config = next((its["config"] for its in self.facts("config").values() if its), {})
+        configs = (facts.get("config") for facts in self.facts("config").values())
+        config = next(filter(None, configs), {})
         shape = shape_of_run(self.run, self.answers["look"]) or shape_of(config)
         if not all(facts.get("layers") for facts in layers.values()):
             return {"run": self.run, "placed": False, "say": self._not_placed(config)}

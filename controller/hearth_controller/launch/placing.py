@@ -218,7 +218,7 @@ def _reason(whole: Prediction | None, fetched: float | None, settings: Settings)
     if fetched is not None:
         bound = fetched * tokens
         said = f"{bound:.{0 if bound >= 10 else 1}f} tokens/s"
-        why += f"; parallel=fsdp to at most {said}, which its links allow"
+        why += f" (the links allow parallel=fsdp at most {said})"
     return f"parallel=auto: pipeline, since {why}"
 
 

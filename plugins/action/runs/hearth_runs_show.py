@@ -84,8 +84,8 @@ class ActionModule(ActionBase):
             if "name" in answer:
                 curves = nodes_with_curves(answer["name"], known)
                 looks = {node: task_vars["hostvars"][node].get("runs_look", {}) for node in known}
-                partial = {node: look.get("partial", ()) for node, look in looks.items()}
-                found = holders(pick(runs, answer["name"]), curves, partial)
+                whole = {node: look.get("whole", ()) for node, look in looks.items()}
+                found = holders(pick(runs, answer["name"]), curves, whole)
                 answer |= {"curves": curves, "holders": found}
             return result | answer
         except LaunchError as error:

@@ -50,7 +50,7 @@ from ansible.module_utils.hearth_node.base import (
 )
 from ansible.module_utils.hearth_node.runs.digest import look, paths, remove, size
 from ansible.module_utils.hearth_node.runs.leftovers import units_folder
-from ansible.module_utils.hearth_node.runs.models import partial_models
+from ansible.module_utils.hearth_node.runs.models import whole_models
 
 _STOP_TIMEOUT = 120.0
 
@@ -93,9 +93,8 @@ def stop_waiting(module: AnsibleModule, workspace: str, run: str) -> None:
 def main() -> None:
     """Run the module; return the `runs` as `look` finds them, or what was `removed`.
 
-    With the `runs` come the model folders that lack some weights (`partial`). What was removed is
-    bytes by path in the workspace; in check mode, what would be removed. After a move there is
-    neither.
+    With the `runs` come the model folders that lack no weights (`whole`). What was removed is bytes
+    by path in the workspace; in check mode, what would be removed. After a move there is neither.
     """
     module = AnsibleModule(
         argument_spec={
@@ -113,8 +112,8 @@ def main() -> None:
         module.exit_json(changed=changed)
     if not run:
         models = module.params["models"] or os.path.join(workspace, "models")
-        partial = partial_models(absolute(models))
-        module.exit_json(changed=False, runs=look(workspace), partial=partial)
+        whole = whole_models(absolute(models))
+        module.exit_json(changed=False, runs=look(workspace), whole=whole)
     if not RUN_NAME.fullmatch(run):
         module.fail_json(msg=f"{run!r} cannot be the name of a run; nothing was removed")
     if is_in_queue(workspace, run) and run_under_way(workspace) != run and not module.check_mode:

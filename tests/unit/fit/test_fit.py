@@ -339,7 +339,10 @@ def test_unlike_cards_of_a_computer_have_their_own_memory():
     assert rooms_of_ranks(facts(16_384, 8192), 0) == [large, small]
     halved = Room(8 * GIB, "RTX 0", ranks=2)
     assert rooms_of_ranks(facts(16_384, 8192), 3) == [halved, small, halved]
-    assert rooms_of_ranks(facts(16_384, 8192), 1, nodes_here=2) == [halved]
+    # CUDA_VISIBLE_DEVICES may hide the first one.
+    assert rooms_of_ranks(facts(16_384, 8192), 1, nodes_here=2) == [
+        replace(small, size=4 * GIB, ranks=2)
+    ]
     old = facts(8192, 16_384)
     old["gpus"][1]["capability"] = "7.5"
     rooms = rooms_of_ranks(old, 0)
@@ -368,6 +371,11 @@ def test_by_hand_an_integrated_card_has_what_is_free_and_not_all_that_there_is(m
     assert room_here(None, {}) == Room(90 * GIB, "NVIDIA GB10", unified=True)
     card.is_integrated = 0
     assert room_here(None, {}) == Room(120 * GIB, "NVIDIA GB10")
+    monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
+    other = SimpleNamespace(**{**vars(card), "name": "RTX 3060", "total_memory": 12 * GIB})
+    monkeypatch.setattr("torch.cuda.get_device_properties", [card, other].__getitem__)
+    second = {"LOCAL_RANK": "1", "LOCAL_WORLD_SIZE": "2"}
+    assert room_here(None, second) == Room(12 * GIB, "RTX 3060")
     card.major = 7
     assert not room_here(None, {}).bf16
 

@@ -8,7 +8,7 @@ from dataclasses import replace
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from support.facts import refuses
+from support.facts import assert_names, refuses
 
 from hearth.base.errors import ModelError
 from hearth.plan.layer_counts import Step
@@ -289,6 +289,14 @@ def test_what_no_placement_holds_is_refused_with_the_memory_that_lacks():
     home = _home([(1.0, 0.1, 0.1, 4.0 * gib)] * 2, [[0.0] * 2] * 2, 0, gib, 0, 0)
     with pytest.raises(ModelError, match=r"8 of its 10 layers.*4 on node1.* 2 .*2\.0 GiB"):
         place(home, 10, 8)
+
+
+def test_a_node_with_a_card_too_small_for_a_layer_holds_nothing():
+    ranks = [(1.0, 0.1, 0.1, 99), (1.0, 0.1, 0.1, 0.5)]
+    home = replace(_home(ranks, [[0.0] * 2] * 2), nodes=["box", "box"])
+    assert_names(shortage(home, 4, 8), "0 of its 4 layers", "box rank 1")
+    with pytest.raises(ModelError):
+        place(home, 4, 8)
 
 
 def test_neighbours_of_a_stage():

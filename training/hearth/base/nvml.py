@@ -194,7 +194,7 @@ def visible(setting: str | None, uuids: Sequence[str]) -> list[int]:
     """Return the indices of the cards that CUDA_VISIBLE_DEVICES lets a process see.
 
     As in CUDA, the first entry that is no card ends the list; None (unset) means all. Numbers are
-    taken as NVML counts, by bus id: CUDA does so with equal cards, or CUDA_DEVICE_ORDER=PCI_BUS_ID.
+    taken as NVML counts, by bus id, as CUDA does with CUDA_DEVICE_ORDER=PCI_BUS_ID.
     """
     if setting is None:
         return list(range(len(uuids)))

@@ -49,7 +49,8 @@ def rooms_of_ranks(
 ) -> list[Room]:
     """Return the room of each of the `nproc` ranks of a node; 0 means one per GPU, at least one.
 
-    A rank is on the card of its local rank; where there are fewer, ranks share them. `facts` are
+    A rank is on the card of its local rank; where there are fewer, ranks share them. Of more cards
+    than ranks the smallest counts: CUDA_VISIBLE_DEVICES says which are used. `facts` are
     `cuda` (whether its torch can use NVIDIA GPUs), `gpus` (`name`, `capability` and `memory_mib` of
     each; None where it shares the computer's memory) and `free_mib` of the computer, which
     `nodes_here` nodes share.
@@ -62,19 +63,20 @@ def rooms_of_ranks(
             return count * [Room(round(memory_limit * GIB), limited=True)]
         return count * [Room((facts["free_mib"] << 20) // ranks, ranks=ranks)]
     rooms = []
-    for rank in range(count):
-        gpu = gpus[rank % len(gpus)]
-        sharing = nodes_here * len(range(rank % len(gpus), count, len(gpus)))
+    for number, gpu in enumerate(gpus):
+        sharing = nodes_here * max(1, len(range(number, count, len(gpus))))
         size = (gpu["memory_mib"] or facts["free_mib"]) << 20
         unified = not gpu["memory_mib"]
         rooms.append(Room(size // sharing, gpu["name"], sharing, unified, bf16=_has_bf16(gpu)))
-    return rooms
+    if count < len(gpus):
+        return count * [least(rooms)]
+    return [rooms[rank % len(gpus)] for rank in range(count)]
 
 
 def least(rooms: Iterable[Room]) -> Room:
-    """Return the smallest of the rooms of a node's ranks, in bf16 only if all of them have that.
+    """Return the smallest of `rooms`, in bf16 only if all of them have that.
 
-    So much each of them has.
+    So much at least each of them is.
     """
     rooms = list(rooms)
     return replace(min(rooms, key=lambda room: room.size), bf16=all(room.bf16 for room in rooms))

@@ -34,7 +34,7 @@ class Candidate:
 
 
 def rooms_by_node(ranks: Iterable[Candidate]) -> dict[str, Room]:
-    """Return the memory that each rank of a node has, by node: that of the smallest card."""
+    """Return the memory that each rank of a node has at least, by node."""
     rooms: dict[str, list[Room]] = {}
     for rank in ranks:
         rooms.setdefault(rank.node, []).append(rank.room)

@@ -37,14 +37,15 @@ def shape_beforehand(run: Run, layout: Layout) -> Shape | None:
     return shape_of(config)
 
 
-def config_beforehand(run: Run, layout: Layout) -> dict[str, Any]:
+def config_beforehand(run: Run, layout: Layout, hub: bool) -> dict[str, Any]:
     """Return the content of config.json of the model of `run`, {} if it is not known yet.
 
-    It is read from the model's folder, or from the Hub.
+    It is read from the model's folder, or with `hub` from the Hub.
     """
     source = run.source
     folder = Path(source.id) if source.kind == "folder" else layout.models / source.folder
-    return read_object(folder / "config.json") or published_config(source) or {}
+    published = published_config if hub else lambda _: None
+    return read_object(folder / "config.json") or published(source) or {}
 
 
 def published_config(source: ModelSource) -> dict[str, Any] | None:

@@ -65,12 +65,16 @@ def _node(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     return {"facts": facts | answering(wanted)}
 
 
-def _config(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of config.json of the run's model, {} if it is not known yet."""
+def _config(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
+    """Return the content of config.json of the run's model, {} if it is not known yet.
+
+    The spec says whether to ask the `hub` for one that is not here.
+    """
     with loading():
         from hearth.fit.published import config_beforehand
 
-    return {"facts": {"config": config_beforehand(read_run(run_file), Layout.from_environment())}}
+    run, layout = read_run(run_file), Layout.from_environment()
+    return {"facts": {"config": config_beforehand(run, layout, wanted["hub"])}}
 
 
 def _layers(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:

@@ -74,7 +74,7 @@ def local_search(step: Step, keep_all: bool = False) -> Found | None:
             for count in range(1, len(names))
         ]
         starts.append(roomiest(step))
-    found = {start: step.counts(start) for start in starts}
+    found = {start: step.counts(start) for start in filter(None, starts)}
 
     def seconds(start: tuple[int, ...]) -> float:
         counts = found[start]
@@ -136,12 +136,13 @@ def _neighbours(
 def roomiest(step: Step) -> tuple[int, ...]:
     """Return the order with room for most layers, without nodes of which a rank has room for none.
 
-    Of many ranks only that by memory is tried.
+    It is empty if no node is left. Of many ranks only that by memory is tried.
     """
     nodes, rooms = step.home.nodes, step.home.rooms
     by_room = sorted(range(len(nodes)), key=lambda rank: -rooms[rank])
     orders = itertools.permutations(by_room) if len(nodes) <= _ALL_ORDERS else [tuple(by_room)]
-    best, held = tuple(by_room), 0
+    best: tuple[int, ...] = ()
+    held = 0
     for order in orders:
         while 0 in (most := step.most(order)):
             full = [rank for rank, fits in zip(order, most, strict=True) if not fits]

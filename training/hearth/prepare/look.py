@@ -13,8 +13,10 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import HearthError
-from hearth.config import read_run
+from hearth.config import Run, read_run
 from hearth.config.layout import Layout
+from hearth.config.presets import known_shape
+from hearth.config.shape import Shape
 from hearth.lend.first import away_now
 from hearth.prepare.folders import another_run, check_folder, created_in
 from hearth.prepare.outcome import outcome_file, read_outcome
@@ -34,7 +36,7 @@ def look(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         run: the name of the run: can it start here? `port` is the one that rank 0 must use, 0 any;
             with `queue` it is to wait for its turn.
         copies: the model and data that are here; `shared` is the folder that all nodes share or "".
-        shape: the sizes of the model, also from the Hub.
+        shape: the sizes of the model, as far as they are known `here`, or with `hub` also there.
         slurm: with Slurm's `nodes` and the job's `options`, whether Slurm takes such a job.
         lends: whether the run heeds the node's terms of lending, which are in `lend`: is the node
             `away` now, for which reason?
@@ -63,11 +65,9 @@ def look(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         )
         facts |= {"copies": answer["facts"], "shared": answer["facts"].get("shared")}
         findings += answer["findings"]
-    if wanted.get("shape"):
-        from hearth.fit.published import shape_beforehand  # with the Hub's library: 0.3 s
-
+    if where := wanted.get("shape"):
         try:
-            shape = shape_beforehand(read_run(run_file), Layout.from_environment())
+            shape = _shape(read_run(run_file), Layout.from_environment(), where == "hub")
             facts["shape"] = asdict(shape) if shape else {}
         except HearthError as error:
             findings += error.findings
@@ -79,6 +79,18 @@ def look(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         if kept := read_outcome(outcome_file(run, layout, wanted["nproc"], wanted["gpus"])):
             facts["prepared"] = kept | ({} if facts.get("away") else answering(wanted))
     return {"facts": facts, "findings": list(dict.fromkeys(findings))}
+
+
+def _shape(run: Run, layout: Layout, hub: bool) -> Shape | None:
+    """Return the sizes of the model of `run`; None if they are not known here, nor on the `hub`.
+
+    Raises `ModelError` if the model on the Hub needs code that is not allowed to run.
+    """
+    if not hub:
+        return known_shape(run.settings.model, run.source, layout.models)
+    from hearth.fit.published import shape_beforehand  # with the Hub's library: 0.3 s
+
+    return shape_beforehand(run, layout)
 
 
 def answering(wanted: Mapping[str, Any]) -> dict[str, Any]:

@@ -1,4 +1,4 @@
-"""The models in a node's cache of which it has only some layers."""
+"""The models that a node has whole in its cache."""
 
 from __future__ import annotations
 
@@ -9,11 +9,11 @@ from pathlib import Path
 from ansible.module_utils.hearth.base.places import MANIFEST
 
 
-def partial_models(models: str) -> list[str]:
-    """Return the folders of the cache `models` that lack some of a model's weights, sorted."""
+def whole_models(models: str) -> list[str]:
+    """Return the folders of the cache `models` that lack no weights of their model, sorted."""
     found = []
     for manifest in sorted(Path(models).glob(f"*/{MANIFEST}")):
         with suppress(OSError, ValueError, AttributeError):  # not Hearth's, or being written
-            if json.loads(manifest.read_text(encoding="utf-8")).get("absent"):
+            if not json.loads(manifest.read_text(encoding="utf-8")).get("absent"):
                 found.append(manifest.parent.name)
     return found

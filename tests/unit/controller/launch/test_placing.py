@@ -219,6 +219,16 @@ def test_where_fit_only_warns_what_is_lacking_is_said_and_layers_go_by_memory(tm
     assert counts[0] > max(counts[1], counts[2])
 
 
+def test_unlike_cards_of_a_node_have_layers_by_their_own_memory(tmp_path):
+    desk = look(8, nproc=2)
+    small, large = ({"name": "RTX", "memory_mib": gib * GIB} for gib in (6, 16))
+    desk["facts"]["memory"]["gpus"] = [small, large]
+    inspected = {"desk": desk, "attic": look(6)}
+    placed = planned(asked(tmp_path), inspected, (0.1, 0.1), nproc=(2, 1))
+    counts = dict(run_of(placed["run"]["file"], "it").pipeline.stages)
+    assert counts[1] > max(counts[0], counts[2])
+
+
 def test_layers_go_by_speed_and_memory_and_the_run_file_says_where(tmp_path):
     placed = planned(asked(tmp_path), looks(12, 8, 8), (0.1, 0.2, 0.4))
     run = run_of(placed["run"]["file"], "it")

@@ -53,7 +53,7 @@ def workspace(workspace):
 
 
 @pytest.mark.parametrize("elsewhere", [False, True])
-def test_models_of_which_a_node_has_some_layers_only_are_named(workspace, tmp_path, elsewhere):
+def test_models_that_a_node_has_whole_are_named(workspace, tmp_path, elsewhere):
     models = tmp_path / "shared" if elsewhere else workspace / "models"
     for name, absent in (("whole", []), ("part", ["model-00002-of-00003.safetensors"])):
         (models / name).mkdir(parents=True)
@@ -61,7 +61,7 @@ def test_models_of_which_a_node_has_some_layers_only_are_named(workspace, tmp_pa
     (models / "torn").mkdir()
     (models / "torn" / MANIFEST).write_text("[")
     said = runs(workspace, **{"models": str(models)} if elsewhere else {})
-    assert said["partial"] == ["part"]
+    assert said["whole"] == ["whole"]
 
 
 @pytest.fixture
