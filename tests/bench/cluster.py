@@ -28,17 +28,6 @@ _RESULTS = "/home/lab/ai-cluster/results"
 _LOGS = "/home/lab/ai-cluster/logs"
 _SPEEDS = "/home/lab/ai-cluster/data/speeds"
 _RUN_SECONDS = 900
-_BUSY = "hearth-bench-busy"
-_COMPUTE = """\
-import torch
-torch.set_num_threads(1)
-pairs = [(torch.nn.Linear(512, 1408), torch.nn.Linear(1408, 512)) for _ in range(32)]
-frozen = torch.nn.Sequential(*(part for a, b in pairs for part in (a, torch.nn.SiLU(), b)))
-frozen.requires_grad_(False)
-while True:
-    frozen(torch.randn(64, 512, requires_grad=True)).sum().backward()
-"""
-"""Forward and backward passes through frozen weights, as of training with LoRA."""
 _SETTINGS = {"threads": 1, "checkpoint_every": 10_000, "wandb": "off"}
 
 
@@ -91,32 +80,11 @@ class Cluster(Lab):
         if not said.endswith(f": {core}"):
             raise CommandFailed(f"{node} is not held to core {core}: {said}")
 
-    def measure_beside_the_others(self, train: Callable[[], object]) -> None:
-        """Have each machine measured by the run that `train` makes, while all others compute.
-
-        The machines share this computer's caches and memory bus. What is measured on one of them
-        while the others have little to do is faster than it will be while they train.
-        """
+    def forget_speeds(self) -> None:
+        """Have the next run measure the machines anew."""
         for node in self.names:
             self.inside(node, "rm", "-rf", _SPEEDS)
-            self._measured.clear()
-            with self._computing([name for name in self.names if name != node]):
-                train()
-
-    @contextlib.contextmanager
-    def _computing(self, nodes: Sequence[str]) -> Iterator[None]:
-        """Have machines compute with what nothing else takes of their share."""
-        idle = "--property=CPUSchedulingPolicy=idle"
-        start = ("systemd-run", "--quiet", f"--unit={_BUSY}", idle, self._python, "-c", _COMPUTE)
-        try:
-            for node in nodes:
-                self.inside(node, *start)
-                if self.inside(node, "systemctl", "is-active", _BUSY).strip() != "active":
-                    raise CommandFailed(f"{node} does not compute")
-            yield
-        finally:
-            for node in nodes:
-                self.inside(node, "systemctl", "stop", _BUSY)
+        self._measured.clear()
 
     def inside(self, node: str, *command: str) -> str:
         """Return a command's output on a machine, reached without its network; "" if it fails."""
