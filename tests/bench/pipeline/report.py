@@ -173,7 +173,8 @@ def aims(figures: Mapping[str, Any]) -> list[str]:
     ]
     busy, bubble, links, rest = map(median, zip(*each, strict=True))
     times = median(speed(a) / speed(b) for a, b in zip(staged, sharded, strict=True))
-    off = median(run["predicted_tokens_per_second"] / speed(run) - 1 for run in staged)
+    each_off = [run["predicted_tokens_per_second"] / speed(run) - 1 for run in staged]
+    off = median(each_off)
     sent = median(run["sent_bytes_per_step"] for run in staged) / 1e6
     fetched = median(run["sent_bytes_per_step"] for run in sharded) / 1e6
     best = f"At least {OF_THE_BEST:.2f} of the ranks' speeds together, as far as whole layers allow"
@@ -192,7 +193,7 @@ def aims(figures: Mapping[str, Any]) -> list[str]:
         aim(
             f"Predicted within {PREDICTED_WITHIN:.0%} of what happens",
             abs(off) <= PREDICTED_WITHIN,
-            f"{off:+.1%}",
+            f"{off:+.1%}; runs from {min(each_off):+.1%} to {max(each_off):+.1%}",
         ),
         f"- A rank sends {sent:.1f} MB a step in the pipeline"
         + (f" and {fetched:.1f} MB with fsdp." if fetched > sent else "."),
