@@ -6,6 +6,8 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hearth.base.nvidia import ranks_of
+
 GIB = 1 << 30
 
 _BF16 = 8
@@ -56,7 +58,7 @@ def rooms_of_ranks(
     `nodes_here` nodes share.
     """
     gpus = facts["gpus"] if facts["cuda"] else []
-    count = nproc or max(1, len(gpus))
+    count = ranks_of(facts, nproc)
     if not gpus:
         ranks = nodes_here * count
         if memory_limit:
