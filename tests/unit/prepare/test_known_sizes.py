@@ -8,8 +8,7 @@ import pytest
 from support.cached_model import ID, NAME
 
 from hearth.config import resolve_run, write_run
-from hearth.config.layout import Layout
-from hearth.fit.published import config_beforehand
+from hearth.prepare import __main__ as verbs
 from hearth.prepare.look import look
 
 CONFIG = {
@@ -31,5 +30,5 @@ def test_a_node_tells_what_it_has_and_does_not_ask_the_hub(tmp_path, monkeypatch
         "num_hidden_layers"
     )
     assert layers == (5 if has_it else None)
-    config = config_beforehand(run, Layout.from_environment(), hub=False)
+    config = verbs.config(tmp_path / "run.yml", {"hub": False})["facts"]["config"]
     assert config == (CONFIG if has_it else {})

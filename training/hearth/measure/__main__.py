@@ -65,18 +65,6 @@ def _node(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     return {"facts": facts | answering(wanted)}
 
 
-def _config(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
-    """Return the content of config.json of the run's model, {} if it is not known yet.
-
-    The spec says whether to ask the `hub` for one that is not here.
-    """
-    with loading():
-        from hearth.fit.published import config_beforehand
-
-    run, layout = read_run(run_file), Layout.from_environment()
-    return {"facts": {"config": config_beforehand(run, layout, wanted["hub"])}}
-
-
 def _layers(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     """Return the speed of this node's ranks for parts of the run's model, which need not be here.
 
@@ -234,7 +222,6 @@ def _limit(settings: Settings, device: torch.device) -> None:
 _VERBS = {
     "rank": _rank,
     "node": _node,
-    "config": _config,
     "layers": _layers,
     "layers-rank": _layers_rank,
 }
