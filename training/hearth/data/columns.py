@@ -14,46 +14,17 @@ assigns an example to `train` or `held_out`. Other columns are ignored.
 
 from __future__ import annotations
 
-import hashlib
 import json
-from dataclasses import dataclass
 from typing import Any
 
 from hearth.data.findings import Problem
+from hearth.data.messages import Example, Message
 
 ACCEPTED = "messages, conversations, prompt + completion, instruction (+ input) + output, or text"
 _CONVERSATIONS = ("messages", "conversations")
-ROLES = ("system", "user", "assistant")
+_ROLES = ("system", "user", "assistant")
 _SHAREGPT_ROLES = {"human": "user", "gpt": "assistant"}
-Message = tuple[str, str]  # role and content
 _SPLITS = {"train": False, "held_out": True}
-
-
-@dataclass(frozen=True)
-class Example:
-    """One example: a conversation or a plain text.
-
-    Attributes:
-        messages: the conversation as (role, content), or () for a plain text.
-        text: the plain text, or "" for a conversation.
-        held_out: whether the file marks it as held out, or None if it is unmarked.
-    """
-
-    messages: tuple[Message, ...] = ()
-    text: str = ""
-    held_out: bool | None = None
-
-    @property
-    def empty(self) -> bool:
-        """Whether the text is blank, or all answers of the conversation are."""
-        answers = [content for role, content in self.messages if role == "assistant"]
-        return not any(part.strip() for part in (self.text, *answers))
-
-    @property
-    def hash(self) -> int:
-        """A 64-bit hash of the content alone."""
-        content = json.dumps([self.messages, self.text], ensure_ascii=True).encode()
-        return int.from_bytes(hashlib.blake2b(content, digest_size=8).digest(), "big")
 
 
 def to_example(fields: dict[str, Any]) -> Example:
@@ -85,8 +56,8 @@ def _messages(fields: dict[str, Any]) -> tuple[Message, ...]:
     else:
         return ()
     system = _text(fields.get("system", ""), "system")
-    start = (("system", system),) if system.strip() else ()
-    return (*start, ("user", question), ("assistant", answer))
+    start = (Message("system", system),) if system.strip() else ()
+    return (*start, Message("user", question), Message("assistant", answer))
 
 
 def _held_out(fields: dict[str, Any]) -> bool | None:
@@ -109,7 +80,7 @@ def _conversation(column: str, value: Any) -> tuple[Message, ...]:
     if not isinstance(value, list) or not value:
         raise Problem(f"{column} must be a list of {{role, content}} with at least one answer")
     messages = tuple(_message(number, message) for number, message in enumerate(value, start=1))
-    if not any(role == "assistant" for role, _ in messages):
+    if not any(message.role == "assistant" for message in messages):
         raise Problem("no message has the role assistant, so there is no answer to train on")
     return messages
 
@@ -125,9 +96,9 @@ def _message(number: int, message: Any) -> Message:
         raise Problem(
             f"message {number} must be an object with role and content, or from and value"
         )
-    if role not in ROLES:
-        raise Problem(f"message {number} has the role {role!r}; use {', '.join(ROLES)}")
-    return role, _text(content, f"the content of message {number}")
+    if role not in _ROLES:
+        raise Problem(f"message {number} has the role {role!r}; use {', '.join(_ROLES)}")
+    return Message(role, _text(content, f"the content of message {number}"))
 
 
 def _text(value: Any, what: str) -> str:

@@ -1,0 +1,88 @@
+"""An example to train on: a conversation of messages, or a plain text. No I/O."""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+ROLES = ("system", "user", "assistant", "tool")
+
+
+@dataclass(frozen=True)
+class Message:
+    """One message of a conversation.
+
+    Attributes:
+        role: one of `ROLES`.
+        content: its text; may be empty if there are calls.
+        thought: the reasoning before the content of an answer.
+        calls: the functions that an answer calls: `{"name": str, "arguments": dict}` each.
+        learned: whether this answer carries loss; only the assistant's do.
+        details: further fields that templates read of a tool's message: `name`, `tool_call_id`.
+    """
+
+    role: str
+    content: str = ""
+    thought: str = ""
+    calls: tuple[Mapping[str, Any], ...] = ()
+    learned: bool = True
+    details: Mapping[str, str] = field(default_factory=dict)
+
+    @property
+    def is_learned(self) -> bool:
+        """Whether this is an answer that carries loss."""
+        return self.role == "assistant" and self.learned
+
+    @property
+    def blank(self) -> bool:
+        """Whether it holds neither text nor calls."""
+        return not (self.content.strip() or self.thought.strip() or self.calls)
+
+    def as_json(self) -> list[Any]:
+        """Return what identifies this message: role and content, then what else it has."""
+        rest = {
+            "thought": self.thought,
+            "calls": [dict(call) for call in self.calls],
+            "learned": self.learned,
+            "details": dict(self.details),
+        }
+        plain = {"thought": "", "calls": [], "learned": True, "details": {}}
+        return [self.role, self.content, *([rest] if rest != plain else [])]
+
+
+@dataclass(frozen=True)
+class Example:
+    """One example: a conversation or a plain text.
+
+    Attributes:
+        messages: the conversation, or () for a plain text.
+        text: the plain text, or "" for a conversation.
+        tools: JSON schemas of the functions that the conversation may call.
+        held_out: whether the file marks it as held out, or None if it is unmarked.
+        unused: names of the record's columns that were not read.
+    """
+
+    messages: tuple[Message, ...] = ()
+    text: str = ""
+    tools: tuple[Mapping[str, Any], ...] = ()
+    held_out: bool | None = None
+    unused: tuple[str, ...] = ()
+
+    @property
+    def empty(self) -> bool:
+        """Whether the text is blank, or all answers that carry loss are."""
+        answers = [message for message in self.messages if message.is_learned]
+        return not self.text.strip() and all(answer.blank for answer in answers)
+
+    @property
+    def hash(self) -> int:
+        """A 64-bit hash of the content alone."""
+        content = [[message.as_json() for message in self.messages], self.text]
+        if self.tools:
+            content.append([dict(tool) for tool in self.tools])
+        # Compact separators would change the side of examples that are held out by their hash.
+        text = json.dumps(content, ensure_ascii=True)
+        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
