@@ -12,10 +12,11 @@ from hearth.base.errors import ModelError
 from hearth.chat.answer import Answer, Sampling
 from hearth.chat.conversation import Conversation
 from hearth.chat.sides import Side
-from hearth.data.template import encode_prompt
+from hearth.data.encode import encode_prompt
+from hearth.data.messages import Message
 from hearth.model.backend import GREEDY
 
-PROMPT = [("user", "say 1")]
+PROMPT = [Message("user", "say 1")]
 SHORT = Sampling(max_tokens=12)
 DRAWN = Sampling(temperature=1.0, seed=3, max_tokens=12)
 
@@ -111,7 +112,7 @@ def test_each_side_has_a_history_of_its_own(sides):
     first = base.ask("say 1", SHORT)
     list(first)
     base.keep("say 1", first)
-    assert base.messages == [("user", "say 1"), ("assistant", first.text.strip())]
+    assert base.messages == [Message("user", "say 1"), Message("assistant", first.text.strip())]
     assert adapter.messages == []
     second = base.ask("say 1", SHORT)
     list(second)

@@ -13,6 +13,7 @@ from hearth.chat.conversation import Conversation
 from hearth.chat.screen import Screen
 from hearth.chat.session import Session
 from hearth.chat.sides import Side
+from hearth.data.messages import Message
 from hearth.data.template import PLAIN_TEMPLATE
 
 SHORT = Sampling(max_tokens=3)
@@ -34,13 +35,11 @@ def conversations(sides):
 def test_who_answers_is_chosen_and_each_remembers_what_it_was_asked(monkeypatch, conversations):
     base, adapter = conversations
     chat(monkeypatch, conversations, "one", "/base", "two", "/adapter three", "", "/both", "four")
-    asked = [
-        [content for role, content in each.messages if role == "user"] for each in conversations
-    ]
+    asked = [[one.content for one in each.messages if one.role == "user"] for each in conversations]
     assert asked == [["one", "two", "four"], ["one", "three", "four"]]
     chat(monkeypatch, conversations, "/reset", "five", "/quit", "six")
-    assert base.messages[0] == adapter.messages[0] == ("user", "five")
-    assert ("user", "six") not in base.messages
+    assert base.messages[0] == adapter.messages[0] == Message("user", "five")
+    assert Message("user", "six") not in base.messages
 
 
 def test_a_wrong_command_ends_nothing(monkeypatch, conversations):

@@ -13,9 +13,9 @@ from support.tiny_model import make_tokenizer
 
 import datasets
 from hearth.base.errors import DataError
+from hearth.data.encode import encode_prompt
 from hearth.data.load import TokenData, load_data
 from hearth.data.rows import IGNORED, Rows
-from hearth.data.template import encode_prompt
 
 SETTINGS = {"sequence_length": 128, "packing": True, "held_out": 0.1, "seed": 1}
 
@@ -56,7 +56,7 @@ def test_the_report_counts_what_became_of_the_examples(load, tmp_path):
     data, said = load(write(tmp_path / "x.jsonl", records), held_out=0)
     report = data.report
     assert (report.examples, report.held_out_examples) == (51, 0)
-    assert (report.cut, report.dropped, report.empty) == (1, 1, 1)
+    assert [note.count for note in report.notes] == [1, 1, 1]
     assert (report.rows, report.held_out_rows) == (len(data.train), 0)
     assert report.tokens == data.train.tokens.sum()
     assert report.label_tokens == data.train.label_tokens.sum()

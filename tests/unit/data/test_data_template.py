@@ -10,9 +10,10 @@ from support.facts import assert_names, refuses
 from support.tiny_model import CHAT_TEMPLATE, make_tokenizer
 
 from hearth.base.errors import ModelError
-from hearth.data.columns import Example
+from hearth.data.encode import encode, encode_prompt
 from hearth.data.findings import Problem
-from hearth.data.template import encode, encode_prompt, ensure_chat_template, tokenizer_fingerprint
+from hearth.data.messages import Example, Message
+from hearth.data.template import ensure_chat_template, tokenizer_fingerprint
 
 # Shortened forms of published templates; each shows one way in which they differ.
 TRIMMING = (  # Llama 3, Gemma
@@ -40,8 +41,8 @@ SYSTEM_LAST = (  # Mistral: the system message stands in the last question
 )
 NEVER_ENDING = "{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"
 
-CHAT = (("user", "ping"), ("assistant", "pong"))
-TWO_TURNS = (*CHAT, ("user", "pong?"), ("assistant", "pong"))
+CHAT = (Message("user", "ping"), Message("assistant", "pong"))
+TWO_TURNS = (*CHAT, Message("user", "pong?"), Message("assistant", "pong"))
 
 
 @pytest.fixture
@@ -49,7 +50,7 @@ def tokenizer():
     return make_tokenizer()
 
 
-def learned(tokenizer, *messages: tuple[str, str]) -> list[str]:
+def learned(tokenizer, *messages: Message) -> list[str]:
     """Return the stretches of text that carry loss."""
     (tokens,) = encode(tokenizer, [Example(messages=messages)])
     stretches = groupby(zip(tokens.ids, tokens.learned, strict=True), key=itemgetter(1))
@@ -65,9 +66,9 @@ def learned(tokenizer, *messages: tuple[str, str]) -> list[str]:
         (THINKING, TWO_TURNS, ["pong", "<think>\n\n</think>\n\npong"]),
         (OPENING_A_THOUGHT, TWO_TURNS, ["pong", "pong"]),
         # A system message that moves, white space around an answer, an answer in its question.
-        (SYSTEM_LAST, (("system", "s"), *TWO_TURNS), ["pong", " pong"]),
-        (TRIMMING, (CHAT[0], ("assistant", "\n pong  ")), ["pong"]),
-        (CHAT_TEMPLATE, (("user", "say pong"), ("assistant", "pong")), ["pong"]),
+        (SYSTEM_LAST, (Message("system", "s"), *TWO_TURNS), ["pong", " pong"]),
+        (TRIMMING, (CHAT[0], Message("assistant", "\n pong  ")), ["pong"]),
+        (CHAT_TEMPLATE, (Message("user", "say pong"), Message("assistant", "pong")), ["pong"]),
     ],
 )
 def test_each_answer_is_learned_with_its_end_and_nothing_else(
@@ -88,18 +89,18 @@ def test_the_prompt_is_what_precedes_the_answer(tokenizer):
 @pytest.mark.parametrize("template", [CHAT_TEMPLATE, TRIMMING, BRACKETS, THINKING])
 def test_a_greeting_that_answers_nobody_is_learned_too(tokenizer, template):
     tokenizer.chat_template = template
-    first, *_, last = learned(tokenizer, ("assistant", "hello"), *CHAT)
+    first, *_, last = learned(tokenizer, Message("assistant", "hello"), *CHAT)
     assert (first.split("<|im_end|>")[0].strip(), "pong" in last) == ("hello", True)
 
 
 def test_an_earlier_thought_that_the_template_drops_is_not_missed(tokenizer):
     tokenizer.chat_template = THINKING
-    first = ("assistant", "<think>hm</think>pong")
+    first = Message("assistant", "<think>hm</think>pong")
     assert learned(tokenizer, CHAT[0], first, *TWO_TURNS[2:])[0] == "pong<|im_end|>"
 
 
 def test_what_follows_the_last_answer_is_left_out(tokenizer):
-    (tokens,) = encode(tokenizer, [Example(messages=(*CHAT, ("user", "thanks")))])
+    (tokens,) = encode(tokenizer, [Example(messages=(*CHAT, Message("user", "thanks")))])
     assert tokenizer.decode(tokens.ids).endswith("pong<|im_end|>")
 
 
@@ -140,7 +141,7 @@ def test_a_template_that_hides_an_answer_is_told(tokenizer):
 def test_a_base_model_gets_the_plain_template(tokenizer):
     tokenizer.chat_template = None
     ensure_chat_template(tokenizer)
-    (tokens,) = encode(tokenizer, [Example(messages=(("system", "s"), *TWO_TURNS))])
+    (tokens,) = encode(tokenizer, [Example(messages=(Message("system", "s"), *TWO_TURNS))])
     assert tokenizer.decode(tokens.ids) == (
         "s\n\nUser: ping\nAssistant: pong<|im_end|>\nUser: pong?\nAssistant: pong<|im_end|>"
     )

@@ -8,9 +8,10 @@ from dataclasses import replace
 from hearth.base.errors import ModelError
 from hearth.chat.answer import Answer, Sampling
 from hearth.chat.sides import Side
-from hearth.data.columns import Message
+from hearth.data.encode import encode_prompt
 from hearth.data.findings import Problem
-from hearth.data.template import encode_prompt, speaks_plainly
+from hearth.data.messages import Message
+from hearth.data.template import speaks_plainly
 
 _NEXT_QUESTION = "\nUser:"
 """Where a base model goes on to write the other one's part, after the plain template."""
@@ -24,7 +25,7 @@ class Conversation:
 
     def __init__(self, side: Side, system: str = "", complete: bool = False) -> None:
         self.side, self._complete = side, complete
-        self._first: list[Message] = [("system", system)] if system else []
+        self._first: list[Message] = [Message("system", system)] if system else []
         self.messages: list[Message] = []
 
     def reset(self) -> None:
@@ -50,7 +51,7 @@ class Conversation:
     def keep(self, prompt: str, answer: Answer) -> None:
         """Remember a question and what was answered, also if somebody stopped the answer."""
         if answer.text.strip() and not self._complete:
-            self.messages += [("user", prompt), ("assistant", answer.text.strip())]
+            self.messages += [Message("user", prompt), Message("assistant", answer.text.strip())]
 
     def _tokens(self, prompt: str) -> tuple[list[int], str]:
         """Return the tokens of the prompt, and the text that would be the next question."""
@@ -65,4 +66,4 @@ class Conversation:
             raise ModelError(f"{self.side.name}: {problem}") from None
 
     def _rendered(self, prompt: str) -> Sequence[Message]:
-        return [*self._first, *self.messages, ("user", prompt)]
+        return [*self._first, *self.messages, Message("user", prompt)]

@@ -1,8 +1,9 @@
 """Caches the tokens of a data set on disk, so that a node tokenises it once.
 
-An entry is a folder `<cache>/<key>/` with one file per array, checksummed in `entry.json`. It is
-written under a temporary name and renamed; under a lock one of several processes does the work
-while the others wait. An entry that does not match its checksums is rebuilt.
+An entry is a folder `<cache>/<key>/` with one file per array, checksummed in `entry.json`, which has
+the remarks too. It is written under a temporary name and renamed; under a lock one of several
+processes does the work while the others wait. An entry that does not match its checksums is
+rebuilt.
 """
 
 from __future__ import annotations
@@ -11,6 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
+from dataclasses import asdict
 from pathlib import Path
 
 import numpy as np
@@ -19,9 +21,10 @@ from hearth.base.errors import DataError
 from hearth.base.files import replaced_folder, sha256_of
 from hearth.base.lock import locked
 from hearth.data.documents import Documents
+from hearth.data.findings import Note
 
 # Increase it when the same file and tokenizer would give other tokens than before.
-VERSION = 2
+VERSION = 3
 
 
 def cache_key(*parts: str) -> str:
@@ -70,15 +73,23 @@ def _write(documents: Documents, entry: Path) -> None:
     with replaced_folder(entry) as folder:
         checksums = {}
         for name, array in vars(documents).items():
-            np.save(folder / f"{name}.npy", array)
-            checksums[name] = sha256_of(folder / f"{name}.npy")
-        (folder / "entry.json").write_text(json.dumps(checksums), encoding="utf-8")
+            if isinstance(array, np.ndarray):
+                np.save(folder / f"{name}.npy", array)
+                checksums[name] = sha256_of(folder / f"{name}.npy")
+        notes = [asdict(each) for each in documents.notes]
+        entry = {"arrays": checksums, "notes": notes, "unused": documents.unused}
+        (folder / "entry.json").write_text(json.dumps(entry), encoding="utf-8")
 
 
 def _read(entry: Path) -> Documents:
     """Return the documents in `entry`. Raises `ValueError` or `OSError` if it is damaged."""
-    checksums = json.loads((entry / "entry.json").read_text(encoding="utf-8"))
+    known = json.loads((entry / "entry.json").read_text(encoding="utf-8"))
+    checksums = known["arrays"]
     for name, sha256 in checksums.items():
         if sha256_of(entry / f"{name}.npy") != sha256:
             raise ValueError(f"{name}.npy has changed")
-    return Documents(**{name: np.load(entry / f"{name}.npy", mmap_mode="r") for name in checksums})
+    return Documents(
+        **{name: np.load(entry / f"{name}.npy", mmap_mode="r") for name in checksums},
+        notes=tuple(Note(**each | {"lines": tuple(each["lines"])}) for each in known["notes"]),
+        unused=tuple(known["unused"]),
+    )

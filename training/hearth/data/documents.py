@@ -2,19 +2,21 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from typing import Any
 
 import numpy as np
 
-from hearth.data.columns import Example, to_example
-from hearth.data.findings import Findings, Problem
+from hearth.data.columns import to_example
+from hearth.data.encode import encode
+from hearth.data.findings import Findings, Note, Problem, note
 from hearth.data.formats import Records
-from hearth.data.template import encode
+from hearth.data.messages import Example
 
 _BATCH = 1000
+BLANK = "left out as blank"
 
 
 @dataclass(frozen=True)
@@ -31,7 +33,8 @@ class Documents:
         hashes: uint64 (documents,), hash of the content.
         marks: int8 (documents,), 1 held out, 0 train, -1 unmarked.
         plain: bool (documents,), whether it is a plain text, which may be cut into pieces.
-        empty: int64 (1,), examples left out because no token of them carries loss.
+        notes: remarks on the examples, such as those left out because no token carries loss.
+        unused: columns that were not read, sorted.
     """
 
     ids: np.ndarray
@@ -42,7 +45,8 @@ class Documents:
     hashes: np.ndarray
     marks: np.ndarray
     plain: np.ndarray
-    empty: np.ndarray
+    notes: tuple[Note, ...] = ()
+    unused: tuple[str, ...] = ()
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -62,27 +66,35 @@ def examples(records: Records, findings: Findings) -> Iterator[tuple[int, Exampl
             findings.add(record.line, str(problem))
 
 
-def tokenise(records: Records, tokenizer: Any, found: Findings | None = None) -> Documents:
-    """Tokenise all examples of `records`.
+def tokenise(
+    records: Records,
+    tokenizer: Any,
+    stops: Sequence[int] = (),
+    found: Findings | None = None,
+) -> Documents:
+    """Tokenise all examples of `records`; `stops` are the tokens at which generation stops.
 
     Raises `DataError` with the problems found in the file. With `found` they are added to it
     instead, and the invalid records are left out.
     """
     findings = Findings(records.name) if found is None else found
     ids, learned, lines, hashes, marks, plain = [], [], [], [], [], []
-    empty = 0
+    noted, unused = dict[str, list[int]](), set[str]()
     source = examples(records, findings)
     while batch := list(islice(source, _BATCH)):
         if findings and found is None:  # read the rest only to find further problems
             continue
         for (line, example), tokens in zip(
-            batch, encode(tokenizer, [example for _, example in batch]), strict=True
+            batch, encode(tokenizer, [example for _, example in batch], stops), strict=True
         ):
+            unused.update(example.unused)
             if isinstance(tokens, Problem):
                 findings.add(line, str(tokens))
             elif example.empty or not tokens.learned[1:].any():
-                empty += 1
+                noted.setdefault(BLANK, []).append(line)
             else:
+                for each in tokens.notes:
+                    noted.setdefault(each, []).append(line)
                 ids.append(tokens.ids)
                 learned.append(tokens.learned)
                 lines.append(line)
@@ -100,7 +112,8 @@ def tokenise(records: Records, tokenizer: Any, found: Findings | None = None) ->
         hashes=np.array(hashes, dtype=np.uint64),
         marks=np.array(marks, dtype=np.int8),
         plain=np.array(plain, dtype=bool),
-        empty=np.array([empty], dtype=np.int64),
+        notes=tuple(note(text, lines) for text, lines in noted.items()),
+        unused=tuple(sorted(unused)),
     )
 
 

@@ -2,6 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from dataclasses import dataclass
+
 from hearth.base.errors import DataError
 
 SHOWN = 5
@@ -9,6 +12,25 @@ SHOWN = 5
 
 class Problem(Exception):
     """A problem with one record: the text gives its reason and remedy."""
+
+
+@dataclass(frozen=True)
+class Note:
+    """A remark on examples: its text, their number, and the first lines (or rows) of them."""
+
+    text: str
+    count: int
+    lines: tuple[int, ...]
+
+    def __str__(self) -> str:
+        more = f" and {self.count - len(self.lines)} more" * (self.count > len(self.lines))
+        lines = f"line{'s' * (self.count > 1)} {', '.join(map(str, self.lines))}{more}"
+        return f"{self.text}: {self.count} ({lines})"
+
+
+def note(text: str, lines: Sequence[int]) -> Note:
+    """Return a note on the examples in all these `lines`."""
+    return Note(text, len(lines), tuple(int(line) for line in lines[:SHOWN]))
 
 
 class Findings:

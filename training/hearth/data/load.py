@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -14,11 +14,11 @@ import numpy as np
 
 from hearth.base.errors import DataError
 from hearth.data.cache import cache_key, cached_documents
-from hearth.data.columns import Message
 from hearth.data.documents import Documents, examples, held_out_mask, tokenise
-from hearth.data.findings import Findings
+from hearth.data.findings import Findings, Note, note
 from hearth.data.formats import Records, open_records
 from hearth.data.locate import locate
+from hearth.data.messages import Message
 from hearth.data.packing import pack
 from hearth.data.parts import Part
 from hearth.data.rows import Cut, PackedRows, Rows, cut_to_length
@@ -32,9 +32,8 @@ class DataReport:
     Attributes:
         examples: training examples; a text that was cut counts once.
         tokens, label_tokens: in the training rows; label tokens carry loss.
-        cut: texts that were cut into pieces because they are longer than a row.
-        dropped: chat examples left out because they are longer than a row.
-        empty: examples left out because none of their tokens carries loss.
+        notes: remarks on examples: cut, left out, or shown in part only.
+        unused: columns that were not read.
         padding: fraction of rows × sequence_length that holds no token.
         fingerprint: checksum of all tokens, labels and rows; equal on nodes with the same data.
     """
@@ -47,23 +46,18 @@ class DataReport:
     held_out_rows: int
     tokens: int
     label_tokens: int
-    cut: int
-    dropped: int
-    empty: int
+    notes: tuple[Note, ...]
+    unused: tuple[str, ...]
     padding: float
     fingerprint: str
 
     def __str__(self) -> str:
-        changed = {
-            "texts cut into pieces": self.cut,
-            "dropped as longer than sequence_length": self.dropped,
-            "left out as blank": self.empty,
-        }
+        unused = [f"not used: {', '.join(self.unused)}"] if self.unused else []
         return (
             f"data: {self.name}: {self.examples} examples and {self.held_out_examples} held out; "
             f"{self.rows} rows, {self.tokens} tokens, {self.label_tokens} learned, "
             f"{self.padding:.1%} padding"
-            + "".join(f"; {what}: {count}" for what, count in changed.items() if count)
+            + "".join(f"; {remark}" for remark in [*self.notes, *unused])
         )
 
 
@@ -77,7 +71,7 @@ class Question:
     @property
     def text(self) -> str:
         """The content of the last message, the question itself."""
-        return self.messages[-1][1]
+        return self.messages[-1].content
 
 
 @dataclass(frozen=True)
@@ -116,10 +110,10 @@ def _question(records: Records, held_out: frozenset[int]) -> Question | None:
     for line, example in examples(records, Findings(records.name)):
         if line > last:
             break
-        roles = [role for role, _ in example.messages]
-        for answer, pair in enumerate(pairwise(roles), 1):
-            if line in held_out and pair == ("user", "assistant"):
-                return Question(example.messages[:answer], example.messages[answer][1])
+        for at, (asked, answer) in enumerate(pairwise(example.messages), start=1):
+            roles = asked.role, answer.role
+            if line in held_out and roles == ("user", "assistant") and answer.content:
+                return Question(example.messages[:at], answer.content)
     return None
 
 
@@ -132,12 +126,13 @@ def load_data(
     held_out: float,
     seed: int,
     cache: Path,
+    stops: Sequence[int] = (),
     say: Callable[[str], None] = print,
 ) -> TokenData:
     """Load `dataset` as rows of at most `sequence_length` tokens.
 
     The tokenizer gets a plain chat template if it has none; its tokens are kept in `cache`. `seed`
-    is that of the packing.
+    is that of the packing. `stops` are the tokens at which the model's generation stops.
 
     Raises `DataError` with the problems found in the data, and `ModelError` if the tokenizer is
     unusable for training (see `ensure_chat_template`).
@@ -147,11 +142,11 @@ def load_data(
 
     def make() -> Documents:
         say(f"tokens: reading {records.name}")
-        return tokenise(records, tokenizer)
+        return tokenise(records, tokenizer, stops)
 
     # The key includes the suffix, since it decides the format in which the bytes are read.
     form = Path(records.name).suffix.lower()
-    key = cache_key(records.sha256, form, tokenizer_fingerprint(tokenizer))
+    key = cache_key(records.sha256, form, tokenizer_fingerprint(tokenizer, stops))
     documents = cached_documents(cache, key, make, say)
     data = token_data(
         records,
@@ -180,7 +175,7 @@ def token_data(
 
     Raises `DataError` if nothing is left to train on.
     """
-    name, empty = records.name, int(documents.empty[0])
+    name = records.name
     if not len(documents):
         raise DataError(f"{name}: there is nothing to train on: every text or answer is blank")
     chosen = held_out_mask(documents.hashes, documents.marks, held_out)
@@ -196,15 +191,14 @@ def token_data(
     report = DataReport(
         name=name,
         sha256=records.sha256,
-        examples=int((~chosen).sum()) - train_cut.dropped,
-        held_out_examples=int(chosen.sum()) - kept_cut.dropped,
+        examples=int((~chosen).sum()) - len(train_cut.dropped),
+        held_out_examples=int(chosen.sum()) - len(kept_cut.dropped),
         rows=len(train),
         held_out_rows=len(kept),
         tokens=int(train.tokens.sum()),
         label_tokens=int(train.label_tokens.sum()),
-        cut=train_cut.cut + kept_cut.cut,
-        dropped=train_cut.dropped + kept_cut.dropped,
-        empty=empty,
+        notes=(*documents.notes, *_length_notes(documents, sequence_length, train_cut, kept_cut)),
+        unused=documents.unused,
         padding=1 - int(train.tokens.sum()) / positions,
         fingerprint=hashlib.sha256(
             f"{train.fingerprint()} {kept.fingerprint()}".encode()
@@ -212,6 +206,18 @@ def token_data(
     )
     question = functools.partial(_question, records, kept.lines())
     return TokenData(train, kept, report, question)
+
+
+def _length_notes(documents: Documents, longest: int, *cuts: Cut) -> list[Note]:
+    """Return remarks on the texts cut, and the conversations left out, as longer than `longest`."""
+    whole = "left out, as conversations are not cut"
+    found = {
+        f"longer than sequence_length {longest} and {what}": np.sort(
+            documents.lines[np.concatenate([getattr(each, kind) for each in cuts])]
+        ).tolist()
+        for kind, what in (("cut", "cut into pieces"), ("dropped", whole))
+    }
+    return [note(text, lines) for text, lines in found.items() if lines]
 
 
 def pad_id_of(tokenizer: Any) -> int:

@@ -41,6 +41,12 @@ class Message:
         """Whether it holds neither text nor calls."""
         return not (self.content.strip() or self.thought.strip() or self.calls)
 
+    @property
+    def texts(self) -> list[str]:
+        """All texts of it: content, thought, and calls as JSON."""
+        calls = [json.dumps(dict(call), ensure_ascii=False) for call in self.calls]
+        return [self.content, self.thought, *calls]
+
     def as_json(self) -> list[Any]:
         """Return what identifies this message: role and content, then what else it has."""
         rest = {

@@ -84,11 +84,11 @@ class Pieces:
 
 @dataclass(frozen=True)
 class Cut:
-    """The pieces, and the numbers of texts cut and chat examples dropped as too long."""
+    """The pieces, and the numbers of the texts cut and the chat examples dropped as too long."""
 
     pieces: Pieces
-    cut: int
-    dropped: int
+    cut: np.ndarray
+    dropped: np.ndarray
 
 
 def cut_to_length(documents: Documents, chosen: np.ndarray, longest: int) -> Cut:
@@ -111,8 +111,8 @@ def cut_to_length(documents: Documents, chosen: np.ndarray, longest: int) -> Cut
     starts = documents.offsets[of] + within
     stops = np.minimum(starts + longest, documents.offsets[of + 1])
     targets = np.where(documents.plain[of], stops - starts - 1, documents.targets[of])
-    dropped = int((~fits).sum()) - len(long_texts)
-    return Cut(Pieces(of, starts, stops, targets), cut=len(long_texts), dropped=dropped)
+    dropped = chosen[~fits & ~documents.plain[chosen]]
+    return Cut(Pieces(of, starts, stops, targets), cut=long_texts, dropped=dropped)
 
 
 class PackedRows:

@@ -199,11 +199,12 @@ def load_stream(
     held_out: float,
     seed: int,
     say: Callable[[str], None],
+    stops: Sequence[int] = (),
     **form: Any,
 ) -> TokenData:
     """Return a data set of the Hub as a stream of its commit `revision`, or of its newest.
 
-    `form` are the `sequence_length` and `packing` of `load_data`.
+    `stops` and, as `form`, `sequence_length` and `packing` are those of `load_data`.
 
     Raises `DataError` if the Hub does not answer, or with the problems found in the first window.
     """
@@ -213,14 +214,14 @@ def load_stream(
     reader = StreamReader(data.name, rows, say)
     beginning = reader.position
     first = _records(data.name, revision, reader.read())
-    documents = tokenise(first, tokenizer)
+    documents = tokenise(first, tokenizer, stops)
     loaded = token_data(first, documents, tokenizer, held_out=held_out, seed=seed, **form)
     held = documents.hashes[held_out_mask(documents.hashes, documents.marks, held_out)]
 
     def pack(window: list[Record]) -> PackedRows:
         """Return the training rows of a window; its invalid records are named and left out."""
         findings = Findings(data.name)
-        documents = tokenise(_records(data.name, revision, window), tokenizer, findings)
+        documents = tokenise(_records(data.name, revision, window), tokenizer, stops, findings)
         try:
             findings.raise_any()
         except DataError as error:

@@ -1,9 +1,4 @@
-"""Tokenises examples and marks the tokens that carry loss.
-
-A conversation is rendered by the model's own chat template; the assistant's answers carry loss,
-each with the token that ends its turn, in every turn. In a plain text all tokens carry loss; it
-ends with the end-of-sequence token. Padding is added only later, so it never carries loss, even if
-the padding token is the end-of-sequence token.
+"""A model's chat template: how it is rendered, what it knows, and which tokens end an answer.
 
 A model without a chat template (a base model) gets this one:
 
@@ -13,19 +8,21 @@ A model without a chat template (a base model) gets this one:
 
 from __future__ import annotations
 
+import functools
 import hashlib
+import itertools
 import json
 import re
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any
 
-import jinja2
-import numpy as np
-
 from hearth.base.errors import ModelError
-from hearth.data.columns import Example, Message
+from hearth.data.answers import Chat, Ends, find_answers, one_of, shows, text_behind
 from hearth.data.findings import Problem
+from hearth.data.messages import Example, Message
 
 PLAIN_TEMPLATE = (
     "{% for message in messages %}"
@@ -35,17 +32,67 @@ PLAIN_TEMPLATE = (
     "{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}Assistant:{% endif %}"
 )
-# Llama 3's template writes today's date into the prompt unless it is given one: two nodes, or
-# two days, would see different tokens.
-CONSTANTS = {"date_string": "26 Jul 2024"}
+_TODAY = datetime(2024, 7, 26)
+CONSTANTS = {"date_string": "26 Jul 2024", "strftime_now": _TODAY.strftime}
+"""Values for templates that write today's date: with it two nodes, or two days, would see different
+tokens. Llama 3 takes the first, gpt-oss the second."""
+
+_MARKED = re.compile(r"\{%-?\s*generation\s*-?%\}")
+_CALL = Message("assistant", calls=({"name": "add", "arguments": {"one": "two"}},))
+_ASK, _ANSWER = Message("user", "1"), Message("assistant", "2")
+Tools = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class Encoded:
-    """Tokens of one example, int32, and for each whether it carries loss."""
+class _Form:
+    """The form in which a template reads messages; the defaults suit most.
 
-    ids: np.ndarray
-    learned: np.ndarray
+    Attributes:
+        parts: contents are lists of parts, as for models that see.
+        thoughts: a thought is a field of its own; else it stands in tags before the content.
+        no_content: the content of an answer that only calls.
+        json_text: the arguments of a call are JSON text.
+    """
+
+    parts: bool = False
+    thoughts: bool = False
+    no_content: str | None = ""
+    json_text: bool = False
+
+    def written(self, messages: Sequence[Message]) -> list[dict[str, Any]]:
+        """Return `messages` as the objects that a template reads."""
+        ids, open_calls = itertools.count(1), list[str]()
+        return [self._message(message, ids, open_calls) for message in messages]
+
+    def _message(
+        self, message: Message, ids: Iterator[int], open_calls: list[str]
+    ) -> dict[str, Any]:
+        content: Any = message.content
+        made: dict[str, Any] = {"role": message.role}
+        if message.thought and self.thoughts:
+            made |= dict.fromkeys(("reasoning_content", "reasoning", "thinking"), message.thought)
+        elif message.thought:
+            content = f"<think>\n{message.thought}\n</think>\n\n{content}"
+        if message.calls:
+            names = [f"{next(ids):09d}" for _ in message.calls]  # Mistral wants nine characters
+            open_calls[:] = names
+            made["tool_calls"] = [
+                {"id": name, "type": "function", "function": self._call(call)}
+                for name, call in zip(names, message.calls, strict=True)
+            ]
+            content = content or self.no_content
+        if message.role == "tool":
+            call = open_calls.pop(0) if open_calls else ""
+            made |= {"tool_call_id": call, **message.details}
+        in_parts = self.parts and content is not None
+        made["content"] = [{"type": "text", "text": content}] if in_parts else content
+        return made
+
+    def _call(self, call: Mapping[str, Any]) -> dict[str, Any]:
+        arguments = call["arguments"]
+        if self.json_text:
+            arguments = json.dumps(arguments, ensure_ascii=False)
+        return {"name": call["name"], "arguments": arguments}
 
 
 def ensure_chat_template(tokenizer: Any) -> None:
@@ -70,8 +117,13 @@ def ensure_chat_template(tokenizer: Any) -> None:
         tokenizer.chat_template = starts + PLAIN_TEMPLATE
 
 
-def tokenizer_fingerprint(tokenizer: Any) -> str:
-    """Return a checksum of all parts of the tokenizer that affect an example's tokens."""
+def speaks_plainly(tokenizer: Any) -> bool:
+    """Return whether `tokenizer` has the plain template, from `ensure_chat_template`."""
+    return str(tokenizer.chat_template).endswith(PLAIN_TEMPLATE)
+
+
+def tokenizer_fingerprint(tokenizer: Any, stops: Sequence[int] = ()) -> str:
+    """Return a checksum of all that affects an example's tokens: tokenizer, template and stops."""
     backend = json.loads(tokenizer.backend_tokenizer.to_str())
     # These two hold state of the last call, not of the tokenizer.
     backend["truncation"] = backend["padding"] = None
@@ -80,161 +132,175 @@ def tokenizer_fingerprint(tokenizer: Any) -> str:
         tokenizer.chat_template,
         tokenizer.eos_token_id,
         tokenizer.bos_token_id,
-        _special_pattern(tokenizer).pattern,
+        sorted(special_tokens(tokenizer)),
+        sorted(stops),
     ]
     return hashlib.sha256(json.dumps(parts, sort_keys=True).encode()).hexdigest()
 
 
-def encode_prompt(tokenizer: Any, messages: Sequence[Message]) -> list[int]:
-    """Return the tokens of a conversation, ending with the prompt for the assistant's answer."""
-    text = render(tokenizer, messages, add_generation_prompt=True)
-    return tokenizer(text, add_special_tokens=False).input_ids
+def special_tokens(tokenizer: Any) -> set[str]:
+    """Return all special tokens of `tokenizer`, as they are written."""
+    added = tokenizer.added_tokens_decoder.values()
+    return {token.content for token in added if token.special} | set(tokenizer.all_special_tokens)
 
 
 def end_of_turn(tokenizer: Any) -> int | None:
-    """Return the special token that ends an answer in the chat template; None if there is none."""
-    special = _special_pattern(tokenizer)
-    try:
-        chat = _find_answers(tokenizer, special, [("user", "1"), ("assistant", "2")])
-    except Problem:
-        return None
-    start, end = chat.spans[-1]
-    last = [found[0] for found in special.finditer(chat.text, start, end) if found.end() == end]
-    return tokenizer.convert_tokens_to_ids(last[0]) if chat.ended and last else None
+    """Return the token that ends an answer in the chat template; None if the template has none."""
+    end = ChatTemplate(tokenizer).end_of_turn
+    return None if end is None else tokenizer.convert_tokens_to_ids(end)
 
 
-def speaks_plainly(tokenizer: Any) -> bool:
-    """Return whether `tokenizer` has the plain template, from `ensure_chat_template`."""
-    return str(tokenizer.chat_template).endswith(PLAIN_TEMPLATE)
+class ChatTemplate:
+    """The chat template of `tokenizer`, whose generation stops at the token ids `stops`.
 
+    Those are the eos_token_id of a model's generation_config.json; the tokenizer's own end of
+    sequence counts too.
+    """
 
-def encode(tokenizer: Any, examples: Sequence[Example]) -> list[Encoded | Problem]:
-    """Return the tokens of each example, or the `Problem` if the template cannot render it."""
-    special = _special_pattern(tokenizer)
-    prepared: list[_Chat | str | Problem] = []
-    for example in examples:
+    def __init__(self, tokenizer: Any, stops: Sequence[int] = ()) -> None:
+        self.tokenizer = tokenizer
+        known = tokenizer.added_tokens_decoder
+        own = {tokenizer.eos_token, *(known[stop].content for stop in stops if stop in known)}
+        self._stops = own - {None}
+
+    def render(self, messages: Sequence[Message], prompt: bool = False, tools: Tools = ()) -> str:
+        """Return a conversation as text, with or without the prompt for the next answer.
+
+        Raises `Problem` if the template refuses it.
+        """
+        return self._render(messages, prompt, tools, self._form_for(messages))
+
+    def chat(self, example: Example) -> Chat:
+        """Return the rendered conversation of `example` with the answers that carry loss.
+
+        Raises `Problem` if the template cannot show it, or does not show where an answer ends.
+        """
+        if example.tools and not self._shows_tools(example):
+            raise Problem(
+                "the model's chat template does not show tools; choose a model that calls "
+                "functions, or leave out the column tools"
+            )
+        render = functools.partial(self.render, tools=example.tools)
+        return find_answers(example.messages, render, self.ends, self._generated(example))
+
+    @functools.cached_property
+    def stops(self) -> frozenset[str]:
+        """The tokens that stop generation; if the template writes none of them, also its own."""
         try:
-            chat = example.messages and _find_answers(tokenizer, special, example.messages)
-            prepared.append(chat or example.text)
-        except Problem as problem:
-            prepared.append(problem)
-    chats = iter(_encode_chats(tokenizer, [each for each in prepared if isinstance(each, _Chat)]))
-    texts = iter(_encode_texts(tokenizer, [each for each in prepared if isinstance(each, str)]))
-    return [
-        each if isinstance(each, Problem) else next(chats if isinstance(each, _Chat) else texts)
-        for each in prepared
-    ]
+            closing = text_behind([_ASK, _ANSWER], self.render)
+        except Problem:
+            return frozenset(self._stops)
+        if not any(stop in closing for stop in self._stops):
+            # The last of several: some templates end the text first, and then the turn.
+            own = re.findall(one_of(sorted(special_tokens(self.tokenizer))), closing)[-1:]
+            return frozenset(self._stops | set(own))
+        return frozenset(self._stops)
+
+    @functools.cached_property
+    def ends(self) -> Ends:
+        """The tokens that can end an answer."""
+        special = sorted(special_tokens(self.tokenizer))
+        return Ends(sorted(self.stops), special, self.tokenizer.eos_token)
+
+    @functools.cached_property
+    def end_of_turn(self) -> str | None:
+        """The token that ends the last answer of a conversation; None if the template has none."""
+        try:
+            closing = text_behind([_ASK, _ANSWER], self.render)
+        except Problem:
+            return None
+        found = self.ends.find(closing, 0, len(closing), calls=False)
+        return found[1] if found else None
+
+    @functools.cached_property
+    def control(self) -> frozenset[str]:
+        """The special tokens that make up the turns of a conversation, and those that end one.
+
+        Where they occur in the words of a message, they are text.
+        """
+        tokenizer = self.tokenizer
+        known = {*self.stops, tokenizer.bos_token, tokenizer.eos_token, tokenizer.pad_token}
+        try:
+            around = self.render([_ASK, _ANSWER, _ASK])
+        except Problem:
+            around = ""
+        found = re.findall(one_of(sorted(special_tokens(tokenizer))), around)
+        return frozenset({*known, *found} - {None, "<think>", "</think>"})
+
+    def _form_for(self, messages: Sequence[Message]) -> _Form:
+        """Return the form for `messages`; only what they need is tried out."""
+        form = self._form
+        if any(message.thought for message in messages):
+            form = replace(form, thoughts=self._has_thoughts)
+        if any(message.calls for message in messages):
+            form = replace(form, **self._form_of_calls)
+        return form
+
+    @functools.cached_property
+    def _form(self) -> _Form:
+        """The form of contents: text, or a list of parts where only that is shown."""
+        parts = _Form(parts=True)
+        return parts if self._shows(parts, _ASK) and not self._shows(_Form(), _ASK) else _Form()
+
+    @functools.cached_property
+    def _has_thoughts(self) -> bool:
+        """Whether the template shows a thought that is a field of its own."""
+        answer = Message("assistant", "2", thought="3")
+        return self._shows(replace(self._form, thoughts=True), _ASK, answer)
+
+    @functools.cached_property
+    def _form_of_calls(self) -> dict[str, Any]:
+        """What `_Form` says of calls: DeepSeek's templates want JSON text and no content."""
+        for no_content, json_text in itertools.product(("", None), (False, True)):
+            tried = {"no_content": no_content, "json_text": json_text}
+            if self._shows(replace(self._form, **tried), _ASK, _CALL):
+                return tried
+        return {}
+
+    def _shows(self, form: _Form, *messages: Message) -> bool:
+        """Return whether the template shows the last of `messages` whole in this form."""
+        return shows(messages, lambda each, prompt: self._render(each, prompt, (), form))
+
+    def _shows_tools(self, example: Example) -> bool:
+        """Return whether the rendering of `example` depends on its tools."""
+        with_tools = self.render(example.messages, tools=example.tools)
+        return with_tools != self.render(example.messages)
+
+    def _generated(self, example: Example) -> list[tuple[int, int]]:
+        """Return the stretches that the template marks as generated, none if it marks nothing."""
+        template = self.tokenizer.get_chat_template(tools=list(example.tools) or None)
+        if not _MARKED.search(template):
+            return []
+        # Imported late: it loads half of transformers.
+        from transformers.utils.chat_template_utils import render_jinja_template
+
+        with _refusals():
+            _, stretches = render_jinja_template(
+                [self._form_for(example.messages).written(example.messages)],
+                tools=[dict(tool) for tool in example.tools] or None,
+                chat_template=template,
+                return_assistant_tokens_mask=True,
+                **self.tokenizer.special_tokens_map,
+                **CONSTANTS,
+            )
+        return [(start, stop) for start, stop in stretches[0]]
+
+    def _render(self, messages: Sequence[Message], prompt: bool, tools: Tools, form: _Form) -> str:
+        """Return `messages` in this `form` as text. Raises `Problem` if the template refuses."""
+        with _refusals():
+            return self.tokenizer.apply_chat_template(
+                form.written(messages),
+                tools=[dict(tool) for tool in tools] or None,
+                tokenize=False,
+                add_generation_prompt=prompt,
+                **CONSTANTS,
+            )
 
 
-@dataclass(frozen=True)
-class _Chat:
-    """A rendered conversation and the character spans that carry loss.
-
-    `ended`: whether the last span ends with the template's own end-of-turn token.
-    """
-
-    text: str
-    spans: tuple[tuple[int, int], ...]
-    ended: bool
-
-
-def _find_answers(tokenizer: Any, special: re.Pattern[str], messages: Sequence[Message]) -> _Chat:
-    """Render `messages` and find each answer in the text.
-
-    An answer starts at the end of the template's prompt for it and ends with the first special
-    token after its content, which ends the turn.
-    """
-    text = render(tokenizer, messages)
-    spans, seen, end_of_turn = [], 0, None
-    for index, (role, content) in enumerate(messages):
-        at = text.find(content.strip(), seen) if role != "system" else -1
-        if role == "assistant":
-            before = messages[:index]
-            prompt = render(tokenizer, before, add_generation_prompt=True) if before else ""
-            if prompt and text.startswith(prompt):
-                start = len(prompt)
-                at = text.find(content.strip(), start)
-            else:
-                # Fall back to the position of the content: thinking models open a thought in the
-                # prompt only; Mistral moves the system message to the last question; a greeting
-                # has no messages before it, and templates do not render an empty list.
-                start = at
-            if start < 0:
-                raise Problem(
-                    "the model's chat template does not show where the answer in message "
-                    f"{index + 1} begins"
-                )
-            # Templates trim white space; some remove an earlier answer's thoughts entirely.
-            content_end = at + len(content.strip()) if at >= 0 else start
-            following = messages[index + 1][1].strip() if index + 1 < len(messages) else ""
-            limit = text.find(following, content_end) if following else -1
-            end_of_turn = special.search(text, content_end, len(text) if limit < 0 else limit)
-            seen = end_of_turn.end() if end_of_turn else content_end
-            spans.append((start, seen))
-        elif at >= 0:
-            seen = at + len(content.strip())
-    return _Chat(text, tuple(spans), ended=end_of_turn is not None)
-
-
-def render(tokenizer: Any, messages: Sequence[Message], add_generation_prompt: bool = False) -> str:
-    """Return a conversation as text. Raises `Problem` if the chat template refuses it."""
+@contextmanager
+def _refusals() -> Iterator[None]:
+    """Turn whatever a template raises into a `Problem`."""
     try:
-        return tokenizer.apply_chat_template(
-            [{"role": role, "content": content} for role, content in messages],
-            tokenize=False,
-            add_generation_prompt=add_generation_prompt,
-            **CONSTANTS,
-        )
-    except (jinja2.TemplateError, ValueError) as error:
+        yield
+    except Exception as error:  # a template is a program of others, and can raise anything
         raise Problem(f"the model's chat template refuses this conversation ({error})") from None
-
-
-def _special_pattern(tokenizer: Any) -> re.Pattern[str]:
-    """Return a pattern for all special tokens that prefers the longer of two with equal starts."""
-    added = tokenizer.added_tokens_decoder.values()
-    special = {token.content for token in added if token.special} | set(
-        tokenizer.all_special_tokens
-    )
-    return re.compile("|".join(map(re.escape, sorted(special, key=lambda t: (-len(t), t)))))
-
-
-def _encode_chats(tokenizer: Any, chats: list[_Chat]) -> list[Encoded]:
-    if not chats:
-        return []
-    batch = tokenizer(
-        [chat.text for chat in chats],
-        add_special_tokens=False,
-        return_offsets_mapping=True,
-        return_attention_mask=False,
-        verbose=False,
-    )
-    encoded = []
-    for chat, ids, offsets in zip(chats, batch.input_ids, batch.offset_mapping, strict=True):
-        starts, ends = np.array(offsets, dtype=np.int64).reshape(-1, 2).T
-        learned = np.zeros(len(ids), dtype=bool)
-        for start, end in chat.spans:
-            learned |= (ends > start) & (starts < end)
-        # Tokens after the last answer carry no loss and precede none, so leave them out.
-        length = int(np.flatnonzero(learned)[-1]) + 1 if learned.any() else 0
-        ids, learned = np.array(ids[:length], dtype=np.int32), learned[:length]
-        if not chat.ended and length:
-            ids, learned = _with_eos(tokenizer, ids), np.append(learned, True)
-        encoded.append(Encoded(ids, learned))
-    return encoded
-
-
-def _encode_texts(tokenizer: Any, texts: list[str]) -> list[Encoded]:
-    if not texts:
-        return []
-    batch = tokenizer(texts, return_attention_mask=False, verbose=False)
-    encoded = []
-    for row in batch.input_ids:
-        ids = np.array(row, dtype=np.int32)
-        if not len(ids) or ids[-1] != tokenizer.eos_token_id:
-            ids = _with_eos(tokenizer, ids)
-        encoded.append(Encoded(ids, np.ones(len(ids), dtype=bool)))
-    return encoded
-
-
-def _with_eos(tokenizer: Any, ids: np.ndarray) -> np.ndarray:
-    return np.append(ids, np.int32(tokenizer.eos_token_id))

@@ -19,7 +19,8 @@ from hearth.base.text import byte_count
 from hearth.config import Run, preset_names, read_run
 from hearth.config.layout import Layout
 from hearth.data.findings import Problem
-from hearth.data.template import end_of_turn, render
+from hearth.data.messages import Message
+from hearth.data.template import ChatTemplate, end_of_turn
 from hearth.export.adapter import why_not, write_plain
 from hearth.export.llama_cpp import LlamaCpp, UnknownModel, llama_cpp
 from hearth.export.merge import check_mergeable, write_merged, write_outline
@@ -310,9 +311,12 @@ def _turns(tokenizer: Any) -> Turns | None:
     # The programs that read GGUF put it in front by themselves where the tokenizer does.
     bos = tokenizer.bos_token if tokenizer("").input_ids[:1] == [tokenizer.bos_token_id] else ""
 
+    template = ChatTemplate(tokenizer)
+
     def rendered(messages: Messages, prompt: bool) -> str:
         try:
-            return render(tokenizer, messages, prompt).removeprefix(bos or "")
+            text = template.render([Message(*each) for each in messages], prompt)
+            return text.removeprefix(bos or "")
         except Problem as problem:
             raise ValueError(str(problem)) from None
 

@@ -12,6 +12,7 @@ import torch
 from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTrainedModel
 
 from hearth.base.errors import ModelError, did_you_mean
+from hearth.base.files import read_object
 from hearth.base.text import brief, listed
 from hearth.data.load import TokenData
 
@@ -40,6 +41,16 @@ def tokenizer_in(folder: Path, own_code: bool) -> Any:
             f"{folder}: its tokenizer cannot be read ({brief(error)}); copy tokenizer.json "
             "and tokenizer_config.json of the model again"
         ) from error
+
+
+def stops_in(folder: Path) -> tuple[int, ...]:
+    """Return the tokens at which generation of the model in `folder` stops, as it says itself."""
+    for name in ("generation_config.json", "config.json"):
+        known = (read_object(folder / name) or {}).get("eos_token_id")
+        stops = known if isinstance(known, list) else [known]
+        if stops := tuple(stop for stop in stops if type(stop) is int):
+            return stops
+    return ()
 
 
 def check_weights(folder: Path, own_code: bool) -> None:

@@ -37,6 +37,7 @@ from hearth.model.compatibility import (
     check_vocabulary,
     check_weights,
     outline,
+    stops_in,
     tokenizer_in,
     vocabulary_of,
     weights_in,
@@ -226,6 +227,7 @@ def _load(
         packing=settings.packing,
         held_out=settings.held_out,
         seed=settings.seed,
+        stops=stops_in(model),
         say=say,
     )
     check_vocabulary(model, own_code, data, settings.scratch)

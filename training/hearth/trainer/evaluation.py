@@ -9,10 +9,10 @@ from typing import Any
 import numpy as np
 
 from hearth.config import Settings
+from hearth.data.encode import encode_prompt
 from hearth.data.load import Beginning, Question, TokenData
 from hearth.data.mixture import MixedRows
 from hearth.data.rows import Rows
-from hearth.data.template import encode_prompt
 from hearth.plan.planner import Planner
 from hearth.ranks.orders import EVALUATION
 from hearth.ranks.world import World
