@@ -117,7 +117,7 @@ def without_prompt(models: Family, messages: Sequence[Message], text: str) -> st
 
 
 def content(name: str, text: str) -> object:
-    """Return a content as the templates of a family read it: those of models that see want parts."""
+    """Return a content as the templates of a family read it: models that see want parts."""
     in_parts = name in ("idefics3", "llava_next", "smolvlm")
     return [{"type": "text", "text": text}] if in_parts else text
 
@@ -199,8 +199,10 @@ def test_calls_are_marked_as_trl_marks_them(name):
         pytest.skip("TRL's template writes calls otherwise than the model's own")
     theirs = [without_prompt(models, messages[:1], text) for text in of_trl(models, written, tools)]
     found = spans(models.own, mine.ids, mine.learned)
-    # TRL leaves out the end of Gemma 4's calls, which is the beginning of their result.
-    assert [text.removesuffix("<|tool_response>") for text in found] == theirs
+    # The end of Gemma 4's calls is the beginning of their result, and the prompt behind a result
+    # lacks the header. TRL marks neither.
+    found = [text.removesuffix("<|tool_response>").removeprefix("<|turn>model") for text in found]
+    assert found == theirs
 
 
 def shows_all(models: Family, messages: list[dict], tools: list[dict]) -> bool:

@@ -1,7 +1,7 @@
 """Caches the tokens of a data set on disk, so that a node tokenises it once.
 
-An entry is a folder `<cache>/<key>/` with one file per array, checksummed in `entry.json`, which has
-the remarks too. It is written under a temporary name and renamed; under a lock one of several
+An entry is a folder `<cache>/<key>/` with one file per array, and `entry.json` with their checksums
+and the remarks. It is written under a temporary name and renamed; under a lock one of several
 processes does the work while the others wait. An entry that does not match its checksums is
 rebuilt.
 """
