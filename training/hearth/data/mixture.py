@@ -8,6 +8,7 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
@@ -16,7 +17,7 @@ import numpy as np
 from hearth.base.errors import DataError
 from hearth.data.load import Question, TokenData, load_data, pad_id_of
 from hearth.data.parts import parts_of_epoch
-from hearth.data.rows import Batch, Rows, joined
+from hearth.data.rows import Batch, Document, Rows, joined
 
 
 class MixedRows:
@@ -51,6 +52,11 @@ class MixedRows:
         """Return the place of each document in `row`; see `Rows.sources`."""
         rows, own = self._place(row)
         return rows.sources(own)
+
+    def documents(self, count: int) -> list[Document]:
+        """Return the first `count` documents, by turns of each part; see `Rows.documents`."""
+        turns = zip_longest(*(rows.documents(count) for rows in self._sets))
+        return [each for turn in turns for each in turn if each is not None][:count]
 
     @property
     def largest_token(self) -> int:

@@ -37,6 +37,21 @@ class Batch:
     packed_seq_lengths: list[int]
 
 
+@dataclass(frozen=True)
+class Document:
+    """One example, or the piece of a text, as it is trained.
+
+    Attributes:
+        source: its place, such as `file:line`.
+        ids: int32 (tokens,).
+        learned: bool (tokens,), whether a token carries loss; the first one never does.
+    """
+
+    source: str
+    ids: np.ndarray
+    learned: np.ndarray
+
+
 class Rows(Protocol):
     """Rows of a data set, of which any can be read at any time.
 
@@ -60,6 +75,10 @@ class Rows(Protocol):
 
     def sources(self, row: int) -> list[str]:
         """Return the place of each document in `row`, in order, such as `file:line`."""
+        ...
+
+    def documents(self, count: int) -> list[Document]:
+        """Return the first `count` documents, in the order of the data."""
         ...
 
 
@@ -168,6 +187,18 @@ class PackedRows:
         """Return `file:line` of each document in `row`, in order (`file:row` for parquet)."""
         lines = self._documents.lines[self._pieces.documents[self._rows[row]]]
         return [f"{self._name}:{line}" for line in lines]
+
+    def documents(self, count: int) -> list[Document]:
+        """Return the first `count` documents; see `Rows.documents`."""
+        pieces, found = self._pieces, list[Document]()
+        for piece in np.argsort(pieces.documents, kind="stable")[:count]:
+            start, stop = pieces.starts[piece], pieces.stops[piece]
+            learned = np.array(self._documents.learned[start:stop])
+            learned[0] = False
+            line = self._documents.lines[pieces.documents[piece]]
+            source = f"{self._name}:{line}"
+            found.append(Document(source, np.array(self._documents.ids[start:stop]), learned))
+        return found
 
     def lines(self) -> frozenset[int]:
         """Return the lines of all documents in these rows."""

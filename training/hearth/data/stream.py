@@ -27,7 +27,7 @@ from hearth.data.formats import Record, Records, numbered
 from hearth.data.hub_rows import open_stream
 from hearth.data.load import TokenData, packed_rows, pad_id_of, token_data
 from hearth.data.locate import locate
-from hearth.data.rows import Batch, PackedRows, joined
+from hearth.data.rows import Batch, Document, PackedRows, joined
 from hearth.data.template import ensure_chat_template
 
 WINDOW = 2000
@@ -149,6 +149,10 @@ class StreamedRows:
         """Return `data set:example` of each document in `row`; see `Rows.sources`."""
         rows, own = self.place(row)
         return rows.sources(own)
+
+    def documents(self, count: int) -> list[Document]:
+        """Return the first `count` documents of the first window; see `Rows.documents`."""
+        return self._first.documents(count)
 
     def place(self, row: int) -> tuple[PackedRows, int]:
         """Return the rows of the window that `row` is in, and its number there."""

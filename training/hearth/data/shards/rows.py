@@ -8,7 +8,7 @@ from pathlib import Path
 
 import numpy as np
 
-from hearth.data.rows import IGNORED, Batch, joined
+from hearth.data.rows import IGNORED, Batch, Document, joined
 from hearth.data.shards.format import open_shard
 
 _OPEN = 256
@@ -62,6 +62,16 @@ class ShardRows:
         """Return `file:token` of the first token of `row`, counted from 0."""
         path, start = self._place(row)
         return [f"{path}:{start}"]
+
+    def documents(self, count: int) -> list[Document]:
+        """Return the first `count` rows: the borders of documents in shards are not known."""
+        found = []
+        for row in range(min(count, self._count)):
+            path, start = self._place(row)
+            ids = np.array(self._open(path)[start : start + self._length], dtype=np.int32)
+            learned = np.arange(self._length) > 0
+            found.append(Document(f"{path}:{start}", ids, learned))
+        return found
 
     def _place(self, row: int) -> tuple[Path, int]:
         """Return the shard of a row and the position of its first token."""

@@ -1,0 +1,107 @@
+"""Examples as they are trained: their tokens one by one, those that carry loss marked. No I/O."""
+
+from __future__ import annotations
+
+import shutil
+import textwrap
+from collections.abc import Sequence
+from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+
+from hearth.data.rows import Document, Rows
+
+_LONGEST = 120
+"""Tokens of a stretch that are shown; of a longer one the beginning and the end are."""
+
+_WHITE_SPACE = str.maketrans({"\n": "⏎", "\t": "⇥", "\r": "␍"})
+
+
+@dataclass(frozen=True)
+class Stretch:
+    """Consecutive tokens of an example, decoded, that carry loss or do not.
+
+    A token that is a part of a character stands with the others of it.
+    """
+
+    learned: bool
+    tokens: tuple[str, ...]
+
+
+@dataclass(frozen=True)
+class Shown:
+    """An example as it is trained: its place in the data, and its tokens in stretches."""
+
+    source: str
+    tokens: int
+    learned: int
+    stretches: tuple[Stretch, ...]
+
+
+def shown(tokenizer: Any, document: Document) -> Shown:
+    """Return `document` with its tokens decoded."""
+    ids, learned = document.ids.tolist(), document.learned.tolist()
+    stretches = tuple(
+        Stretch(flag, _decoded(tokenizer, [token for token, _ in each]))
+        for flag, each in groupby(zip(ids, learned, strict=True), itemgetter(1))
+    )
+    return Shown(document.source, len(ids), sum(learned), stretches)
+
+
+def first_examples(tokenizer: Any, rows: Rows, count: int) -> list[Shown]:
+    """Return the first `count` examples of `rows` as they are trained, in the order of the data."""
+    return [shown(tokenizer, document) for document in rows.documents(count)]
+
+
+def _decoded(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
+    """Return `ids` as texts, one a token; tokens that make one character together are one text."""
+    texts, pending = list[str](), list[int]()
+    for token in ids:
+        pending.append(token)
+        text = tokenizer.decode(pending, clean_up_tokenization_spaces=False)
+        if not text.endswith("\ufffd") or len(pending) == 4:  # a character has four bytes at most
+            texts.append(text)
+            pending = []
+    if pending:
+        texts.append(tokenizer.decode(pending, clean_up_tokenization_spaces=False))
+    return tuple(texts)
+
+
+def lines_of(example: Shown, number: int, colour: bool, width: int | None = None) -> list[str]:
+    """Return an example as lines for a terminal: a stretch a paragraph, `▌` before learned ones.
+
+    Tokens are divided by `·`. With `colour` learned stretches are green, and the rest is faint.
+    """
+    width = width or shutil.get_terminal_size().columns
+    lines = [
+        f"example {number}: {example.source}, {example.tokens} tokens, {example.learned} learned"
+    ]
+    for stretch in example.stretches:
+        text = "·".join(_shortened(stretch.tokens)).translate(_WHITE_SPACE)
+        mark, style = ("▌ ", "\x1b[32m") if stretch.learned else ("  ", "\x1b[2m")
+        wrapped = textwrap.wrap(
+            text,
+            max(20, width - 4),
+            drop_whitespace=False,
+            replace_whitespace=False,
+            break_on_hyphens=False,
+        )
+        for line in wrapped:
+            lines.append(f"  {mark}{style}{line}\x1b[0m" if colour else f"  {mark}{line}")
+    return lines
+
+
+def _shortened(tokens: Sequence[str]) -> list[str]:
+    """Return `tokens` without the middle of a long stretch, whose size stands in its place."""
+    if len(tokens) <= _LONGEST:
+        return list(tokens)
+    half = _LONGEST // 2
+    return [*tokens[:half], f" … {len(tokens) - 2 * half} tokens … ", *tokens[-half:]]
+
+
+def learned_share(rows: Rows) -> float:
+    """Return the fraction of all tokens of `rows` that carry loss."""
+    return float(np.sum(rows.label_tokens) / np.sum(rows.tokens))
