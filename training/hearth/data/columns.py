@@ -24,7 +24,7 @@ not read are listed in `Example.unused`.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -55,6 +55,21 @@ NAMES = (
 """All names of columns that are read."""
 
 _SPLITS = {"train": False, "held_out": True}
+
+
+def shadowed(named: Collection[str]) -> set[str]:
+    """Return the names that would be read instead of those that a person has `named`.
+
+    These are other names for the same, and columns of the forms that come before.
+    """
+    slots = (CONVERSATIONS, QUESTIONS, ANSWERS, _SYSTEM, _TOOLS, _THOUGHT)
+    found = {name for slot in slots if set(slot) & set(named) for name in slot}
+    if {*QUESTIONS, *ANSWERS, TEXT} & set(named):
+        found |= {*CONVERSATIONS}
+    if TEXT in named:
+        found |= {*QUESTIONS, *ANSWERS}
+    more = {each for name in named for each in _MORE.get(name, ())}
+    return found - more - set(named)
 
 
 def to_example(fields: Mapping[str, Any]) -> Example:

@@ -2,9 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+
 from hearth.base.errors import DataError
 
 SHOWN = 5
+LINES = 1 << 40
+"""More lines than a file has. In a data set of several files, line l of file n, counted from 0, has
+the number n * LINES + l, so that the numbers of one file alone are its lines."""
+
+
+def place_of(number: int, name: str, files: Sequence[str]) -> str:
+    """Return `file:line` of a record; the data set is `name` and has these `files`, if several."""
+    file, line = divmod(int(number), LINES)
+    return f"{files[file] if files else name}:{line}"
 
 
 class Problem(Exception):
@@ -12,10 +23,14 @@ class Problem(Exception):
 
 
 class Findings:
-    """Problems of the data set `name` with their lines; each cause is reported once."""
+    """Problems of the data set `name` with their lines; each cause is reported once.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    `files` are the names of its files if it has several; lines are numbered as `place_of` takes
+    them.
+    """
+
+    def __init__(self, name: str, files: Sequence[str] = ()) -> None:
+        self.name, self._files = name, files
         self._places: dict[str, list[int]] = {}
         self._problems: dict[str, str] = {}
 
@@ -44,6 +59,10 @@ class Findings:
         first, *others = self._places[cause]
         also = ""
         if others:
-            also = f" (also line{'s' * (len(others) > 1)} {', '.join(map(str, others[:SHOWN]))}"
+            places = [self._place(line) if self._files else str(line) for line in others[:SHOWN]]
+            also = f" (also line{'s' * (len(others) > 1)} {', '.join(places)}"
             also += f" and {len(others) - SHOWN} more)" if len(others) > SHOWN else ")"
-        return f"{self.name}:{first}: {self._problems[cause]}{also}"
+        return f"{self._place(first)}: {self._problems[cause]}{also}"
+
+    def _place(self, line: int) -> str:
+        return place_of(line, self.name, self._files)

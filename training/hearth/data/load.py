@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -18,7 +19,7 @@ from hearth.data.columns import Message
 from hearth.data.documents import Documents, examples, held_out_mask, tokenise
 from hearth.data.findings import Findings
 from hearth.data.formats import Records, open_records
-from hearth.data.locate import locate
+from hearth.data.locate import LocalFiles, locate
 from hearth.data.packing import pack
 from hearth.data.parts import Part
 from hearth.data.rows import Cut, PackedRows, Rows, cut_to_length
@@ -113,7 +114,7 @@ def _question(records: Records, held_out: frozenset[int]) -> Question | None:
     A question is a user message followed by an assistant message; a greeting is not.
     """
     last = max(held_out, default=0)
-    for line, example in examples(records, Findings(records.name)):
+    for line, example in examples(records, Findings(records.name, records.files)):
         if line > last:
             break
         roles = [role for role, _ in example.messages]
@@ -124,7 +125,7 @@ def _question(records: Records, held_out: frozenset[int]) -> Question | None:
 
 
 def load_data(
-    dataset: str | Path,
+    dataset: str | Path | LocalFiles,
     tokenizer: Any,
     *,
     sequence_length: int,
@@ -132,26 +133,28 @@ def load_data(
     held_out: float,
     seed: int,
     cache: Path,
+    columns: Mapping[str, str] | None = None,
+    in_mixture: bool = False,
     say: Callable[[str], None] = print,
 ) -> TokenData:
     """Load `dataset` as rows of at most `sequence_length` tokens.
 
     The tokenizer gets a plain chat template if it has none; its tokens are kept in `cache`. `seed`
-    is that of the packing.
+    is that of the packing; `columns` and `in_mixture` are as in `open_records`.
 
     Raises `DataError` with the problems found in the data, and `ModelError` if the tokenizer is
     unusable for training (see `ensure_chat_template`).
     """
-    records = open_records(locate(dataset))
+    located = dataset if isinstance(dataset, LocalFiles) else locate(dataset)
+    records = open_records(located, columns, in_mixture)
     ensure_chat_template(tokenizer)
 
     def make() -> Documents:
         say(f"tokens: reading {records.name}")
         return tokenise(records, tokenizer)
 
-    # The key includes the suffix, since it decides the format in which the bytes are read.
-    form = Path(records.name).suffix.lower()
-    key = cache_key(records.sha256, form, tokenizer_fingerprint(tokenizer))
+    named = [json.dumps(columns, sort_keys=True)] if columns else []
+    key = cache_key(records.sha256, records.form, tokenizer_fingerprint(tokenizer), *named)
     documents = cached_documents(cache, key, make, say)
     data = token_data(
         records,
@@ -186,9 +189,9 @@ def token_data(
     chosen = held_out_mask(documents.hashes, documents.marks, held_out)
     if chosen.all():
         raise DataError(_nothing_left(name, documents, held_out))
+    form = (pad_id_of(tokenizer), sequence_length, packing, seed, records.files)
     (train, train_cut), (kept, kept_cut) = (
-        packed_rows(documents, side, name, pad_id_of(tokenizer), sequence_length, packing, seed)
-        for side in (~chosen, chosen)
+        packed_rows(documents, side, name, *form) for side in (~chosen, chosen)
     )
     if not len(train):
         raise DataError(_all_too_long(name, documents.lengths[~chosen], sequence_length))
@@ -227,6 +230,7 @@ def packed_rows(
     sequence_length: int,
     packing: bool,
     seed: int,
+    files: Sequence[str] = (),
 ) -> tuple[PackedRows, Cut]:
     """Return rows of the `chosen` documents (a mask), and what was cut."""
     cut = cut_to_length(documents, np.flatnonzero(chosen), sequence_length)
@@ -234,7 +238,7 @@ def packed_rows(
     rows = [[piece] for piece in range(len(pieces.starts))]
     if packing:
         rows = pack(pieces.lengths, sequence_length, seed)
-    return PackedRows(documents, pieces, rows, name, pad_id), cut
+    return PackedRows(documents, pieces, rows, name, pad_id, files), cut
 
 
 def _nothing_left(name: str, documents: Documents, held_out: float) -> str:

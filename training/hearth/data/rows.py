@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from hearth.data.documents import Documents
+from hearth.data.findings import place_of
 
 IGNORED = -100
 
@@ -119,16 +120,22 @@ class PackedRows:
     """Packed `Rows` over a flat store of tokens, which may be memory-mapped.
 
     `rows` has the numbers of the `pieces` of the store `documents` that make up each row, and
-    `name` is the data set's, for `sources`.
+    `name` is the data set's, `files` those of several files, for `sources`.
     """
 
     def __init__(
-        self, documents: Documents, pieces: Pieces, rows: list[list[int]], name: str, pad_id: int
+        self,
+        documents: Documents,
+        pieces: Pieces,
+        rows: list[list[int]],
+        name: str,
+        pad_id: int,
+        files: Sequence[str] = (),
     ) -> None:
         self._documents = documents
         self._pieces = pieces
         self._rows = rows
-        self._name = name
+        self._name, self._files = name, files
         self._pad_id = pad_id
         lengths, targets = pieces.lengths, pieces.targets
         self.tokens = np.array([lengths[row].sum() for row in rows], dtype=np.int64)
@@ -167,7 +174,7 @@ class PackedRows:
     def sources(self, row: int) -> list[str]:
         """Return `file:line` of each document in `row`, in order (`file:row` for parquet)."""
         lines = self._documents.lines[self._pieces.documents[self._rows[row]]]
-        return [f"{self._name}:{line}" for line in lines]
+        return [place_of(line, self._name, self._files) for line in lines]
 
     def lines(self) -> frozenset[int]:
         """Return the lines of all documents in these rows."""
