@@ -22,6 +22,7 @@ import json
 import re
 import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from hearth.base.errors import DataError
@@ -257,14 +258,15 @@ def _read_csv(file: LocalFile, add: Add) -> Iterator[Record]:
         last, first = next(numbered_lines, (last, ""))
     separator = named[1] if named else max(_SEPARATORS, key=first.count)
 
+    start = 0  # the first line of a row
+
     def lines() -> Iterator[str]:
-        nonlocal last
-        yield first + "\n"
-        for number, line in numbered_lines:
-            last = number
+        nonlocal start, last
+        for number, line in chain([(last, first)], numbered_lines):
+            start, last = start or number, number
             yield line + "\n"
 
-    rows, start, header = csv.reader(lines(), delimiter=separator, strict=True), last, list[str]()
+    rows, header = csv.reader(lines(), delimiter=separator, strict=True), list[str]()
     try:
         for row in rows:
             if not header:
@@ -277,7 +279,7 @@ def _read_csv(file: LocalFile, add: Add) -> Iterator[Record]:
                 )
             elif row:
                 yield Record(start, dict(zip(header, row, strict=True)))
-            start = last + 1
+            start = 0
     except Problem as problem:
         add(start, str(problem))
     except csv.Error as error:  # after it, nobody knows where a row begins
