@@ -325,10 +325,11 @@ def describe_settings(run: Run) -> str:
 
 def shown(value: Any) -> str:
     """Format a setting's value as a person would type it."""
-    if value is None or value == ():
+    if value is None or value in ((), {}):
         return "-"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        return ",".join(f"{name}={share:g}" for name, share in value.items())
+        each = {name: to if isinstance(to, str) else f"{to:g}" for name, to in value.items()}
+        return ",".join(f"{name}={to}" for name, to in each.items())
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -225,6 +225,7 @@ def _load(
         sequence_length=settings.sequence_length,
         packing=settings.packing,
         held_out=settings.held_out,
+        columns=settings.columns,
         seed=settings.seed,
         say=say,
     )
