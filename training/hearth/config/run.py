@@ -208,13 +208,13 @@ def _data_of(
             checksums[name] = sha256
     if not isinstance(settings.dataset, dict):
         return checksums.get(settings.dataset), shards
-    first: dict[str, str] = {}
+    first: dict[str, tuple[str, str]] = {}
     files = [(shard.sha256, shard.dataset, shard.path) for shard in shards]
     alone = [(sha256, name, name) for name, sha256 in checksums.items()]
     if findings := [
-        f"dataset: {path} is the same file as one of {first[sha256]}; leave one out"
+        f"dataset: {path} is the same file as {first[sha256][1]}; leave one out"
         for sha256, name, path in (*alone, *files)
-        if first.setdefault(sha256, name) != name
+        if first.setdefault(sha256, (name, path))[0] != name
     ]:
         raise ConfigError(*findings)
     return checksums, shards

@@ -153,7 +153,7 @@ def load_data(
         say(f"tokens: reading {records.name}")
         return tokenise(records, tokenizer)
 
-    named = [json.dumps(columns, sort_keys=True)] if columns else []
+    named = [json.dumps([columns, in_mixture], sort_keys=True)] if columns else []
     key = cache_key(records.sha256, records.form, tokenizer_fingerprint(tokenizer), *named)
     documents = cached_documents(cache, key, make, say)
     data = token_data(
