@@ -160,7 +160,10 @@ def described(run: Run) -> dict[str, Any]:
     """Return the facts about a run for the play."""
     shape = known_shape(run.settings.model, run.source, Layout.from_environment().models)
     data = " + ".join(Path(name).name for name in run.settings.data_sets)
-    sources = {shard.path: shard.sha256 for shard in run.shards} or run.data_checksums
+    several = {shard.dataset for shard in run.shards}
+    sources = {shard.path: shard.sha256 for shard in run.shards} | {
+        name: sha256 for name, sha256 in run.data_checksums.items() if name not in several
+    }
     return {
         "name": run.name,
         "resumes": run.resumes,

@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.config import Run, run_of
-from hearth.data.locate import HubDataset, LocalFile, ShardFiles, locate
+from hearth.data.locate import HubDataset, LocalFile, LocalFiles, ShardFiles, locate
 from hearth.transfer.chain import (
     NodeCopies,
     NodePart,
@@ -212,7 +212,7 @@ class Distribution:
         return sizes
 
 
-def _name_of(data: LocalFile | ShardFiles | HubDataset) -> str:
+def _name_of(data: LocalFile | LocalFiles | ShardFiles | HubDataset) -> str:
     """Return the name of a data set in messages."""
     return data.name if isinstance(data, HubDataset) else Path(data.name).name
 

@@ -55,13 +55,6 @@ def test_a_missing_file_is_named_with_the_one_that_was_meant_or_the_missing_fold
     assert_names(finding, "nowhere/chat.jsonl", "folder nowhere")
 
 
-def test_a_folder_is_refused_with_the_files_in_it(findings, tmp_path):
-    (tmp_path / "folder.jsonl").mkdir()
-    (tmp_path / "folder.jsonl" / "a.csv").write_text("text\nx\n")
-    (finding,) = findings("folder.jsonl", None)
-    assert_names(finding, "folder.jsonl", "a folder", "a.csv")
-
-
 def test_a_number_of_more_digits_than_python_reads_is_named_with_its_line(findings):
     (finding,) = findings("x.jsonl", f'{GOOD.rstrip()}\n{{"text": {"9" * 5000}}}\n')
     assert_names(finding, "x.jsonl:2", "4300")
@@ -86,19 +79,31 @@ def test_a_parquet_file_that_is_torn_or_has_no_rows_is_named(findings, tmp_path)
     [
         # Another format than the name says.
         ("x.jsonl", gzip.compress(GOOD.encode(), mtime=0), ["binary", "unpack"]),
-        ("x.jsonl", GOOD.encode("utf-16"), ["binary", "UTF-8"]),
+        ("x.jsonl", GOOD.encode("utf-16-le"), ["UTF-16", "UTF-8"]),
+        ("x.jsonl", GOOD.encode("utf-16")[:-1], ["UTF-16", "cut short"]),
+        ("x.csv.gz", gzip.compress(GOOD.encode(), mtime=0), ["JSON lines", ".jsonl"]),
+        ("x.jsonl.gz", gzip.compress(GOOD.encode() * 9, mtime=0)[:40], ["unpacked", "cut short"]),
         ("x.parquet", GOOD, ["parquet", "another format"]),
         ("x.txt", GOOD, ["JSON lines", ".jsonl"]),
         ("x.csv", GOOD, ["JSON lines", ".jsonl"]),
         ("x.jsonl:1", "prompt,completion\na,b\n", ["not JSON", "line 2"]),
         ("x.jsonl", f"[\n{GOOD}]", ["JSON array"]),
         # An ending that is not read.
-        ("x.json", "something", [".jsonl"]),
-        ("x.jsonl.gz", "something", ["unpack"]),
-        ("x.tsv", "something", [".csv"]),
+        ("x.jsonl.gz", "something", ["unpacked"]),
+        ("x.jsonl.zip", "something", ["unpack"]),
+        ("x.parquet.gz", "something", ["unpack"]),
         ("x.docx", "something", [".jsonl", ".txt", ".csv", ".parquet"]),
         ("noending", "something", ["ending"]),
         # Content that cannot be read as what it is.
+        ("x.json:2", '[\n{"a" "b"}]', ["JSON", "column 6"]),
+        ("x.json:1", "17", ["a int", "list of objects"]),
+        ("x.json:1", "[]", ["empty"]),
+        ("x.json:2", f"[{GOOD}, 17]", ["bare value"]),
+        ("x.json:1", '{"train": [{"text": "a"}], "test": [{"text": "b"}]}', ["test, train"]),
+        ("x.jsonl:1", '{"text": "a", "text": "b"}', ["two members", "'text'"]),
+        ("x.csv:1", "text,text\na,b\n", ["several columns", "text"]),
+        ("x.csv:2", "sep=;\ntext;text\na;b\n", ["several columns", "text"]),
+        ("x.csv:2", "text,n\ra,b,c\r", ["3 fields", "header 2"]),
         ("x.jsonl:3", f'{GOOD}\n\n{{"a": "a" "b": "b"}}\n{GOOD}\n', ["JSON", "column 11"]),
         ("x.txt", bytes(range(256)) * 20, ["binary"]),
         ("x.jsonl:2", GOOD.encode() + b"\ncaf\xe9 au lait\n", ["byte 4", "0xe9", "UTF-8"]),
@@ -108,8 +113,8 @@ def test_a_parquet_file_that_is_torn_or_has_no_rows_is_named(findings, tmp_path)
         ("x.csv:3", 'text\nfine\n"never closed\nmore\n', ["csv", "unexpected end"]),
         (
             "x.csv:2",
-            "question,answer\na,b\nc,d\n",
-            ["question, answer", "messages", "prompt + completion", "text", "line 3"],
+            "frage,antwort\na,b\nc,d\n",
+            ["frage, antwort", "columns=", "messages", "prompt + completion", "text", "line 3"],
         ),
         # Nothing to learn from.
         ("x.jsonl", json.dumps({"prompt": "a", "completion": " "}), ["blank"]),
@@ -153,6 +158,9 @@ def test_more_than_five_different_problems_are_counted(findings):
 
 
 USER = {"role": "user", "content": "x"}
+ANSWER = {"role": "assistant", "content": "y"}
+SYSTEM = {"role": "system", "content": "s"}
+CALL = {"name": "f", "arguments": {}}
 
 
 @pytest.mark.parametrize(
@@ -164,16 +172,40 @@ USER = {"role": "user", "content": "x"}
         ({"messages": ["hello"]}, ["message 1", "role", "content"]),
         ({"messages": [{"role": "user"}]}, ["message 1", "role", "content"]),
         ({"messages": [{"from": "human"}]}, ["message 1", "role", "content", "from"]),
-        ({"messages": [USER | {"role": "bot"}]}, ["message 1", "'bot'", "user", "assistant"]),
+        ({"messages": [USER | {"role": "narrator"}]}, ["message 1", "'narrator'", "assistant"]),
         ({"messages": [USER | {"role": ["user"]}]}, ["message 1", "role ['user']"]),
+        ({"messages": [USER | {"role": None}]}, ["message 1", "role", "content"]),
         ({"messages": [{"from": ["gpt"], "value": "x"}]}, ["message 1", "role ['gpt']"]),
-        ({"messages": [{"from": "tool", "value": "x"}]}, ["message 1", "'tool'"]),
+        ({"messages": [USER | {"from": "gpt"}]}, ["message 1", "role", "from", "differ"]),
+        ({"messages": [USER | {"value": "y"}]}, ["message 1", "content", "value", "differ"]),
         ({"messages": [USER]}, ["no message", "assistant"]),
         ({"messages": [USER, USER | {"content": ["y"]}]}, ["message 2", "a list"]),
         ({"messages": [USER | {"content": None}]}, ["message 1", "null"]),
+        ({"messages": [USER, {"role": "assistant", "content": None}]}, ["message 2", "null"]),
+        ({"messages": [USER | {"content": [{"type": "image"}]}]}, ["part 1", "image", "text"]),
+        ({"messages": [USER | {"content": [{"audio": "x"}]}]}, ["part 1", "audio", "text"]),
+        ({"messages": [USER | {"weight": 1}]}, ["weight", "message 1", "user"]),
+        ({"messages": [ANSWER | {"weight": 0.5}]}, ["weight", "message 1", "0.5"]),
+        ({"messages": [ANSWER | {"loss": 0, "train": True}]}, ["loss", "train", "differ"]),
+        ({"messages": [ANSWER | {"train_detail": [1]}]}, ["message 1", "train_detail", "weight"]),
+        ({"messages": [ANSWER | {"thinking": "a", "thought": "b"}]}, ["thinking", "thought"]),
+        ({"messages": [ANSWER | {"tool_calls": [{"id": "1"}]}]}, ["call 1", "message 1", "name"]),
+        ({"messages": [ANSWER | {"function_call": CALL | {"arguments": "{x"}}]}, ["call 1", "{x"]),
+        ({"messages": [ANSWER | {"tool_calls": [CALL | {"arguments": [1]}]}]}, ["call 1", "list"]),
+        ({"messages": [USER | {"tool_calls": [CALL]}]}, ["message 1", "tool_calls", "user"]),
+        ({"messages": [{"from": "function_call", "value": "f()"}]}, ["message 1", "JSON", "f()"]),
+        ({"messages": [ANSWER], "tools": "[x"}, ["tools", "[x"]),
+        ({"messages": [ANSWER], "tools": [{"type": "function"}]}, ["function 1", "tools", "name"]),
+        ({"messages": [SYSTEM, ANSWER], "system": "t"}, ["system", "differ"]),
+        ({"instruction": "a", "output": "b", "history": ["c"]}, ["turn 1", "history"]),
+        ({"prompt": "a", "completion": "b", "label": False}, ["label", "KTO"]),
+        (
+            {"prompt": "a", "chosen": "b", "rejected": "c"},
+            ["chosen", "rejected", "completion=chosen"],
+        ),
         ({"text": 5}, ["text", "int"]),
         ({"prompt": "a", "completion": True}, ["completion", "true"]),
-        ({"instruction": "a", "input": {}, "output": "b"}, ["input", "object"]),
+        ({"instruction": "a", "input": {"b": 1}, "output": "b"}, ["input", "object"]),
         ({"text": "x", "split": "test"}, ["split", "'test'", "'train'", "'held_out'"]),
         ({"text": "a\ud800b"}, ["text", "surrogate", "character 2"]),
     ],

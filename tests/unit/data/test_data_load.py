@@ -56,7 +56,7 @@ def test_the_report_counts_what_became_of_the_examples(load, tmp_path):
     data, said = load(write(tmp_path / "x.jsonl", records), held_out=0)
     report = data.report
     assert (report.examples, report.held_out_examples) == (51, 0)
-    assert [note.count for note in report.notes] == [1, 1, 1]
+    assert len(report.notes) == 3
     assert (report.rows, report.held_out_rows) == (len(data.train), 0)
     assert report.tokens == data.train.tokens.sum()
     assert report.label_tokens == data.train.label_tokens.sum()

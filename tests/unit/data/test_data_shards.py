@@ -176,11 +176,12 @@ def test_the_problems_of_all_shards_are_found_at_once_and_before_any_is_read(tmp
     [
         ("*_train_*.bin", ("*_train_*.bin", "words.txt")),
         ("none/*.bin", ("none/*.bin", "missing")),
-        ("*", ("words.txt", ".bin")),
+        ("*", ("words.md", ".bin")),
     ],
 )
 def test_a_pattern_that_gives_no_shards_is_refused(tmp_path, monkeypatch, pattern, facts):
     monkeypatch.chdir(tmp_path)
     Path("words.txt").write_text("a lamp")
+    Path("words.md").write_text("a lamp")
     with refuses(DataError, *facts):
         locate(pattern)

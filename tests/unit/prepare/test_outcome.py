@@ -28,7 +28,7 @@ def node(tmp_path):
     def run(**given):
         given = {"model": str(model), "dataset": str(data), "run": "night", **given}
         made = resolve_run(given, tmp_path / "runs")
-        if made.dataset_sha256:
+        if made.dataset_sha256 and not made.shards:
             staged = layout.data / staged_name(made.dataset_sha256, data.name)
             staged.parent.mkdir(parents=True, exist_ok=True)
             staged.write_bytes(data.read_bytes())
@@ -70,6 +70,20 @@ def test_other_inputs_another_package_and_another_model_do_not_find_it(node, tmp
     (tmp_path / "tiny" / "generation_config.json").write_text("{}")
     files.add(file_of(node))
     assert len(files - {None}) == 9
+
+
+def test_a_folder_counts_by_the_content_of_its_files(node, tmp_path):
+    (tmp_path / "chats").mkdir()
+    path = tmp_path / "chats" / "a.txt"
+    found = set()
+    for text in ("a lamp", "a cable", "a lamp"):
+        path.write_text(text)
+        layout, run = node
+        made = run(dataset=str(tmp_path / "chats"))
+        found.add(outcome_file(made, layout, 0, []))
+    assert len(found - {None}) == 2
+    path.unlink()
+    assert outcome_file(made, layout, 0, []) is None
 
 
 def test_without_its_data_or_model_a_run_has_none(node, tmp_path):

@@ -260,6 +260,29 @@ def test_the_files_of_an_old_model_stay_until_all_of_the_new_one_are_there(tmp_p
     assert not holding.is_whole()
 
 
+@pytest.mark.parametrize("mixed", [False, True])
+def test_a_node_says_which_files_of_a_folder_it_has(tmp_path, mixed):
+    (tmp_path / "chats").mkdir()
+    for name in ("a.txt", "b.txt"):
+        (tmp_path / "chats" / name).write_text(name)
+    (tmp_path / "c.txt").write_text("a lamp")
+    dataset = f"{tmp_path}/chats" + (f"=1,{tmp_path}/c.txt=1" if mixed else "")
+    run = resolve_run({"model": "owner/tiny", "dataset": dataset}, tmp_path / "runs")
+    layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path / "node")})
+    staged = [staged_of(file) for file in run.shards]
+    layout.data.mkdir(parents=True)
+    (tmp_path / "chats" / "a.txt").rename(layout.data / staged[0])
+    (tmp_path / "chats" / "b.txt").unlink()
+    facts = own_copies.look(run, layout, "127.0.0.1", "")["facts"]
+    assert facts["files"] == [staged[0]]
+    assert facts["holds"].get("data", "") == ""
+    (layout.data / staged[1]).write_text("b.txt")
+    facts = own_copies.look(run, layout, "127.0.0.1", "")["facts"]
+    assert facts["files"] == sorted(staged)
+    whole = "" if mixed else run.dataset_sha256[: own_copies.DIGITS]
+    assert facts["holds"].get("data", "") == whole
+
+
 @pytest.mark.parametrize("late", [False, True], ids=["before", "while it arrives"])
 def test_a_folder_of_the_models_name_that_hearth_did_not_make_stays(tmp_path, late):
     new, own = make_cached(tmp_path / "there", 1 << 20), tmp_path / "models" / "bulky"

@@ -71,7 +71,7 @@ def _chat(run: Run, sides: list[Side], wishes: Wishes, screen: Screen) -> None:
     for stream in (sys.stdin, sys.stdout):
         stream.reconfigure(errors="replace")
     # Who learned from token shards alone has never seen a conversation.
-    complete = wishes.complete or bool(run.shards)
+    complete = wishes.complete or bool(run.token_shards)
     names = " and ".join(side.name for side in sides)
     screen.say(f"{names} of {run.name}; {described(wishes.sampling)}; /help", style="bold")
     if complete:

@@ -35,7 +35,7 @@ class CommandLine:
 
 def _shape(schema: dict[str, Any]) -> str:
     """Return the placeholder in `--help` for values that fit a setting's JSON schema."""
-    names = {"integer": "N", "number": "X", "array": "A,B,…", "string": "TEXT"}
+    names = {"integer": "N", "number": "X", "array": "A,B,…", "object": "A=B,…", "string": "TEXT"}
     shapes: list[str] = []
     for kind in schema.get("anyOf", [schema]):
         if words := kind.get("enum", [kind["const"]] if "const" in kind else []):
@@ -72,7 +72,7 @@ def _parser() -> argparse.ArgumentParser:
             options.append("--run-name")
         if field.is_required():
             text = f"{field.description} (required)"
-        elif field.default in (None, ()):
+        elif field.default in (None, (), {}):
             text = field.description
         else:
             text = f"{field.description} (default: {field.default})"

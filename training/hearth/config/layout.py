@@ -76,11 +76,17 @@ class Layout:
         """Return by name the path or name under which this machine finds each data set of `run`.
 
         In a workspace a local file is stored under its checksum and name. A data set of the Hub is
-        the file of its saved rows, if there is one; any other has the same name everywhere.
+        the file of its saved rows, if there is one; any other has the same name everywhere. Those
+        with files of their own are left out: `held_shards` finds them.
         """
         if run.settings.streaming:
             return {name: name for name in run.data_checksums}
-        return {name: self._place(name, sha256) for name, sha256 in run.data_checksums.items()}
+        several = {shard.dataset for shard in run.shards}
+        return {
+            name: self._place(name, sha256)
+            for name, sha256 in run.data_checksums.items()
+            if name not in several
+        }
 
     def _place(self, dataset: str, sha256: str | None) -> str | Path:
         """Return the path or name of one data set, which has a checksum if it is a local file."""
@@ -91,7 +97,7 @@ class Layout:
         return dataset
 
     def shard(self, shard: Shard) -> list[Path]:
-        """Return the paths at which this machine may have a token shard of a run.
+        """Return the paths at which this machine may have a shard of a run.
 
         A node of the run may have it where the requesting computer has it: on a folder that both
         see, or because both are one computer. Then it is used there, not copied.
@@ -110,5 +116,5 @@ def staged_name(sha256: str, dataset: str) -> str:
 
 
 def staged_of(shard: Shard) -> str:
-    """Return the name under which a node's workspace stores a token shard."""
+    """Return the name under which a node's workspace stores a shard."""
     return staged_name(shard.sha256, shard.path)

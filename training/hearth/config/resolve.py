@@ -26,6 +26,7 @@ from hearth.config.source import ModelSource
 from hearth.data.locate import (
     HubDataset,
     LocalFile,
+    LocalFiles,
     ShardFiles,
     locate,
     shard_files,
@@ -110,7 +111,7 @@ def _located(dataset: str) -> str:
     Raises `DataError` if a file is meant and cannot be used as one.
     """
     found = locate(dataset)
-    if isinstance(found, ShardFiles):
+    if isinstance(found, (LocalFiles, ShardFiles)):
         return _absolute(dataset)
     if isinstance(found, LocalFile) and dataset not in shipped_names():
         return os.path.abspath(found.path)
@@ -206,6 +207,8 @@ def resolve(
     name = next(iter(settings.data_sets))
     if settings.streaming and not isinstance(locate(name), HubDataset):
         findings.append(f"streaming: {name} is not on the Hub; take streaming=false")
+    if settings.columns and isinstance(locate(name), ShardFiles):
+        findings.append(f"columns: {name} are token shards, which have none; leave columns out")
     if findings:
         raise ConfigError(*findings)
     try:

@@ -33,9 +33,9 @@ _HEADER = "# Written by Hearth; the same file lies on every node of the run.\n"
 class Run:
     """One training run, as `run.yml` records it.
 
-    `dataset_sha256` is the checksum of a person's own data file; a mixture has a mapping of those
-    of its files. `shards` are the token shards of its data, () for other data; `dataset_sha256` is
-    then one checksum of them all. `launch` holds the launch options that were given with it, by
+    `dataset_sha256` is the checksum of a person's own data file, or one of all files of a folder or
+    pattern; a mixture has a mapping of those of its data sets. `shards` are the files of data sets
+    that have several. `launch` holds the launch options that were given with it, by
     name: the nodes and options of the roles. A run by hand has none. `data_revision` is the commit
     of a streamed data set. `pipeline` is what the controller has planned for `parallel: pipeline`;
     without it the ranks plan it themselves when they begin.
@@ -64,7 +64,18 @@ class Run:
     @property
     def packs_documents(self) -> bool:
         """Whether a row holds documents isolated from each other; those of token shards are not."""
-        return self.settings.packing and not self.shards
+        return self.settings.packing and not self.token_shards
+
+    @property
+    def token_shards(self) -> tuple[Shard, ...]:
+        """The shards that hold tokens: all, or none."""
+        return tuple(shard for shard in self.shards if shard.holds_tokens)
+
+    def files_of(self, dataset: str) -> tuple[Shard, ...]:
+        """Return the files of a data set that is a folder or pattern, in order."""
+        return tuple(
+            shard for shard in self.shards if shard.dataset == dataset and not shard.holds_tokens
+        )
 
     @property
     def resumes(self) -> bool:
@@ -182,26 +193,31 @@ def _data_of(
 ) -> tuple[str | dict[str, str] | None, tuple[Shard, ...]]:
     """Return the checksum of a person's own data, None for data that has a name, and its shards.
 
-    A mixture has the checksums of its files.
+    A mixture has the checksums of its files and folders.
 
-    Raises `ConfigError` with the problems of token shards, or if a mixture has one file twice.
+    Raises `ConfigError` with the problems of shards, or if a mixture has one file twice.
     """
-    if isinstance(settings.dataset, dict):
-        found = {name: sha256 for name in settings.dataset if (sha256 := _sha256(name))}
-        first: dict[str, str] = {}
-        if findings := [
-            f"dataset: {name} is the same file as {first[sha256]}; leave one out"
-            for name, sha256 in found.items()
-            if first.setdefault(sha256, name) != name
-        ]:
-            raise ConfigError(*findings)
-        return found, ()
     try:
-        if shards := shards_of(settings, say):
-            return digest_of(shards), shards
+        shards = shards_of(settings, say)
     except DataError as error:
         raise ConfigError(*error.findings) from error
-    return _sha256(settings.dataset), ()
+    checksums = {}
+    for name in settings.data_sets:
+        own = [shard for shard in shards if shard.dataset == name]
+        if sha256 := digest_of(own) if own else _sha256(name):
+            checksums[name] = sha256
+    if not isinstance(settings.dataset, dict):
+        return checksums.get(settings.dataset), shards
+    first: dict[str, tuple[str, str]] = {}
+    files = [(shard.sha256, shard.dataset, shard.path) for shard in shards]
+    alone = [(sha256, name, name) for name, sha256 in checksums.items()]
+    if findings := [
+        f"dataset: {path} is the same file as {first[sha256][1]}; leave one out"
+        for sha256, name, path in (*alone, *files)
+        if first.setdefault(sha256, (name, path))[0] != name
+    ]:
+        raise ConfigError(*findings)
+    return checksums, shards
 
 
 def _sha256(dataset: str) -> str | None:
@@ -268,7 +284,11 @@ def run_of(text: str, where: str) -> Run:
             source=TypeAdapter(ModelSource).validate_python(content["source"]),
             dataset_sha256=content["dataset_sha256"],
             launch=dict(content.get("launch", {})),  # files of earlier versions have none
-            shards=tuple(TypeAdapter(list[Shard]).validate_python(content.get("shards", []))),
+            shards=tuple(
+                # Earlier versions had shards of a single data set only.
+                replace(shard, dataset=shard.dataset or content["settings"]["dataset"])
+                for shard in TypeAdapter(list[Shard]).validate_python(content.get("shards", []))
+            ),
             data_revision=content.get("data_revision"),
             pipeline=TypeAdapter(PlannedPipeline | None).validate_python(content.get("pipeline")),
         )
@@ -325,10 +345,11 @@ def describe_settings(run: Run) -> str:
 
 def shown(value: Any) -> str:
     """Format a setting's value as a person would type it."""
-    if value is None or value == ():
+    if value is None or value in ((), {}):
         return "-"
     if isinstance(value, bool):
         return str(value).lower()
     if isinstance(value, dict):
-        return ",".join(f"{name}={share:g}" for name, share in value.items())
+        each = {name: to if isinstance(to, str) else f"{to:g}" for name, to in value.items()}
+        return ",".join(f"{name}={to}" for name, to in each.items())
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from hearth.base.places import RUN_NAME
+from hearth.config.columns import parse_columns
 from hearth.config.mixture import Mixture, parse_mixture
 from hearth.config.stages import pipeline_conflicts
 
@@ -71,6 +72,10 @@ Size = Annotated[float, Field(gt=0)]
 OptionalSize = Annotated[Size | None, BeforeValidator(_none, json_schema_input_type=Size | _None)]
 OptionalText = Annotated[str | None, BeforeValidator(_none)]
 DataSet = Annotated[Annotated[str, Field(min_length=1)] | Mixture, BeforeValidator(parse_mixture)]
+_ColumnNames = dict[str, Annotated[str, Field(min_length=1)]]
+Columns = Annotated[
+    _ColumnNames, BeforeValidator(parse_columns, json_schema_input_type=_ColumnNames | str | None)
+]
 Shares = tuple[Annotated[int, Field(ge=0)], ...]
 Split = Annotated[
     Shares | Literal["auto", "equal"],
@@ -99,9 +104,10 @@ class Settings(BaseModel):
     model: str = _setting("Run", "preset name, Hub id (owner/name) or local folder", min_length=1)
     dataset: DataSet = _setting(
         "Run",
-        "shipped data set, .jsonl/.txt/.csv/.parquet file, token shards (.bin/.npy file, or a "
-        "pattern in quotes such as 'data/*_train_*.bin'), or Hub name[:config]; a mixture is "
-        "a=0.7,b=0.3: shares of the learned tokens",
+        "shipped data set, .jsonl/.json/.txt/.csv/.tsv/.parquet file (text files also as .gz), "
+        "folder of them, token shards (.bin/.npy), pattern in quotes for several files such as "
+        "'data/*_train_*.bin', or Hub name[:config]; a mixture is a=0.7,b=0.3: shares of the "
+        "learned tokens",
         "homelab-qa",
     )
     run: OptionalText = _setting(
@@ -127,6 +133,11 @@ class Settings(BaseModel):
         "Data",
         "read a Hub data set while training instead of storing it; needs max_steps",
         False,
+    )
+    columns: Columns = _setting(
+        "Data",
+        "the data's own names for columns that Hearth reads, such as question=frage,answer=antwort",
+        {},
     )
     sequence_length: int = _setting("Data", "maximum tokens per row", 1024, ge=8)
     packing: bool = _setting(

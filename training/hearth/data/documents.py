@@ -29,7 +29,7 @@ class Documents:
         offsets: int64 (documents + 1,), start of each document in `ids`.
         targets: int64 (documents,), learned tokens of each, its first token not counted:
             no token precedes it to predict it from.
-        lines: int64 (documents,), 1-based line or row in the file.
+        lines: int64 (documents,), 1-based line or row in the file (see `place_of`).
         hashes: uint64 (documents,), hash of the content.
         marks: int8 (documents,), 1 held out, 0 train, -1 unmarked.
         plain: bool (documents,), whether it is a plain text, which may be cut into pieces.
@@ -77,7 +77,7 @@ def tokenise(
     Raises `DataError` with the problems found in the file. With `found` they are added to it
     instead, and the invalid records are left out.
     """
-    findings = Findings(records.name) if found is None else found
+    findings = Findings(records.name, records.files) if found is None else found
     ids, learned, lines, hashes, marks, plain = [], [], [], [], [], []
     noted, unused = dict[str, list[int]](), set[str]()
     source = examples(records, findings)

@@ -8,6 +8,15 @@ from dataclasses import dataclass
 from hearth.base.errors import DataError
 
 SHOWN = 5
+LINES = 1 << 40
+"""More lines than a file has. In a data set of several files, line l of file n, counted from 0, has
+the number n * LINES + l, so that the numbers of one file alone are its lines."""
+
+
+def place_of(number: int, name: str, files: Sequence[str]) -> str:
+    """Return `file:line` of a record; the data set is `name` and has these `files`, if several."""
+    file, line = divmod(int(number), LINES)
+    return f"{files[file] if files else name}:{line}"
 
 
 class Problem(Exception):
@@ -16,15 +25,20 @@ class Problem(Exception):
 
 @dataclass(frozen=True)
 class Note:
-    """A remark on examples: its text, their number, and the first lines (or rows) of them."""
+    """A remark on examples: its text, their number, and the first of their lines.
+
+    Lines are numbered as `place_of` takes them.
+    """
 
     text: str
     count: int
     lines: tuple[int, ...]
 
-    def __str__(self) -> str:
+    def sentence(self, files: Sequence[str] = ()) -> str:
+        """Return the remark with the count and the lines, which are in `files` if in several."""
         more = f" and {self.count - len(self.lines)} more" * (self.count > len(self.lines))
-        lines = f"line{'s' * (self.count > 1)} {', '.join(map(str, self.lines))}{more}"
+        places = [place_of(line, "", files) if files else str(line) for line in self.lines]
+        lines = f"line{'s' * (self.count > 1)} {', '.join(places)}{more}"
         return f"{self.text}: {self.count} ({lines})"
 
 
@@ -34,10 +48,14 @@ def note(text: str, lines: Sequence[int]) -> Note:
 
 
 class Findings:
-    """Problems of the data set `name` with their lines; each cause is reported once."""
+    """Problems of the data set `name` with their lines; each cause is reported once.
 
-    def __init__(self, name: str) -> None:
-        self.name = name
+    `files` are the names of its files if it has several; lines are numbered as `place_of` takes
+    them.
+    """
+
+    def __init__(self, name: str, files: Sequence[str] = ()) -> None:
+        self.name, self._files = name, files
         self._places: dict[str, list[int]] = {}
         self._problems: dict[str, str] = {}
 
@@ -66,6 +84,10 @@ class Findings:
         first, *others = self._places[cause]
         also = ""
         if others:
-            also = f" (also line{'s' * (len(others) > 1)} {', '.join(map(str, others[:SHOWN]))}"
+            places = [self._place(line) if self._files else str(line) for line in others[:SHOWN]]
+            also = f" (also line{'s' * (len(others) > 1)} {', '.join(places)}"
             also += f" and {len(others) - SHOWN} more)" if len(others) > SHOWN else ")"
-        return f"{self.name}:{first}: {self._problems[cause]}{also}"
+        return f"{self._place(first)}: {self._problems[cause]}{also}"
+
+    def _place(self, line: int) -> str:
+        return place_of(line, self.name, self._files)

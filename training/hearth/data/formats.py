@@ -1,157 +1,244 @@
 """Reads data files and Hub data sets into records, each with its line number.
 
-- `.jsonl`: one JSON object per line; blank lines are skipped.
+- `.jsonl`, `.ndjson`: one JSON object per line; blank lines are skipped.
+- `.json`: a list of objects, or an object that holds one; the "line" is the place in the list,
+  counted from 1. JSON lines under this name are read as such.
 - `.txt`: documents separated by blank lines (as `sample_by="paragraph"` of the datasets library);
   for documents that contain blank lines use `.jsonl` with a `text` column.
-- `.csv`: a header line, then one record per row; separated by comma, semicolon or tab.
+- `.csv`, `.tsv`: a header line, then one record per row; separated by comma, semicolon or tab. A
+  first line `sep=;`, which Excel understands, names the separator.
 - `.parquet` and the Hub: one record per row; the "line" is the row, counted from 1.
 
-Text is UTF-8; a byte order mark and Windows line ends are accepted.
+Text is UTF-8, or UTF-16 with a byte order mark; Windows line ends and those of old Macs are
+accepted. Text files may be packed by gzip: `.jsonl.gz`.
 """
 
 from __future__ import annotations
 
 import csv
+import functools
+import hashlib
 import json
+import re
 import sys
-from collections.abc import Callable, Iterable, Iterator
-from dataclasses import dataclass
-from pathlib import Path
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from itertools import chain
 from typing import Any
 
 from hearth.base.errors import DataError
 from hearth.base.files import sha256_of
-from hearth.data.findings import Findings, Problem
+from hearth.base.text import listed
+from hearth.data.columns import ANSWERS, CONVERSATIONS, QUESTIONS, TEXT
+from hearth.data.conversation import is_conversation
+from hearth.data.findings import LINES, SHOWN, Findings, Problem
 from hearth.data.hub_rows import load_hub_rows
-from hearth.data.locate import HubDataset, LocalFile
+from hearth.data.locate import HubDataset, LocalFile, LocalFiles, suffix_of
+from hearth.data.records import Record, Records
+from hearth.data.renaming import renaming
+from hearth.data.text_files import GZIP, Add, head_of, text_lines
+from hearth.data.values import kind_of, printable
 
-_BOM = b"\xef\xbb\xbf"
-
-
-@dataclass(frozen=True)
-class Record:
-    """One record: its 1-based line (or row) and its columns, empty ones left out."""
-
-    line: int
-    fields: dict[str, Any]
+_SEPARATORS = ",;\t"
+_EXCEL = re.compile(r'"?sep=([^"\s\\]|\t)"?\s*')
 
 
-@dataclass(frozen=True)
-class Records:
-    """A data set that can be read repeatedly, in the same order.
+def open_records(
+    data: LocalFile | LocalFiles | HubDataset,
+    columns: Mapping[str, str] | None = None,
+    in_mixture: bool = False,
+) -> Records:
+    """Return the records of `data`, with the columns renamed as the setting `columns` says.
 
-    Attributes:
-        name: its name in messages.
-        sha256: checksum of its content.
-        read: yields the valid records and adds problems to the findings.
-    """
+    In a mixture all of these columns may be missing.
 
-    name: str
-    sha256: str
-    read: Callable[[Findings], Iterator[Record]]
-
-
-def open_records(data: LocalFile | HubDataset) -> Records:
-    """Return the records of `data`.
-
-    Raises `DataError` if the file's content does not match its suffix, or if the Hub's data set
+    Raises `DataError` if a file's content does not match its suffix, or if the Hub's data set
     cannot be loaded.
     """
     if isinstance(data, HubDataset):
         rows, sha256 = load_hub_rows(data)
-        return Records(data.name, sha256, lambda _: numbered(iter(rows)))
-    _refuse_other_format(data.path)
-    reader = _READERS[data.path.suffix.lower()]
-    return Records(data.name, sha256_of(data.path), lambda findings: reader(data.path, findings))
+        records = Records(data.name, sha256, lambda _: numbered(iter(rows)))
+    else:
+        records = _records_of(data)
+    if not columns:
+        return records
+    read = renaming(records.read, columns, required=not in_mixture)
+    return Records(records.name, records.sha256, read, records.form, records.files)
 
 
-def _refuse_other_format(path: Path) -> None:
+def _records_of(data: LocalFile | LocalFiles) -> Records:
+    files = data.files if isinstance(data, LocalFiles) else (data,)
+    problems: list[str] = []
+    for file in files:
+        try:
+            _refuse_other_format(file)
+        except DataError as error:
+            problems += error.findings
+    if problems:
+        more = len(problems) - SHOWN
+        rest = [f"{data.name}: and {more} more with problems"] if more > 0 else []
+        raise DataError(*problems[:SHOWN], *rest)
+    sums = [sha256_of(file.path) for file in files]
+    forms = [suffix_of(file.path) for file in files]
+    read = functools.partial(_read_files, files)
+    if isinstance(data, LocalFile):
+        return Records(data.name, sums[0], read, forms[0])
+    names = tuple(file.name for file in files)
+    sha256 = hashlib.sha256(" ".join(sums).encode()).hexdigest()
+    return Records(data.name, sha256, read, " ".join(forms), names)
+
+
+def _read_files(files: Iterable[LocalFile], findings: Findings) -> Iterator[Record]:
+    """Yield the records of all files, numbered as `place_of` takes them."""
+    for number, file in enumerate(files):
+        before = number * LINES
+
+        def add(line: int, problem: str, cause: str = "", before: int = before) -> None:
+            findings.add(before + line, problem, cause)
+
+        reader = _READERS[suffix_of(file.path).removesuffix(GZIP)]
+        for record in reader(file, add):
+            yield Record(before + record.line, record.fields)
+
+
+def _refuse_other_format(file: LocalFile) -> None:
     """Raise `DataError` if the first bytes do not match the format of the file's suffix."""
-    suffix = path.suffix.lower()
+    suffix = suffix_of(file.path)
     if suffix == ".parquet":
         return  # its reader knows
-    with path.open("rb") as file:
-        head = file.read(1 << 16)
-    if not _is_text(head):
+    start = head_of(file.path, suffix).lstrip()
+    if suffix.startswith((".jsonl", ".ndjson")) and start.startswith("["):
         raise DataError(
-            f"{path}: this is binary data, not text; unpack it if it is compressed, and give a "
-            f"{suffix[1:]} file in UTF-8"
+            f"{file.path}: this is one JSON array, not one JSON object a line; name it .json"
         )
-    start = head.removeprefix(_BOM).lstrip()
-    first = start.split(b"\n", 1)[0].strip()
-    if suffix == ".jsonl" and start.startswith(b"["):
+    if suffix.startswith((".txt", ".csv", ".tsv")) and _is_object(start.split("\n", 1)[0]):
         raise DataError(
-            f"{path}: this is one JSON array, not one JSON object a line; "
-            f"convert it: jq -c '.[]' {path.name}"
-        )
-    if suffix != ".jsonl" and first.startswith(b"{") and _is_object(first):
-        raise DataError(
-            f"{path}: the name says {suffix[1:]}, but the content is JSON lines; name it .jsonl"
+            f"{file.path}: the name says {suffix[1:]}, but the content is JSON lines; name it "
+            ".jsonl"
         )
 
 
-def _is_text(head: bytes) -> bool:
-    """Return whether at most one percent of the bytes are control bytes, none of them zero."""
-    controls = sum(byte < 32 and byte not in b"\t\n\r\f" for byte in head)
-    return b"\0" not in head and controls * 100 <= len(head)
-
-
-def _is_object(line: bytes) -> bool:
+def _is_object(line: str) -> bool:
     try:
         return isinstance(json.loads(line), dict)
     except (ValueError, RecursionError):
         return False
 
 
-def _text_lines(path: Path, findings: Findings) -> Iterator[tuple[int, str]]:
-    """Yield 1-based number and text of each line, without the line end."""
-    with path.open("rb") as file:
-        for number, raw in enumerate(file, start=1):
-            line = raw.removeprefix(_BOM) if number == 1 else raw
-            try:
-                yield number, line.decode("utf-8").rstrip("\r\n")
-            except UnicodeDecodeError as error:
-                findings.add(
-                    number,
-                    f"byte {error.start + 1} of this line (0x{line[error.start]:02x}) is not "
-                    "UTF-8; save the file as UTF-8 (an old one of Windows: iconv -f WINDOWS-1252 "
-                    "-t UTF-8)",
-                    cause="not UTF-8",
-                )
+def _read_jsonl(file: LocalFile, add: Add) -> Iterator[Record]:
+    return _records_in(text_lines(file.path, add), add)
 
 
-def _read_jsonl(path: Path, findings: Findings) -> Iterator[Record]:
-    for number, line in _text_lines(path, findings):
+def _records_in(lines: Iterable[tuple[int, str]], add: Add) -> Iterator[Record]:
+    """Yield the records of JSON lines."""
+    for number, line in lines:
         if not line.strip():
             continue
         try:
-            yield Record(number, _present(_parsed_object(line)))
+            yield Record(number, _present(_checked_object(_parsed(line), "each line")))
+        except json.JSONDecodeError as error:
+            add(
+                number,
+                f"this is not JSON ({error.msg}, column {error.colno}); "
+                "each line must be one JSON object",
+            )
         except Problem as problem:
-            findings.add(number, str(problem))
+            add(number, str(problem))
 
 
-def _parsed_object(line: str) -> dict[str, Any]:
+def _parsed(text: str) -> Any:
+    """Parse JSON. Raises `JSONDecodeError`, and `Problem` for JSON that cannot be used."""
     try:
-        fields = json.loads(line)
-    except json.JSONDecodeError as error:
-        raise Problem(
-            f"this is not JSON ({error.msg}, column {error.colno}); "
-            "each line must be one JSON object"
-        ) from None
+        return json.loads(text, object_pairs_hook=_without_twins)
     except RecursionError:
         raise Problem("this is not usable JSON (nested too deep)") from None
+    except json.JSONDecodeError:
+        raise
     except ValueError:
         most = sys.get_int_max_str_digits()
         raise Problem(f"this is not usable JSON (a number of more than {most} digits)") from None
-    if not isinstance(fields, dict):
-        kind = {list: "an array", str: "a string"}.get(type(fields), "a bare value")
-        raise Problem(f"this is {kind}; each line must be one JSON object")
-    return fields
 
 
-def _read_txt(path: Path, findings: Findings) -> Iterator[Record]:
+def _without_twins(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
+    """Return the object of these members. Raises `Problem` if two have one name."""
+    members = dict(pairs)
+    if len(members) < len(pairs):
+        names = [name for name, _ in pairs]
+        twice = next(name for name in names if names.count(name) > 1)
+        raise Problem(f"two members have the name '{printable(twice)}'; remove or rename one")
+    return members
+
+
+def _checked_object(value: Any, which: str) -> dict[str, Any]:
+    if not isinstance(value, dict):
+        kind = {list: "an array", str: "a string"}.get(type(value), "a bare value")
+        raise Problem(f"this is {kind}; {which} must be one JSON object")
+    return value
+
+
+def _read_json(file: LocalFile, add: Add) -> Iterator[Record]:
+    lines = list(text_lines(file.path, add))
+    if not lines:
+        return
+    text = "\n".join(line for _, line in lines)
+    try:
+        rows = _rows_of(_parsed(text))
+    except json.JSONDecodeError as error:
+        if _is_object(next((line for _, line in lines if line.strip()), "")):
+            yield from _records_in(lines, add)
+        else:
+            number, _ = lines[error.lineno - 1]
+            add(number, f"this is not JSON ({error.msg}, column {error.colno}); correct it")
+        return
+    except Problem as problem:
+        add(1, str(problem))
+        return
+    for number, row in enumerate(rows, start=1):
+        try:
+            yield Record(number, _present(_checked_object(row, "each element of the list")))
+        except Problem as problem:
+            add(number, str(problem))
+
+
+def _rows_of(content: Any) -> list[Any]:
+    """Return the records in the content of a `.json` file. Raises `Problem` if there are none."""
+    if isinstance(content, dict):
+        content = _rows_in(content)
+    if not isinstance(content, list):
+        raise Problem(f"this is {kind_of(content)}; write a list of objects")
+    if not content:
+        raise Problem("this list is empty; there is nothing to train on")
+    # The Hub's viewer wraps each row.
+    return [row["row"] if _is_wrapped(row) else row for row in content]
+
+
+def _is_wrapped(row: Any) -> bool:
+    return isinstance(row, dict) and {"row_idx", "row"} <= row.keys()
+
+
+def _rows_in(content: dict[str, Any]) -> list[Any]:
+    """Return the records in an object: one record, a list of them, or a list for each column."""
+    lists = [name for name, value in content.items() if is_conversation(value)]
+    if any("role" in content[name][0] or "from" in content[name][0] for name in lists):
+        return [content]
+    if not lists and {*QUESTIONS, *ANSWERS, *CONVERSATIONS, TEXT} & content.keys():
+        columns = list(content.values())
+        lengths = {len(column) if isinstance(column, list) else -1 for column in columns}
+        if len(lengths) > 1 or -1 in lengths:
+            return [content]
+        return [dict(zip(content, row, strict=True)) for row in zip(*columns, strict=True)]
+    if {"rows", "features"} <= set(lists):  # as the Hub's viewer gives them
+        lists = ["rows"]
+    if len(lists) > 1:
+        raise Problem(
+            f"this object has several lists ({listed(map(printable, lists))}); keep the one to "
+            "train on in a file of its own"
+        )
+    return content[lists[0]] if lists else [content]
+
+
+def _read_txt(file: LocalFile, add: Add) -> Iterator[Record]:
     start, document = 0, list[str]()
-    for number, line in _text_lines(path, findings):
+    for number, line in text_lines(file.path, add):
         if line.strip():
             start = start or number
             document.append(line)
@@ -162,40 +249,67 @@ def _read_txt(path: Path, findings: Findings) -> Iterator[Record]:
         yield Record(start, {"text": "\n".join(document)})
 
 
-def _read_csv(path: Path, findings: Findings) -> Iterator[Record]:
+def _read_csv(file: LocalFile, add: Add) -> Iterator[Record]:
     csv.field_size_limit(1 << 30)
-    lines = (line + "\n" for _, line in _text_lines(path, findings))
-    header = next(lines, "")
-    separator = max(",;\t", key=header.count)
-    names = [name.strip() for name in next(csv.reader([header], delimiter=separator), [])]
-    rows = csv.reader(lines, delimiter=separator, strict=True)
-    start = 2
+    numbered_lines = text_lines(file.path, add)
+    last, first = next(numbered_lines, (0, ""))
+    named = _EXCEL.fullmatch(first)
+    if named:
+        last, first = next(numbered_lines, (last, ""))
+    separator = named[1] if named else max(_SEPARATORS, key=first.count)
+
+    start = 0  # the first line of a row
+
+    def lines() -> Iterator[str]:
+        nonlocal start, last
+        for number, line in chain([(last, first)], numbered_lines):
+            start, last = start or number, number
+            yield line + "\n"
+
+    rows, header = csv.reader(lines(), delimiter=separator, strict=True), list[str]()
     try:
         for row in rows:
-            if row and len(row) != len(names):
-                findings.add(
+            if not header:
+                header = _header(row)
+            elif row and len(row) != len(header):
+                add(
                     start,
-                    f"this row has {len(row)} fields and the header {len(names)}; put text that "
+                    f"this row has {len(row)} fields and the header {len(header)}; put text that "
                     "contains the separator, quotes or line breaks in double quotes",
                 )
             elif row:
-                yield Record(start, dict(zip(names, row, strict=True)))
-            start = rows.line_num + 2  # the header was line 1
+                yield Record(start, dict(zip(header, row, strict=True)))
+            start = 0
+    except Problem as problem:
+        add(start, str(problem))
     except csv.Error as error:  # after it, nobody knows where a row begins
-        end = rows.line_num + 1
-        findings.add(start, f"this row is not csv ({error}); check its quotes, up to line {end}")
+        add(start, f"this row is not csv ({error}); check its quotes, up to line {last}")
 
 
-def _read_parquet(path: Path, findings: Findings) -> Iterator[Record]:
+def _header(row: list[str]) -> list[str]:
+    """Return the names in a header; columns without one get a number."""
+    names = [name.strip() or f"column {number}" for number, name in enumerate(row, 1)]
+    if twice := sorted({name for name in names if names.count(name) > 1}):
+        raise Problem(f"several columns have the name {', '.join(twice)}; rename all but one")
+    return names
+
+
+def _read_parquet(file: LocalFile, _: Add) -> Iterator[Record]:
     import pyarrow
     import pyarrow.parquet
 
+    path = file.path
     try:
-        with pyarrow.parquet.ParquetFile(path) as file:
-            if file.metadata.num_rows == 0:
+        with pyarrow.parquet.ParquetFile(path) as table:
+            if table.metadata.num_rows == 0:
                 raise DataError(f"{path}: this file has no rows; there is nothing to train on")
+            names = table.schema_arrow.names
+            if twice := {name for name in names if names.count(name) > 1}:
+                raise DataError(
+                    f"{path}: several columns have the name {listed(twice)}; rename all but one"
+                )
             yield from numbered(
-                row for batch in file.iter_batches(batch_size=1024) for row in batch.to_pylist()
+                row for batch in table.iter_batches(batch_size=1024) for row in batch.to_pylist()
             )
     except (pyarrow.ArrowException, OSError, UnicodeDecodeError) as error:
         raise DataError(
@@ -205,17 +319,30 @@ def _read_parquet(path: Path, findings: Findings) -> Iterator[Record]:
 
 
 def numbered(rows: Iterable[dict[str, Any]], first: int = 1) -> Iterator[Record]:
-    """Yield the records of rows, which are counted from `first`."""
-    return (Record(number, _present(row)) for number, row in enumerate(rows, start=first))
+    """Yield the records of rows, which are counted from `first`.
+
+    Each object in a row has the members of all rows: those that are null are left out.
+    """
+    return (Record(number, _filled(row)) for number, row in enumerate(rows, start=first))
+
+
+def _filled(value: Any) -> Any:
+    """Return a value without the members of objects that are null."""
+    if isinstance(value, dict):
+        return {name: _filled(member) for name, member in value.items() if member is not None}
+    return [_filled(each) for each in value] if isinstance(value, list) else value
 
 
 def _present(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-_READERS: dict[str, Callable[[Path, Findings], Iterator[Record]]] = {
+_READERS: dict[str, Callable[[LocalFile, Add], Iterator[Record]]] = {
     ".jsonl": _read_jsonl,
+    ".ndjson": _read_jsonl,
+    ".json": _read_json,
     ".txt": _read_txt,
     ".csv": _read_csv,
+    ".tsv": _read_csv,
     ".parquet": _read_parquet,
 }

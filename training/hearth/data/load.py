@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import functools
 import hashlib
-from collections.abc import Callable, Sequence
+import json
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from itertools import pairwise
 from pathlib import Path
@@ -17,7 +18,7 @@ from hearth.data.cache import cache_key, cached_documents
 from hearth.data.documents import Documents, examples, held_out_mask, tokenise
 from hearth.data.findings import Findings, Note, note
 from hearth.data.formats import Records, open_records
-from hearth.data.locate import locate
+from hearth.data.locate import LocalFiles, locate
 from hearth.data.messages import Message
 from hearth.data.packing import pack
 from hearth.data.parts import Part
@@ -32,7 +33,8 @@ class DataReport:
     Attributes:
         examples: training examples; a text that was cut counts once.
         tokens, label_tokens: in the training rows; label tokens carry loss.
-        notes: remarks on examples: cut, left out, or shown in part only.
+        longest: tokens of the longest example.
+        notes: remarks on examples: cut, left out, or shown in part only, each with the first lines.
         unused: columns that were not read.
         padding: fraction of rows × sequence_length that holds no token.
         fingerprint: checksum of all tokens, labels and rows; equal on nodes with the same data.
@@ -46,7 +48,8 @@ class DataReport:
     held_out_rows: int
     tokens: int
     label_tokens: int
-    notes: tuple[Note, ...]
+    longest: int
+    notes: tuple[str, ...]
     unused: tuple[str, ...]
     padding: float
     fingerprint: str
@@ -107,7 +110,7 @@ def _question(records: Records, held_out: frozenset[int]) -> Question | None:
     A question is a user message followed by an assistant message; a greeting is not.
     """
     last = max(held_out, default=0)
-    for line, example in examples(records, Findings(records.name)):
+    for line, example in examples(records, Findings(records.name, records.files)):
         if line > last:
             break
         for at, (asked, answer) in enumerate(pairwise(example.messages), start=1):
@@ -118,7 +121,7 @@ def _question(records: Records, held_out: frozenset[int]) -> Question | None:
 
 
 def load_data(
-    dataset: str | Path,
+    dataset: str | Path | LocalFiles,
     tokenizer: Any,
     *,
     sequence_length: int,
@@ -126,27 +129,31 @@ def load_data(
     held_out: float,
     seed: int,
     cache: Path,
+    columns: Mapping[str, str] | None = None,
+    in_mixture: bool = False,
     stops: Sequence[int] = (),
     say: Callable[[str], None] = print,
 ) -> TokenData:
     """Load `dataset` as rows of at most `sequence_length` tokens.
 
     The tokenizer gets a plain chat template if it has none; its tokens are kept in `cache`. `seed`
-    is that of the packing. `stops` are the tokens at which the model's generation stops.
+    is that of the packing; `columns` and `in_mixture` are as in `open_records`. `stops` are the
+    tokens at which the model's generation stops.
 
     Raises `DataError` with the problems found in the data, and `ModelError` if the tokenizer is
     unusable for training (see `ensure_chat_template`).
     """
-    records = open_records(locate(dataset))
+    located = dataset if isinstance(dataset, LocalFiles) else locate(dataset)
+    records = open_records(located, columns, in_mixture)
     ensure_chat_template(tokenizer)
 
     def make() -> Documents:
         say(f"tokens: reading {records.name}")
         return tokenise(records, tokenizer, stops)
 
-    # The key includes the suffix, since it decides the format in which the bytes are read.
-    form = Path(records.name).suffix.lower()
-    key = cache_key(records.sha256, form, tokenizer_fingerprint(tokenizer, stops))
+    named = [json.dumps([columns, in_mixture], sort_keys=True)] if columns else []
+    fingerprint = tokenizer_fingerprint(tokenizer, stops)
+    key = cache_key(records.sha256, records.form, fingerprint, *named)
     documents = cached_documents(cache, key, make, say)
     data = token_data(
         records,
@@ -181,9 +188,9 @@ def token_data(
     chosen = held_out_mask(documents.hashes, documents.marks, held_out)
     if chosen.all():
         raise DataError(_nothing_left(name, documents, held_out))
+    form = (pad_id_of(tokenizer), sequence_length, packing, seed, records.files)
     (train, train_cut), (kept, kept_cut) = (
-        packed_rows(documents, side, name, pad_id_of(tokenizer), sequence_length, packing, seed)
-        for side in (~chosen, chosen)
+        packed_rows(documents, side, name, *form) for side in (~chosen, chosen)
     )
     if not len(train):
         raise DataError(_all_too_long(name, documents.lengths[~chosen], sequence_length))
@@ -197,7 +204,15 @@ def token_data(
         held_out_rows=len(kept),
         tokens=int(train.tokens.sum()),
         label_tokens=int(train.label_tokens.sum()),
-        notes=(*documents.notes, *_length_notes(documents, sequence_length, train_cut, kept_cut)),
+        longest=int(documents.lengths.max()),
+        notes=tuple(
+            each.sentence(records.files)
+            for each in (
+                *documents.notes,
+                *_length_notes(documents, sequence_length, train_cut, kept_cut),
+                *_notes_on_copies(documents, chosen),
+            )
+        ),
         unused=documents.unused,
         padding=1 - int(train.tokens.sum()) / positions,
         fingerprint=hashlib.sha256(
@@ -220,6 +235,13 @@ def _length_notes(documents: Documents, longest: int, *cuts: Cut) -> list[Note]:
     return [note(text, lines) for text, lines in found.items() if lines]
 
 
+def _notes_on_copies(documents: Documents, held_out: np.ndarray) -> list[Note]:
+    """Return a remark on the training examples that are `held_out` (a mask), too, if there are."""
+    copies = ~held_out & np.isin(documents.hashes, documents.hashes[held_out])
+    text = "held out, too, so that the perplexity flatters"
+    return [note(text, documents.lines[copies].tolist())] if copies.any() else []
+
+
 def pad_id_of(tokenizer: Any) -> int:
     """Return the token that fills up rows."""
     return tokenizer.eos_token_id if tokenizer.pad_token_id is None else tokenizer.pad_token_id
@@ -233,6 +255,7 @@ def packed_rows(
     sequence_length: int,
     packing: bool,
     seed: int,
+    files: Sequence[str] = (),
 ) -> tuple[PackedRows, Cut]:
     """Return rows of the `chosen` documents (a mask), and what was cut."""
     cut = cut_to_length(documents, np.flatnonzero(chosen), sequence_length)
@@ -240,7 +263,7 @@ def packed_rows(
     rows = [[piece] for piece in range(len(pieces.starts))]
     if packing:
         rows = pack(pieces.lengths, sequence_length, seed)
-    return PackedRows(documents, pieces, rows, name, pad_id), cut
+    return PackedRows(documents, pieces, rows, name, pad_id, files), cut
 
 
 def _nothing_left(name: str, documents: Documents, held_out: float) -> str:

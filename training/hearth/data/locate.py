@@ -6,17 +6,23 @@ import glob
 import re
 from dataclasses import dataclass
 from pathlib import Path
-from string import whitespace
 
 from hearth.base.errors import DataError, did_you_mean
 from hearth.base.text import listed
+from hearth.data.findings import SHOWN
+from hearth.data.text_files import GZIP, has_content
 
 SHIPPED = Path(__file__).resolve().parents[2] / "datasets"
-SUFFIXES = (".jsonl", ".txt", ".csv", ".parquet")
+_TEXT_SUFFIXES = (".jsonl", ".ndjson", ".json", ".txt", ".csv", ".tsv")
+SUFFIXES = (*_TEXT_SUFFIXES, ".parquet", *(suffix + GZIP for suffix in _TEXT_SUFFIXES))
 SHARD_SUFFIXES = (".bin", ".npy")
-# Some of these cannot be read but surely mean files: no Hub data set has such a suffix.
-_OTHER_SUFFIXES = (".json", ".tsv", ".gz", ".zip", ".xz", ".bz2", ".zst", ".md", ".xlsx")
+# These cannot be read but surely mean files: no Hub data set has such a suffix.
+_OTHER_SUFFIXES = (".gz", ".zip", ".xz", ".bz2", ".zst", ".md", ".xlsx", ".xls", ".arrow")
 _FILE_SUFFIXES = (*SUFFIXES, *SHARD_SUFFIXES, *_OTHER_SUFFIXES)
+_KNOWN = ", ".join((*_TEXT_SUFFIXES, ".parquet", *SHARD_SUFFIXES))
+_NO_DATA = re.compile(r"(readme|license|licence|citation|dataset_infos?)\b.*|.*\.md", re.IGNORECASE)
+"""Names of files that come with the data in a folder and hold none."""
+_OTHER_SPLIT = re.compile(r"(?<![a-z])(test|testing|valid|validation|val|dev|eval)(?![a-z])")
 _HUB_NAME = re.compile(r"((?:[\w.-]+/)?[\w.-]+)(?::([\w.-]+))?")
 
 
@@ -25,6 +31,17 @@ class LocalFile:
     """A data file and its `name` in messages."""
 
     path: Path
+    name: str
+
+
+@dataclass(frozen=True)
+class LocalFiles:
+    """Several data files that are one data set, in the order of their names.
+
+    `name` is the folder or pattern as typed.
+    """
+
+    files: tuple[LocalFile, ...]
     name: str
 
 
@@ -54,20 +71,28 @@ def shipped_names() -> list[str]:
     return sorted(path.stem for path in SHIPPED.glob("*.jsonl"))
 
 
-def locate(dataset: str | Path) -> LocalFile | ShardFiles | HubDataset:
-    """Resolve `dataset`: a shipped data set, a file, token shards, or `name[:config]` on the Hub.
+def suffix_of(path: Path) -> str:
+    """Return the suffix of a file that decides its format, in lower case, such as `.jsonl.gz`."""
+    last = path.suffix.lower()
+    return path.with_suffix("").suffix.lower() + last if last == GZIP else last
 
-    An existing file, a name with a data file's suffix, or a name written as a path is a file;
-    a pattern such as `data/*_train_*.bin` is many token shards.
 
-    Raises `DataError` if the file is missing or unusable, or if the name is not valid.
+def locate(dataset: str | Path) -> LocalFile | LocalFiles | ShardFiles | HubDataset:
+    """Resolve `dataset`: a shipped data set, files, token shards, or `name[:config]` on the Hub.
+
+    An existing file or folder, a name with a data file's suffix, or a name written as a path is
+    local; so is a pattern such as `data/*_train_*.bin`. A folder and a pattern are all their files.
+
+    Raises `DataError` if a file is missing or unusable, or if the name is not valid.
     """
     text = str(dataset)
     if text in shipped_names():
         return LocalFile(SHIPPED / f"{text}.jsonl", f"{text}.jsonl")
     path = Path(text).expanduser()
-    if glob.has_magic(text) and not path.is_file():
-        return ShardFiles(_matching(path), text)
+    if glob.has_magic(text) and not path.exists():
+        return _matching(path, text)
+    if path.is_dir():
+        return _within(path, text)
     written_as_path = text.startswith(("/", "./", "../", "~")) or isinstance(dataset, Path)
     if (
         path.is_file()
@@ -78,8 +103,6 @@ def locate(dataset: str | Path) -> LocalFile | ShardFiles | HubDataset:
         checked = _checked(path)
         is_shard = checked.suffix.lower() in SHARD_SUFFIXES
         return ShardFiles((checked,), text) if is_shard else LocalFile(checked, text)
-    if path.is_dir():
-        raise _is_folder(path)
     hub_name = _HUB_NAME.fullmatch(text)
     if not hub_name:
         raise DataError(
@@ -105,8 +128,8 @@ def shard_files(setting: str, value: str) -> ShardFiles:
     return found
 
 
-def _matching(pattern: Path) -> tuple[Path, ...]:
-    """Return the token shards that match `pattern`, in the order of their names."""
+def _matching(pattern: Path, name: str) -> LocalFiles | ShardFiles:
+    """Return the files that match `pattern`, in the order of their names."""
     paths = [Path(each) for each in sorted(glob.glob(str(pattern), recursive=True))]
     files = [path for path in paths if path.is_file()]
     if not files:
@@ -114,18 +137,71 @@ def _matching(pattern: Path) -> tuple[Path, ...]:
         beside = sorted(each.name for each in folder.iterdir()) if folder.is_dir() else []
         there = f"{folder} has {listed(beside)}" if beside else f"{folder} is empty or missing"
         raise DataError(f"{pattern}: no file matches this pattern; {there}")
-    if others := [path.name for path in files if path.suffix.lower() not in SHARD_SUFFIXES]:
+    shards = [path for path in files if path.suffix.lower() in SHARD_SUFFIXES]
+    if len(shards) == len(files):
+        return ShardFiles(tuple(files), name)
+    unread = [path.name for path in files if suffix_of(path) not in SUFFIXES]
+    if unread:
+        also = "token shards and other files: " if shards else ""
         raise DataError(
-            f"{pattern}: it matches {listed(others)}; a pattern is for token shards "
-            f"({', '.join(SHARD_SUFFIXES)}), so narrow it, or give one data file by its name"
+            f"{pattern}: it matches {also}{listed(unread)}; narrow the pattern to data files of "
+            f"one kind ({_KNOWN})"
         )
-    return tuple(files)
+    return _all_checked(files, name)
+
+
+def _within(folder: Path, name: str) -> LocalFiles:
+    """Return the data files in a folder and the folders in it, in the order of their names.
+
+    As in the datasets library, hidden files and folders are left out.
+    """
+    below = [path.relative_to(folder) for path in folder.rglob("*")]
+    files = [
+        folder / path
+        for path in sorted(below)
+        if not any(part.startswith((".", "__")) for part in path.parts)
+        and not _NO_DATA.fullmatch(path.name)
+        and not (folder / path).is_dir()
+    ]
+    others = [path.name for path in files if suffix_of(path) not in SUFFIXES]
+    if files and all(path.suffix.lower() in SHARD_SUFFIXES for path in files):
+        raise DataError(
+            f"{folder}: this folder has token shards ({listed(others)}); give them by a pattern "
+            f"such as '{folder}/*_train_*{files[0].suffix}'"
+        )
+    if others:
+        raise DataError(
+            f"{folder}: in this folder {listed(others)} cannot be read; move what is no data "
+            f"elsewhere, or give the data files by a pattern such as '{folder}/*.jsonl'"
+        )
+    if not files:
+        raise DataError(f"{folder}: this folder has no data files ({_KNOWN}); check the path")
+    held_out = [path.name for path in files if _OTHER_SPLIT.search(path.name.lower())]
+    if held_out and len(held_out) < len(files):
+        raise DataError(
+            f"{folder}: this folder has files of several splits, and {listed(held_out)} would be "
+            f"trained on, too; give those to train on by a pattern such as '{folder}/train*'"
+        )
+    return _all_checked(files, name)
+
+
+def _all_checked(paths: list[Path], name: str) -> LocalFiles:
+    """Return these files as one data set. Raises `DataError` with the problems of all."""
+    problems: list[str] = []
+    for path in paths:
+        try:
+            _checked(path)
+        except DataError as error:
+            problems += error.findings
+    if problems:
+        more = len(problems) - SHOWN
+        rest = [f"{name}: and {more} more file{'s' * (more > 1)} with problems"] if more > 0 else []
+        raise DataError(*problems[:SHOWN], *rest)
+    return LocalFiles(tuple(LocalFile(path, str(path)) for path in paths), name)
 
 
 def _checked(path: Path) -> Path:
     """Return `path` after checking that it is readable, not empty and of a supported format."""
-    if path.is_dir():
-        raise _is_folder(path)
     if path.is_symlink() and not path.exists():
         raise DataError(
             f"{path}: this link leads to {path.readlink()}, which is not there; bring that file "
@@ -133,39 +209,17 @@ def _checked(path: Path) -> Path:
         )
     if not path.exists():
         raise DataError(f"{path}: there is no such file{_near(path)}; check the path")
-    suffix = path.suffix.lower()
+    suffix = suffix_of(path)
     if suffix in SHARD_SUFFIXES:
         return path  # its reader knows more
     if suffix not in SUFFIXES:
         ending = f"'{suffix}' files are" if suffix else "a file without an ending is"
-        way_out = {
-            ".json": "write one object a line and name it .jsonl",
-            ".tsv": "name it .csv, tabs are understood",
-            ".gz": "unpack it first",
-            ".zip": "unpack it first",
-        }.get(suffix, f"give a file that ends in {', '.join((*SUFFIXES, *SHARD_SUFFIXES))}")
+        packed = (".zip", ".xz", ".bz2", ".zst", GZIP)
+        way_out = "unpack it first" if suffix.endswith(packed) else f"give one of {_KNOWN}"
         raise DataError(f"{path}: {ending} not read; {way_out}")
-    try:
-        empty = not _has_content(path)
-    except OSError as error:
-        raise DataError(f"{path}: this file cannot be read ({error.strerror})") from error
-    if empty:
+    if not has_content(path):
         raise DataError(f"{path}: this file is empty; there is nothing to train on")
     return path
-
-
-def _has_content(path: Path) -> bool:
-    """Return whether the file contains anything but a byte order mark and white space."""
-    with path.open("rb") as file:
-        chunks = iter(lambda: file.read(1 << 20), b"")
-        return any(chunk.strip(b"\xef\xbb\xbf" + whitespace.encode()) for chunk in chunks)
-
-
-def _is_folder(path: Path) -> DataError:
-    known = (*SUFFIXES, *SHARD_SUFFIXES)
-    files = sorted(p.name for p in path.iterdir() if p.suffix.lower() in known)
-    hint = f"one of the files in it: {', '.join(files[:5])}" if files else "a file"
-    return DataError(f"{path}: this is a folder; give {hint}")
 
 
 def _near(path: Path) -> str:

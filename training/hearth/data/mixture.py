@@ -16,6 +16,7 @@ import numpy as np
 
 from hearth.base.errors import DataError
 from hearth.data.load import Question, TokenData, load_data, pad_id_of
+from hearth.data.locate import LocalFiles
 from hearth.data.parts import parts_of_epoch
 from hearth.data.rows import Batch, Document, Rows, joined
 
@@ -93,7 +94,9 @@ class MixtureReport:
         )
 
 
-def load_mixture(shares: Mapping[str | Path, float], tokenizer: Any, **options: Any) -> TokenData:
+def load_mixture(
+    shares: Mapping[str | Path | LocalFiles, float], tokenizer: Any, **options: Any
+) -> TokenData:
     """Load the data sets of a mixture, by name or path with their shares.
 
     `options` are those of `load_data`.
@@ -105,7 +108,7 @@ def load_mixture(shares: Mapping[str | Path, float], tokenizer: Any, **options: 
     findings: list[str] = []
     for dataset in shares:
         try:
-            loaded.append(load_data(dataset, tokenizer, **options))
+            loaded.append(load_data(dataset, tokenizer, in_mixture=True, **options))
         except DataError as error:
             findings += error.findings
     if findings:

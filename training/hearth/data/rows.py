@@ -10,6 +10,7 @@ from typing import Protocol
 import numpy as np
 
 from hearth.data.documents import Documents
+from hearth.data.findings import place_of
 
 IGNORED = -100
 
@@ -138,16 +139,22 @@ class PackedRows:
     """Packed `Rows` over a flat store of tokens, which may be memory-mapped.
 
     `rows` has the numbers of the `pieces` of the store `documents` that make up each row, and
-    `name` is the data set's, for `sources`.
+    `name` is the data set's, `files` those of several files, for `sources`.
     """
 
     def __init__(
-        self, documents: Documents, pieces: Pieces, rows: list[list[int]], name: str, pad_id: int
+        self,
+        documents: Documents,
+        pieces: Pieces,
+        rows: list[list[int]],
+        name: str,
+        pad_id: int,
+        files: Sequence[str] = (),
     ) -> None:
         self._documents = documents
         self._pieces = pieces
         self._rows = rows
-        self._name = name
+        self._name, self._files = name, files
         self._pad_id = pad_id
         lengths, targets = pieces.lengths, pieces.targets
         self.tokens = np.array([lengths[row].sum() for row in rows], dtype=np.int64)
@@ -186,7 +193,7 @@ class PackedRows:
     def sources(self, row: int) -> list[str]:
         """Return `file:line` of each document in `row`, in order (`file:row` for parquet)."""
         lines = self._documents.lines[self._pieces.documents[self._rows[row]]]
-        return [f"{self._name}:{line}" for line in lines]
+        return [place_of(line, self._name, self._files) for line in lines]
 
     def documents(self, count: int) -> list[Document]:
         """Return the first `count` documents; see `Rows.documents`."""
@@ -196,7 +203,7 @@ class PackedRows:
             learned = np.array(self._documents.learned[start:stop])
             learned[0] = False
             line = self._documents.lines[pieces.documents[piece]]
-            source = f"{self._name}:{line}"
+            source = place_of(line, self._name, self._files)
             found.append(Document(source, np.array(self._documents.ids[start:stop]), learned))
         return found
 

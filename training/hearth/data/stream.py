@@ -23,10 +23,12 @@ from hearth.base.errors import DataError
 from hearth.base.hub import first_line
 from hearth.data.documents import held_out_mask, tokenise
 from hearth.data.findings import Findings
-from hearth.data.formats import Record, Records, numbered
+from hearth.data.formats import numbered
 from hearth.data.hub_rows import open_stream
 from hearth.data.load import TokenData, packed_rows, pad_id_of, token_data
 from hearth.data.locate import locate
+from hearth.data.records import Record, Records
+from hearth.data.renaming import renamed, renaming
 from hearth.data.rows import Batch, Document, PackedRows, joined
 from hearth.data.template import ensure_chat_template
 
@@ -202,13 +204,15 @@ def load_stream(
     revision: str | None,
     held_out: float,
     seed: int,
+    columns: Mapping[str, str] | None = None,
     say: Callable[[str], None],
     stops: Sequence[int] = (),
     **form: Any,
 ) -> TokenData:
     """Return a data set of the Hub as a stream of its commit `revision`, or of its newest.
 
-    `stops` and, as `form`, `sequence_length` and `packing` are those of `load_data`.
+    `columns` are as in `open_records`; `stops` and, as `form`, `sequence_length` and `packing` are
+    those of `load_data`.
 
     Raises `DataError` if the Hub does not answer, or with the problems found in the first window.
     """
@@ -218,12 +222,16 @@ def load_stream(
     reader = StreamReader(data.name, rows, say)
     beginning = reader.position
     first = _records(data.name, revision, reader.read())
+    if columns:
+        first = replace(first, read=renaming(first.read, columns, required=True))
     documents = tokenise(first, tokenizer, stops)
     loaded = token_data(first, documents, tokenizer, held_out=held_out, seed=seed, **form)
     held = documents.hashes[held_out_mask(documents.hashes, documents.marks, held_out)]
 
     def pack(window: list[Record]) -> PackedRows:
         """Return the training rows of a window; its invalid records are named and left out."""
+        if columns:  # some may be missing in a window
+            window = [replace(each, fields=renamed(each.fields, columns)) for each in window]
         findings = Findings(data.name)
         documents = tokenise(_records(data.name, revision, window), tokenizer, stops, findings)
         try:

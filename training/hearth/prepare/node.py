@@ -23,6 +23,7 @@ from hearth.config.held_shards import held_shards
 from hearth.config.layout import Layout
 from hearth.config.shards import Shard
 from hearth.data.load import TokenData, load_data
+from hearth.data.locate import LocalFile, LocalFiles
 from hearth.data.mixture import load_mixture
 from hearth.data.shards.load import load_shards
 from hearth.data.stream import load_stream
@@ -163,28 +164,26 @@ def _run_all(checks: Iterable[Callable[[], None]]) -> None:
 
 
 def _checked_files(run: Run, layout: Layout, say: Callable[[str], None]) -> dict[Shard, Path]:
-    """Return the path of each token shard of `run`; none if its data are something else.
+    """Return the path of each shard of `run`; none if its data sets are single files.
 
     Raises `HearthError` if a local file is missing or not the one that the run was made with.
     """
-    if run.shards:
-        held = held_shards(run, layout, say)
-        if missing := [shard.path for shard in run.shards if shard not in held]:
-            raise HearthError(
-                f"{listed(missing)}: missing on this node, or not as the run was made with; bring "
-                "the shards again"
-            )
-        return held
     findings = []
-    for name, sha256 in run.data_checksums.items():
-        path = Path(layout.datasets(run)[name])
+    held = held_shards(run, layout, say) if run.shards else {}
+    if missing := [shard.path for shard in run.shards if shard not in held]:
+        findings.append(
+            f"{listed(missing)}: missing on this node, or not as the run was made with; bring the "
+            "files again"
+        )
+    for name, place in layout.datasets(run).items():
+        path, sha256 = Path(place), run.data_checksums[name]
         if sha256 and not path.is_file():
             findings.append(f"{path} is missing; the run's data file was not brought to this node")
         elif sha256 and sha256_of(path) != sha256:
             findings.append(f"{path} is not the file that the run was made with; bring it again")
     if findings:
         raise HearthError(*findings)
-    return {}
+    return held
 
 
 def _load(
@@ -196,22 +195,26 @@ def _load(
     tokenizer: Any,
     say: Callable[[str], None],
 ) -> TokenData:
-    """Return the data of `run`, whose tokens the `model` knows; `shards` are its token shards.
+    """Return the data of `run`, whose tokens the `model` knows; `shards` has its files.
 
     Raises `HearthError` with the problems found in the data.
     """
     settings = run.settings
-    if shards:
+    if run.token_shards:
         return load_shards(
-            [shards[shard] for shard in run.shards if not shard.validation],
-            [shards[shard] for shard in run.shards if shard.validation],
+            [shards[shard] for shard in run.token_shards if not shard.validation],
+            [shards[shard] for shard in run.token_shards if shard.validation],
             sequence_length=settings.sequence_length,
             validation_tokens=settings.validation_tokens,
             vocabulary=vocabulary_of(model, own_code),
             cache=layout.tokens,
             say=say,
         )
-    places = layout.datasets(run)
+    places = layout.datasets(run) | {
+        name: LocalFiles(tuple(LocalFile(shards[each], each.path) for each in files), name)
+        for name in settings.data_sets
+        if (files := run.files_of(name))
+    }
     shares = {places[name]: share for name, share in settings.data_sets.items()}
     dataset, load = next(iter(shares)), load_data
     if len(shares) > 1:
@@ -226,6 +229,7 @@ def _load(
         sequence_length=settings.sequence_length,
         packing=settings.packing,
         held_out=settings.held_out,
+        columns=settings.columns,
         seed=settings.seed,
         stops=stops_in(model),
         say=say,

@@ -111,10 +111,11 @@ def _data(run: Run, layout: Layout) -> str | None:
         return None
     if run.shards:
         held = held_shards(run, layout, print)
-        return run.dataset_sha256 if len(held) == len(run.shards) else None
+        if len(held) < len(run.shards):
+            return None
     places = layout.datasets(run)
     found = [
-        _identity(name, sha256, Path(places[name]), layout)
+        _identity(name, sha256, Path(places[name]), layout) if name in places else sha256
         for name, sha256 in run.data_checksums.items()
     ]
     return None if None in found else " ".join(found)

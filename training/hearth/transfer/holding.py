@@ -1,4 +1,4 @@
-"""A model, a data file or token shards on this node: complete, or still arriving.
+"""A model, a data file or shards on this node: complete, or still arriving.
 
 Arriving files are written to a hidden folder beside the target, under their final names; it is
 renamed when all are complete and verified. The pieces of a file arrive in order, so the length of
@@ -45,8 +45,8 @@ class Holding:
     Args:
         item: from the table.
         piece: bytes of a piece.
-        target: the model's folder, or the data file; token shards lie beside it.
-        shards: paths of token shards that are complete on this node, by name.
+        target: the model's folder, or the data file; shards lie beside it.
+        shards: paths of shards that are complete on this node, by name.
     """
 
     def __init__(

@@ -56,7 +56,7 @@ def targets_of(run: Run, layout: Layout) -> dict[Key, Path]:
 
 
 def shards_here(run: Run, layout: Layout) -> dict[str, Path]:
-    """Return the token shards of `run` that are complete on this node, by their names in `data`."""
+    """Return the shards of `run` that are complete on this node, by their names in `data`."""
     return {staged_of(shard): path for shard, path in held_shards(run, layout, print).items()}
 
 
@@ -66,9 +66,11 @@ def _files_of_mixture(run: Run, layout: Layout) -> list[str]:
         return []
     places = layout.datasets(run)
     return [
-        Path(places[name]).name
-        for name, sha256 in run.data_checksums.items()
-        if sha256 and Path(places[name]).is_file() and sha256_of(Path(places[name])) == sha256
+        Path(place).name
+        for name, place in places.items()
+        if (sha256 := run.data_checksums[name])
+        and Path(place).is_file()
+        and sha256_of(Path(place)) == sha256
     ]
 
 
@@ -128,7 +130,7 @@ def _held(
     held = {}
     if "model" in targets and (model := held_model(run.source, layout.models)):
         held["model"] = model.fingerprint[:DIGITS]
-    if run.shards and all(staged_of(shard) in shards for shard in run.shards):
+    if "data" in targets and run.shards and all(staged_of(shard) in shards for shard in run.shards):
         held["data"] = str(run.dataset_sha256)[:DIGITS]
     elif "data" in targets and targets["data"].is_file():
         found = sha256_of(targets["data"])

@@ -38,7 +38,7 @@ class File:
 
 @dataclass(frozen=True)
 class Item:
-    """A model, a data file or token shards. `about` is the origin of a model, from its manifest."""
+    """A model, a data file or shards. `about` is the origin of a model, from its manifest."""
 
     key: Key
     name: Name

@@ -58,7 +58,7 @@ class Task:
         targets: path of each item, existing or planned.
         keys: items to send, or items this node lacks.
         record: the progress file.
-        shards: paths of the run's token shards that are complete here, by name.
+        shards: paths of the run's shards that are complete here, by name.
         layers: first decoder layer of each rank here and the one after its last, if the model is
             divided among the nodes; then only the weights of these layers are received.
         count: decoder layers of the whole model.

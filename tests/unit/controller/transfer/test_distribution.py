@@ -23,12 +23,17 @@ from hearth_controller.transfer.distribution import lacked_files, wanted_of
         ("words.jsonl=1,owner/words=2", 0, {"model"}),
         ("*.bin", 2000, {"model", "data"}),
         ("*.bin", 3000, {"model"}),
+        ("chats", 10, {"model", "data"}),
+        ("chats", 1e9, {"model"}),
+        ("chats=1,words.jsonl=1", 10, {"model"}),
     ],
 )
 def test_what_is_sent_at_all(tmp_path, monkeypatch, dataset, direct, wanted):
     monkeypatch.chdir(tmp_path)
     monkeypatch.setenv("XDG_CACHE_HOME", "cache")
     Path("words.jsonl").write_text('{"text": "a lamp"}\n')
+    Path("chats").mkdir()
+    Path("chats/a.jsonl").write_text('{"text": "a cable"}\n')
     for number in (1, 2):
         write_shard(Path(f"{number}.bin"), [number] * 20)
     given = {"model": "owner/bulky", "dataset": dataset}

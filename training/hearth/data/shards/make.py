@@ -178,7 +178,7 @@ def _batches(corpus: Sequence[Records], fraction: float) -> Iterator[tuple[list[
     Raises `DataError` with the problems of a file after its last text.
     """
     for records in corpus:
-        findings = Findings(records.name)
+        findings = Findings(records.name, records.files)
         source = examples(records, findings)
         while batch := list(islice(source, _BATCH)):
             for line, example in batch:
