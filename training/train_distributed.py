@@ -70,7 +70,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
     if by_hand and first:
         check_afterwards(run, say)
     prepared = prepare(run, layout, say, judge_fit=by_hand)
-    run = pinned(run, prepared.model.commit, prepared.data.revision)
+    run = pinned(prepared.run, prepared.model.commit, prepared.data.revision)
     measured = measured_here(run, layout, prepared, say)
     world = join(run.settings.collective_timeout)
     if STEP in os.environ:  # a MASTER_ADDR of one's own may lead to the ranks of another job
