@@ -18,7 +18,7 @@ import numpy as np
 from hearth.config import Settings
 from hearth.config.settings import LARGEST
 
-_WANTED = 100
+_WANTED = 150
 """Steps that a run has at least, where its steps can be that small."""
 
 _ENOUGH = 50
@@ -80,7 +80,7 @@ class _Form:
 
     @property
     def size(self) -> tuple[float, bool, int]:
-        """What makes a step large; of equal ones, packed rows are, and more rows are."""
+        """The sort key by the size of a step: tokens, then packed rows, then more rows."""
         return self.tokens, self.packing, self.global_batch
 
 
