@@ -24,7 +24,7 @@ def rate_at(step: int, steps: int, settings: Settings) -> float:
     if settings.schedule == "wsd":
         # A run too short for both phases gives the warm-up its steps.
         decay = min(round(steps * settings.decay_fraction), decay)
-    done = max(0, step - (steps - decay)) / decay if step < steps else 1.0
+    done = max(0, step - (steps - decay)) / max(1, decay) if step < steps else 1.0
     if settings.schedule == "wsd":
         return 1 - math.sqrt(done)
     return 1 - done if settings.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
