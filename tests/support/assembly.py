@@ -45,7 +45,8 @@ _TAIL = 1 << 17
 TINY_WORK: dict[str, Any] = {
     "sequence_length": 96, "lora_rank": 4, "global_batch": 6, "micro_batch": 1, "split": "equal",
     "schedule": "constant_with_warmup", "learning_rate": 1e-5, "clip_norm": 0, "precision": "fp64",
-    "max_steps": 1_000_000, "checkpoint_every": 20, "evaluate": False, "wandb": "off",
+    "warmup_steps": 5, "max_steps": 1_000_000, "checkpoint_every": 20, "evaluate": False,
+    "wandb": "off",
 }  # fmt: skip
 """Settings of a run that nobody ends but a stop: no step knows which is the last."""
 

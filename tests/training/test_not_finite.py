@@ -152,6 +152,7 @@ def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
         write_run(run, runs / "night" / "run.yml")
         with one_at_a_time:
             prepared = prepare(run, layout, print)
+        run = prepared.run
         measured = measured_here(run, layout, prepared, print)
         assert Trainer(run, layout, prepared, measured, world).train() == "finished"
 

@@ -73,6 +73,7 @@ def test_neither_training_nor_evaluation_changes_quantised_weights(
     run = resolve_run(settings, layout.results)
     write_run(run, layout.run_dir(run.name) / "run.yml")
     prepared = prepare(run, layout, print)
+    run = prepared.run
     trainer = Trainer(run, layout, prepared, measured_here(run, layout, prepared, print), join({}))
     network = trainer.model.network
 

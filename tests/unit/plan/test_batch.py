@@ -86,8 +86,9 @@ def test_a_run_that_learns_little_is_warned_of_with_the_setting_to_change(
     settings = changed(global_batch=batch, warmup_steps=warmup, epochs=1)
     said = "\n".join(warnings(settings, rows, steps))
     assert (f"{steps} step" in said and "epochs=" in said) == (steps < FEW_STEPS)
-    highest = max(rate_at(step, steps, settings) for step in range(steps))
-    assert ("warmup_steps=" in said) == (highest < 0.5)
+    assert ("warmup_steps=" in said) == (2 * warmup > steps)
+    rates = [rate_at(step, steps, settings) for step in range(steps)]
+    assert max(rates) >= 0.5 or "warmup_steps=" in said
     if steps < FEW_STEPS:
         assert ("global_batch=" in said) == (min(batch, rows) > 1)
 

@@ -2,52 +2,16 @@
 
 from __future__ import annotations
 
-import math
-
-import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.lengths import SHIPPED, chats, of_preset, settled, short_chats, texts
 
-from hearth.config import Settings, load_preset, preset_names
-from hearth.data.packing import pack
-from hearth.plan.row_order import RowOrder
+from hearth.config import Settings, preset_names
 from hearth.plan.schedule import rate_at
-from hearth.plan.steps import Lengths, settle_rows, settle_warmup
-
-SHIPPED = [103] * 260 + [141] * 10
-"""Tokens of the training examples of homelab-qa, as those of SmolLM2's tokenizer are."""
+from hearth.plan.steps import settle_rows, settle_warmup
 
 SCHEDULES = ["linear", "cosine", "constant", "constant_with_warmup", "wsd"]
-
-
-def chats(lengths):
-    return Lengths(np.array(lengths, np.int64), np.empty(0, np.int64))
-
-
-def texts(lengths):
-    return Lengths(np.empty(0, np.int64), np.array(lengths, np.int64))
-
-
-def short_chats(count):
-    return np.random.default_rng(0).integers(40, 81, count * 9 // 10).tolist()
-
-
-def settled(settings, lengths, limit=None):
-    """Return `settings` without `auto`, and the number of their steps, rows being packed."""
-    settings = settings.model_copy(update=settle_rows(settings, lengths, limit))
-    longest = settings.sequence_length
-    kept = lengths.chats[lengths.chats <= longest]
-    pieces = [np.full(math.ceil((text - 1) / (longest - 1)), longest) for text in lengths.texts]
-    pieces = np.concatenate([kept, *pieces]).astype(np.int64)
-    rows = len(pack(pieces, longest, 1)) if settings.packing else len(pieces)
-    order = RowOrder(rows, settings.global_batch, seed=1)
-    steps = order.steps(settings.epochs, settings.max_steps)
-    return settings.model_copy(update=settle_warmup(settings, steps)), steps
-
-
-def of_preset(name):
-    return Settings(model=name, **load_preset(name).settings)
 
 
 @pytest.mark.parametrize("schedule", SCHEDULES)
@@ -66,7 +30,7 @@ def of_preset(name):
 @pytest.mark.parametrize("preset", [name for name in preset_names() if name != "gpt2-124m"])
 def test_a_first_run_learns_in_enough_steps(preset, lengths, most, schedule):
     settings = of_preset(preset).model_copy(update={"schedule": schedule})
-    settings, steps = settled(settings, chats(lengths))
+    settings, steps, _ = settled(settings, chats(lengths))
     assert 50 <= steps <= most
     assert settings.warmup_steps <= steps / 10
     rates = [rate_at(step, steps, settings) for step in range(steps)]
@@ -77,12 +41,12 @@ def test_a_first_run_learns_in_enough_steps(preset, lengths, most, schedule):
 
 def test_a_preset_from_random_weights_keeps_its_large_steps():
     """They are for billions of tokens; the warning for too few steps covers other data."""
-    settings, steps = settled(of_preset("gpt2-124m"), chats(SHIPPED))
+    settings, steps, _ = settled(of_preset("gpt2-124m"), chats(SHIPPED))
     assert (settings.global_batch, settings.epochs, steps) == (512, 1, 1)
 
 
 def test_many_data_get_large_steps_and_one_pass():
-    settings, steps = settled(Settings(model="any"), chats([600] * 20_000))
+    settings, steps, _ = settled(Settings(model="any"), chats([600] * 20_000))
     assert (settings.sequence_length, settings.packing, settings.global_batch) == (1024, True, 16)
     assert settings.epochs == 1
     assert settings.warmup_steps == 100 < steps / 10
@@ -107,7 +71,7 @@ def test_many_data_get_large_steps_and_one_pass():
 def test_what_is_given_is_kept_and_everything_else_is_in_bounds(lengths, plain, limit, given):
     before = Settings(model="any", **given)
     data = texts(lengths) if plain else chats(lengths)
-    settings, steps = settled(before, data, limit)
+    settings, steps, _ = settled(before, data, limit)
     assert not settings.automatic_steps
     assert {name: getattr(settings, name) for name in given} == given
     assert steps >= 1
@@ -120,12 +84,12 @@ def test_what_is_given_is_kept_and_everything_else_is_in_bounds(lengths, plain, 
         assert settings.epochs == 1 if given.get("scratch") else 1 <= settings.epochs <= 3
     if "global_batch" not in given:
         assert 2 <= settings.global_batch <= 16
-    assert settled(before, data, limit) == (settings, steps)
+    assert settled(before, data, limit)[:2] == (settings, steps)
 
 
 @given(st.integers(10_000, 3_000_000))
 def test_a_long_text_is_cut_into_rows_with_a_context(tokens):
-    settings, steps = settled(Settings(model="any"), texts([tokens]))
+    settings, steps, _ = settled(Settings(model="any"), texts([tokens]))
     assert 256 <= settings.sequence_length <= 1024
     assert 50 <= steps <= 1000
 

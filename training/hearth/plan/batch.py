@@ -7,7 +7,7 @@ from collections.abc import Iterable
 
 from hearth.base.text import counted
 from hearth.config import Settings, shown
-from hearth.plan.schedule import peak_of
+from hearth.plan.schedule import warmup_of
 
 FEW_STEPS = 20
 """Steps below which a run is warned of."""
@@ -28,7 +28,7 @@ def describe_batch(settings: Settings, rows: int, tokens: int, steps: int) -> st
 
 def _warmup(settings: Settings, steps: int) -> str:
     """Describe the warm-up of a run of `steps`."""
-    warmup = 0 if settings.schedule == "constant" else min(settings.warmup_steps, steps)
+    warmup = warmup_of(steps, settings)
     return f"warm-up {warmup}" if warmup else "no warm-up"
 
 
@@ -48,7 +48,7 @@ def describe_automatic(settings: Settings, names: Iterable[str], data: str) -> s
 
 
 def warnings(settings: Settings, rows: int, steps: int) -> list[str]:
-    """Return a warning for a run of too few `steps`, and for one whose rate stays low.
+    """Return a warning for a run of too few `steps`, and for one that is mostly warm-up.
 
     `rows` is the number of rows of its data.
     """
@@ -58,11 +58,13 @@ def warnings(settings: Settings, rows: int, steps: int) -> list[str]:
             f"WARNING: {counted(steps, 'step')} can hardly teach the model anything: "
             f"{_more_steps(settings, rows)}"
         )
-    if (peak := peak_of(steps, settings)) < 0.5:
+    warmup = warmup_of(steps, settings)
+    if warmup > steps / 2:
         found.append(
-            f"WARNING: the learning rate reaches {peak:.0%} of learning_rate="
-            f"{settings.learning_rate:g}, since the warm-up is longer than the run; set "
-            f"warmup_steps={steps // 10} (by hand --warmup-steps {steps // 10})"
+            f"WARNING: the learning rate is below learning_rate={settings.learning_rate:g} in the "
+            f"first {counted(warmup, 'step')} of {steps}, since warmup_steps="
+            f"{settings.warmup_steps}; set warmup_steps={steps // 10} (by hand --warmup-steps "
+            f"{steps // 10})"
         )
     return found
 

@@ -13,12 +13,10 @@ from hearth.config import Settings
 
 def rate_at(step: int, steps: int, settings: Settings) -> float:
     """Return the learning rate of 0-based `step` of `steps`, divided by the peak learning rate."""
-    if settings.schedule == "constant":
-        return 1.0
-    warmup = min(settings.warmup_steps, steps)
+    warmup = warmup_of(steps, settings)
     if step < warmup:
         return (step + 1) / (warmup + 1)
-    if settings.schedule == "constant_with_warmup":
+    if settings.schedule in ("constant", "constant_with_warmup"):
         return 1.0
     decay = steps - warmup
     if settings.schedule == "wsd":
@@ -30,8 +28,6 @@ def rate_at(step: int, steps: int, settings: Settings) -> float:
     return 1 - done if settings.schedule == "linear" else (1 + math.cos(math.pi * done)) / 2
 
 
-def peak_of(steps: int, settings: Settings) -> float:
-    """Return the highest rate that a run of `steps` reaches, divided by its peak learning rate."""
-    warmup = 0 if settings.schedule == "constant" else min(settings.warmup_steps, steps)
-    # The rate rises until the first step after the warm-up, and never again.
-    return rate_at(min(warmup, steps - 1), steps, settings)
+def warmup_of(steps: int, settings: Settings) -> int:
+    """Return the number of the first steps whose rate is below the peak; at most all `steps`."""
+    return 0 if settings.schedule == "constant" else min(settings.warmup_steps, steps)
