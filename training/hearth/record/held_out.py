@@ -18,15 +18,22 @@ class HeldOut:
 
 def describe_worse(before: HeldOut | None, after: HeldOut | None) -> str | None:
     """Describe a held-out loss that rose over a run, and what to change; None if it did not."""
-    if before is None or after is None or before.loss is None:
-        return None
-    if after.loss is not None and after.loss <= before.loss:
+    if before is None or after is None or not _rose(before, after):
         return None
     return (
         f"WORSE THAN BEFORE: the held-out perplexity rose from {_shown(before.perplexity)} to "
         f"{_shown(after.perplexity)}. Start a new run with a lower learning_rate or fewer epochs; "
         "eval_every=STEPS keeps the best weights of a run in best/"
     )
+
+
+def _rose(before: HeldOut, after: HeldOut) -> bool:
+    """Return whether the loss rose, also to one that is not finite."""
+    for name in ("loss", "perplexity"):
+        first, last = getattr(before, name), getattr(after, name)
+        if first is not None and last is not None:
+            return last > first
+    return before != after and after == HeldOut(None, None)
 
 
 def held_out_in(records: Iterable[Mapping[str, Any]]) -> dict[str, HeldOut]:
