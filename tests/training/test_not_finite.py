@@ -143,6 +143,7 @@ def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
     def train(world, runs, **changed):
         given = {
             "model": str(tiny_model), "dataset": str(tiny_data), "run": "night",
+            "packing": True, "epochs": 1, "warmup_steps": 5,
             "precision": "fp16", "sequence_length": 96, "split": "equal", "micro_batch": 4,
             "global_batch": 4, "learning_rate": 0.01, "wandb": "off", "evaluate": False, **changed,
         }  # fmt: skip
