@@ -119,7 +119,12 @@ def test_dry_run_shows_every_setting_with_its_origin_and_starts_nothing(tmp_path
 
 
 def test_a_run_that_got_worse_says_so_before_anything_else_at_its_end(tmp_path, arguments):
-    worse = ("--evaluate", "--learning-rate", 10, "--warmup-steps", 0, "--max-steps", 3)
+    """It learns the letter a, and all that is held out are others."""
+    letters = [("a", "train")] * 20 + [("z", "held_out")] * 2
+    texts = [{"text": letter * 60, "split": split} for letter, split in letters]
+    data = tmp_path / "letters.jsonl"
+    data.write_text("\n".join(map(json.dumps, texts)))
+    worse = ("--dataset", data, "--evaluate", "--learning-rate", 0.05, "--max-steps", 12)
     done = succeeded(train_forked(tmp_path, 1, *arguments, *worse))
     lines = done.stdout.splitlines()
     said, finished = (

@@ -43,7 +43,8 @@ def trained(cwd, model, bad_lines, *more):
         2,
         *("--run-name", "night", "--model", model, "--dataset", data(cwd / "x.jsonl", bad_lines)),
         *("--sequence-length", 64, "--no-packing", "--held-out", 0, "--global-batch", 6),
-        *("--split", "equal", "--micro-batch", 3, "--wandb", "off", "--no-evaluate", *more),
+        *("--epochs", 1, "--split", "equal", "--micro-batch", 3),
+        *("--wandb", "off", "--no-evaluate", *more),
     )
 
 
