@@ -156,7 +156,7 @@ class Settings(BaseModel):
 
     epochs: Annotated[float, Field(gt=0)] | Auto = _setting(
         "Steps",
-        "passes over the data, if max_steps is not set; auto: 1, of few data up to 3 (not with "
+        "passes over the data, if max_steps is not set; auto: 1, of few data up to 5 (not with "
         "scratch, nor of token shards)",
         "auto",
     )

@@ -1,8 +1,9 @@
 """Resolve the settings of a run's steps that are `auto`, from the data alone. Pure.
 
 All ranks have the same data, so they resolve the same values without talking. Many data get the
-largest steps and one pass. Few data get smaller steps and up to three passes, since a handful of
+largest steps and one pass. Few data get smaller steps and up to five passes, since a handful of
 large steps teaches a model nothing. A step keeps several rows where it can, for several ranks.
+`tests.bench.defaults` measures what that comes to.
 """
 
 from __future__ import annotations
@@ -18,7 +19,7 @@ import numpy as np
 from hearth.config import Settings
 from hearth.config.settings import LARGEST
 
-_WANTED = 150
+_WANTED = 250
 """Steps that a run has at least, where its steps can be that small."""
 
 _ENOUGH = 50
@@ -27,8 +28,8 @@ _ENOUGH = 50
 _SEVERAL = 4
 """Rows of a step that keep a few unequal ranks busy."""
 
-_PASSES = ((1 << 18, 3.0), (1 << 20, 2.0))
-"""Passes over data of fewer tokens than the first number; one pass over more."""
+_TOKENS, _PASSES = 1 << 19, 5
+"""Tokens that a run takes at least, if that needs no more passes over its data than these."""
 
 _CONTEXT = 256
 """Tokens of the shortest row that a longer plain text is cut to."""
@@ -116,7 +117,7 @@ def _epochs(settings: Settings, lengths: Lengths) -> float:
         return settings.epochs
     if settings.scratch:
         return 1.0
-    return next((passes for below, passes in _PASSES if lengths.tokens < below), 1.0)
+    return float(min(_PASSES, math.ceil(_TOKENS / max(1, lengths.tokens))))
 
 
 def _chosen(forms: list[_Form]) -> _Form:
