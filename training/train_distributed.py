@@ -38,6 +38,7 @@ from hearth.ranks.control import take_ranks_in_place
 from hearth.ranks.ending import exit_with
 from hearth.ranks.orders import RANK_AGAIN
 from hearth.ranks.slurm import STEP, take_ranks
+from hearth.record.held_out import describe_worse, held_out_in
 from hearth.share.by_hand import check_afterwards, go_on_afterwards
 
 
@@ -70,7 +71,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
     if by_hand and first:
         check_afterwards(run, say)
     prepared = prepare(run, layout, say, judge_fit=by_hand)
-    run = pinned(run, prepared.model.commit, prepared.data.revision)
+    run = pinned(prepared.run, prepared.model.commit, prepared.data.revision)
     measured = measured_here(run, layout, prepared, say)
     world = join(run.settings.collective_timeout)
     if STEP in os.environ:  # a MASTER_ADDR of one's own may lead to the ranks of another job
@@ -93,6 +94,8 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         print(f"\ninterrupted; continue with --resume {run.name}", file=sys.stderr)
         raise
     if world.leads:
+        if by_hand and (worse := _worse(folder)):
+            print(worse)
         print(f"{outcome}: {folder}", flush=True)
         if by_hand and outcome == "finished":
             here = Path(sys.argv[0]).parent
@@ -107,6 +110,15 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         del trainer  # it holds the memory that scores need
         go_on_afterwards(run, folder)
     return 0
+
+
+def _worse(folder: Path) -> str | None:
+    """Return the text about a held-out loss that rose over the run in `folder`, None if not."""
+    from hearth.record.history import METRICS, records_in  # with torch
+
+    text = (folder / METRICS).read_text(encoding="utf-8")
+    found = held_out_in(record for _, record in records_in(text))
+    return describe_worse(found.get("before"), found.get("after"))
 
 
 def run_command_line() -> int:

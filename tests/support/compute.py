@@ -27,7 +27,7 @@ from hearth.model.load import prime_backend
 def main() -> None:
     """Compute what the command line asks for."""
     verb, chosen, out, given, *sizes = sys.argv[1:]
-    settings = resolve(json.loads(given)).settings
+    settings = resolve(json.loads(given)).settings.at_most()
     layout = Layout.from_environment()
     prime_backend(settings, layout)  # before everything that imports transformers
     from hearth.model import precision

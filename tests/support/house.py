@@ -24,7 +24,9 @@ ROW_SECONDS = 0 if "HEARTH_RECORD" in os.environ else 0.05  # a bench measures w
 TINY = {
     "sequence_length": 96,
     "lora_rank": 4,
+    "packing": True,
     "global_batch": 4,
+    "epochs": 1,
     "micro_batch": 1,
     "split": "equal",
     "learning_rate": 0.01,

@@ -24,6 +24,7 @@ from support.ranks import (
 from support.rotated import in_turn
 from support.waiting import HANG
 
+from hearth.config import read_run
 from hearth.record.checkpoint import newest
 
 
@@ -115,6 +116,38 @@ def test_dry_run_shows_every_setting_with_its_origin_and_starts_nothing(tmp_path
     assert ["global_batch", "7", "command", "line"] in table
     assert ["seed", "1", "default"] in table
     assert not (tmp_path / "runs").exists()
+
+
+def test_a_run_that_got_worse_says_so_before_anything_else_at_its_end(tmp_path, arguments):
+    """It learns the letter a, and all that is held out are others."""
+    letters = [("a", "train")] * 20 + [("z", "held_out")] * 2
+    texts = [{"text": letter * 60, "split": split} for letter, split in letters]
+    data = tmp_path / "letters.jsonl"
+    data.write_text("\n".join(map(json.dumps, texts)))
+    worse = ("--dataset", data, "--evaluate", "--learning-rate", 0.05, "--max-steps", 12)
+    done = succeeded(train_forked(tmp_path, 1, *arguments, *worse))
+    lines = done.stdout.splitlines()
+    said, finished = (
+        next(number for number, line in enumerate(lines) if line.startswith(word))
+        for word in ("WORSE THAN BEFORE", "finished:")
+    )
+    assert said == finished - 1
+    assert_names(lines[said], "learning_rate", "epochs")
+
+
+def test_a_run_keeps_the_steps_that_auto_was_resolved_to(tmp_path, tiny_model, tiny_data):
+    plain = ("--model", tiny_model, "--dataset", tiny_data, "--wandb", "off", "--no-evaluate")
+    given = (*plain, "--run-name", "night", "--epochs", 1, "--micro-batch", 1, "--split", "equal")
+    done = succeeded(train(tmp_path, 2, *given))
+    folder = tmp_path / "runs" / "night"
+    run, steps = read_run(folder / "run.yml"), metrics(folder, "step")
+    assert not run.settings.automatic_steps
+    assert {run.origins[name] for name in ("global_batch", "warmup_steps")} == {"auto"}
+    assert f"{len(steps)} steps, " in done.stdout
+    assert all(step["learning_rate"] > 0 for step in steps)
+    more = ("--resume", "night", "--max-steps", len(steps) + 1)
+    succeeded(train(tmp_path, 2, *more))
+    assert read_run(folder / "run.yml").settings.global_batch == run.settings.global_batch
 
 
 def test_a_run_leaves_its_contract_in_its_folder(tmp_path, arguments):

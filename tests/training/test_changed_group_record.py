@@ -22,6 +22,7 @@ def settings(tiny_model, tiny_data):
     """Return the settings of every run here."""
     return {
         **{"model": str(tiny_model), "dataset": str(tiny_data), "sequence_length": 96},
+        **{"packing": True, "epochs": 1},
         **{"learning_rate": 0.01, "global_batch": 7, "max_steps": STEPS, "split": "equal"},
         **{"micro_batch": 1, "precision": "fp64", "wandb": "off", "evaluate": False},
     }

@@ -43,7 +43,8 @@ def trained(cwd, model, bad_lines, *more):
         2,
         *("--run-name", "night", "--model", model, "--dataset", data(cwd / "x.jsonl", bad_lines)),
         *("--sequence-length", 64, "--no-packing", "--held-out", 0, "--global-batch", 6),
-        *("--split", "equal", "--micro-batch", 3, "--wandb", "off", "--no-evaluate", *more),
+        *("--epochs", 1, "--split", "equal", "--micro-batch", 3),
+        *("--wandb", "off", "--no-evaluate", *more),
     )
 
 
@@ -143,6 +144,7 @@ def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
     def train(world, runs, **changed):
         given = {
             "model": str(tiny_model), "dataset": str(tiny_data), "run": "night",
+            "packing": True, "epochs": 1, "warmup_steps": 5,
             "precision": "fp16", "sequence_length": 96, "split": "equal", "micro_batch": 4,
             "global_batch": 4, "learning_rate": 0.01, "wandb": "off", "evaluate": False, **changed,
         }  # fmt: skip
@@ -152,6 +154,7 @@ def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
         write_run(run, runs / "night" / "run.yml")
         with one_at_a_time:
             prepared = prepare(run, layout, print)
+        run = prepared.run
         measured = measured_here(run, layout, prepared, print)
         assert Trainer(run, layout, prepared, measured, world).train() == "finished"
 

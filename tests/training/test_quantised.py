@@ -66,6 +66,7 @@ def test_neither_training_nor_evaluation_changes_quantised_weights(
 ):
     settings = {
         **{"model": str(tiny_model), "dataset": str(tiny_data), "sequence_length": 96},
+        **{"packing": True, "epochs": 1},
         **{small: True, "max_steps": 4, "learning_rate": 0.01, "warmup_steps": 0},
         **{"split": "equal", "micro_batch": 1, "eval_every": 2, "wandb": "off"},
     }
@@ -73,6 +74,7 @@ def test_neither_training_nor_evaluation_changes_quantised_weights(
     run = resolve_run(settings, layout.results)
     write_run(run, layout.run_dir(run.name) / "run.yml")
     prepared = prepare(run, layout, print)
+    run = prepared.run
     trainer = Trainer(run, layout, prepared, measured_here(run, layout, prepared, print), join({}))
     network = trainer.model.network
 

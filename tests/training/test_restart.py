@@ -26,7 +26,8 @@ def house(tmp_path, tiny_model, tiny_data, nodes):
     def make(name: str = "house", **settings: int) -> Nodes:
         given = {
             "model": str(tiny_model), "dataset": str(tiny_data), "run": "first",
-            "sequence_length": 96, "lora_rank": 4, "global_batch": 4, "split": "equal",
+            "sequence_length": 96, "packing": True, "epochs": 1, "lora_rank": 4,
+            "global_batch": 4, "split": "equal",
             "micro_batch": 1, "wandb": "off",
             "evaluate": False, "max_steps": STEPS, **settings,
         }  # fmt: skip

@@ -21,7 +21,8 @@ def house(tmp_path, tiny_model, tiny_data, team):
     def make(count: int = 3, **settings: int) -> Team:
         given = {
             "model": str(tiny_model), "dataset": str(tiny_data), "run": "first",
-            "sequence_length": 96, "lora_rank": 4, "global_batch": 6, "split": "equal",
+            "sequence_length": 96, "packing": True, "epochs": 1, "lora_rank": 4,
+            "global_batch": 6, "split": "equal",
             "micro_batch": 1, "wandb": "off",
             "evaluate": False, "max_steps": STEPS, **settings,
         }  # fmt: skip

@@ -66,8 +66,11 @@ def objections(run: Run, elastic: bool, warm_up: int, steps: int) -> list[str]:
 
 
 def request_from(run: Run, nodes: Sequence[str], warm_up: int, steps: int, repeat: int) -> Request:
-    """Return the request for a benchmark of a run over these nodes."""
-    settings = run.settings.model_dump(mode="json", exclude=set(_NOT_ITS_WORK))
+    """Return the request for a benchmark of a run over these nodes.
+
+    Its steps have the size of those on many data, whatever data it takes.
+    """
+    settings = run.settings.at_most().model_dump(mode="json", exclude=set(_NOT_ITS_WORK))
     return Request(
         model=run.source.name,
         nodes=tuple(nodes),

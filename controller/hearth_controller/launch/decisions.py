@@ -19,7 +19,7 @@ from typing import Any
 from hearth.base.errors import LaunchError
 from hearth.base.nvidia import ranks_of
 from hearth.base.text import counted
-from hearth.config import in_precision, pinned, run_of, run_text
+from hearth.config import in_precision, in_steps, pinned, run_of, run_text
 from hearth.config.shape import shape_of
 from hearth.fit.capacity import automatic_precision
 from hearth.verify.judgement import Observation
@@ -70,6 +70,11 @@ class Launch:
         """Return whether all nodes have the facts of an earlier run; its layers were others."""
         divided = self.run.get("parallel") == "pipeline"
         return not divided and all("prepared" in facts for facts in looks.values())
+
+    @property
+    def _steps(self) -> dict[str, Any]:
+        """The settings of steps that the nodes have resolved, all alike since their data are."""
+        return next(iter(self.prepared.values()), {}).get("steps", {})
 
     @property
     def scripted(self) -> bool:
@@ -343,7 +348,8 @@ class Launch:
                 common([facts.get(of) for facts in prepared.values()])
                 for of in ("model_revision", "data_revision")
             )
-            file = run_text(pinned(run_of(file, "the run"), *revisions))
+            settled = in_steps(run_of(file, "the run"), self._steps)
+            file = run_text(pinned(settled, *revisions))
         talk = self._talk(prepared)
         lines += [
             f"{name}: {warning}"
@@ -395,7 +401,8 @@ class Launch:
                 )
                 for name, facts in prepared.items()
             }
-            choice = choose_nodes(self.run, nodes)
+            rows = self._steps.get("global_batch", self.run["global_batch"])
+            choice = choose_nodes({**self.run, "global_batch": rows}, nodes)
             if self.busy and not choice.get("findings") and self.run.get("measures"):
                 choice["say"] = f"{choice['say']}\n  {self._not_measured()}"
             nproc = {name: facts["nproc"] for name, facts in prepared.items()}

@@ -43,13 +43,13 @@ def place_run(
 
     Raises `LaunchError` if the model fits no placement.
     """
-    settings = Settings.model_validate(run["settings"])
+    settings = Settings.model_validate(run["settings"]).at_most()
     home = _home(settings, shape, nodes)
     everyone = run["nodes"] != ["auto"]
     whole = None
     # Shares are meant for the ranks of all nodes.
     if run["whole_on"] and not everyone and not run["resumes"] and not run["split"]:
-        wholly = Settings.model_validate(_in_own_precision(run)["settings"])
+        wholly = Settings.model_validate(_in_own_precision(run)["settings"]).at_most()
         whole = undivided(wholly, shape, {name: nodes[name] for name in run["whole_on"]})
     try:
         found = _placed(settings, home, shape.num_hidden_layers, everyone)

@@ -173,7 +173,7 @@ def described(run: Run) -> dict[str, Any]:
         "parallel": run.settings.parallel,
         "in_place": run.settings.holds_all,
         "by_speed": run.settings.split == "auto" and run.settings.replay is None,
-        "global_batch": run.settings.global_batch,
+        "global_batch": run.settings.at_most().global_batch,
         "sync_every": run.settings.sync_every,
         "afterwards": run.settings.goes_on_afterwards,
         "split": [] if isinstance(run.settings.split, str) else list(run.settings.split),

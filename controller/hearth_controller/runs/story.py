@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from hearth.harness.scores import Score, from_records
+from hearth.record.held_out import HeldOut, describe_worse
 from hearth_controller.runs.metric_line import is_sound
 from hearth_controller.runs.teams import Absence, Team, absences, explained
 from hearth_controller.runs.windows import NodeWork, Window, sum_of_known, warmest
@@ -244,6 +245,12 @@ class Story:
         """Held-out perplexity before and after training."""
         last = {each.when: each.perplexity for each in self.evaluations}
         return last.get("before"), last.get("after")
+
+    @property
+    def worse(self) -> str | None:
+        """The held-out loss that rose over the run, and what to change; None if it did not."""
+        last = {each.when: HeldOut(each.loss, each.perplexity) for each in self.evaluations}
+        return describe_worse(last.get("before"), last.get("after"))
 
     @property
     def sample(self) -> Sample | None:

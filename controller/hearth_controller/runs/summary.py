@@ -85,7 +85,9 @@ def summary(
     if state == "failed":
         rows.append(_what_happened(outcome, folder))
     elapsed = f" in {duration(story.seconds)}" if story.seconds and state != "failed" else ""
-    return "\n".join([_headline(run, _steps(story, outcome), outcome, elapsed), *table(rows)])
+    worse = textwrap.wrap(story.worse, _WIDTH) if story.worse else []
+    headline = _headline(run, _steps(story, outcome), outcome, elapsed)
+    return "\n".join([*worse, headline, *table(rows)])
 
 
 def script_summary(script: ScriptRun, outcome: Outcome, folder: str, files: Collection[str]) -> str:

@@ -19,7 +19,7 @@ TIED = load_preset("smollm2-135m").shape
 CASE = Case(
     Settings(
         model="any", micro_batch=1, precision="bf16", backend="transformers", optimizer="adamw"
-    ),
+    ).at_most(),
     gpu=True,
 )
 

@@ -35,7 +35,7 @@ def rates(steps, **settings):
 def test_wsd_rises_stays_and_falls_to_zero(steps, warmup, fraction, stable, decay):
     found = rates(steps, warmup_steps=warmup, decay_fraction=fraction)
     start = min(warmup, steps)
-    assert found[:start] == pytest.approx([step / start for step in range(start)])
+    assert found[:start] == pytest.approx([(step + 1) / (start + 1) for step in range(start)])
     assert found[start : start + stable] == [1.0] * stable
     assert found[start + stable :] == pytest.approx(
         [1 - (step / max(decay, 1)) ** 0.5 for step in range(decay)] + [0.0]
@@ -44,7 +44,7 @@ def test_wsd_rises_stays_and_falls_to_zero(steps, warmup, fraction, stable, deca
 
 def test_more_steps_only_prolong_the_stable_phase_of_wsd():
     """So a run stopped before its decay goes on as if it had been longer from the beginning."""
-    short, long = rates(20), rates(200)
+    short, long = rates(20, warmup_steps=5), rates(200, warmup_steps=5)
     assert short[:16] == long[:16]
 
 

@@ -8,7 +8,15 @@ from hypothesis import strategies as st
 from support.facts import assert_names
 
 from hearth.config import Settings, load_preset
-from hearth.plan.batch import advised_rate, describe_batch, scaled_rate
+from hearth.plan.batch import (
+    FEW_STEPS,
+    advised_rate,
+    describe_automatic,
+    describe_batch,
+    scaled_rate,
+    warnings,
+)
+from hearth.plan.schedule import rate_at
 
 PRESET = Settings(model="gpt2-124m", **load_preset("gpt2-124m").settings)
 RATES = st.floats(1e-6, 1, allow_nan=False)
@@ -60,4 +68,48 @@ def test_what_is_as_tuned_or_cannot_be_compared_gets_no_advice(given):
     ids=["full rows", "some padding", "fewer rows than a step takes"],
 )
 def test_the_batch_is_told_in_rows_and_tokens(rows, tokens, facts):
-    assert_names(describe_batch(PRESET, rows, tokens), *facts)
+    settings = changed(epochs=2)
+    assert_names(describe_batch(settings, rows, tokens, 12), *facts, "2 epochs", "12 steps")
+    assert "epoch" not in describe_batch(changed(epochs=2, max_steps=12), rows, tokens, 12)
+
+
+@pytest.mark.parametrize(("steps", "warmup"), [(1, 1), (30, 30), (30, 5), (3, 0)])
+def test_the_warm_up_is_told_as_long_as_it_is(steps, warmup):
+    said = describe_batch(changed(epochs=1, warmup_steps=warmup), 10, 1000, steps)
+    assert_names(said, f"warm-up {warmup}" if warmup else "no warm-up")
+
+
+@given(st.integers(1, 100), st.integers(1, 1000), st.integers(1, 64), st.integers(0, 1000))
+def test_a_run_that_learns_little_is_warned_of_with_the_setting_to_change(
+    steps, rows, batch, warmup
+):
+    settings = changed(global_batch=batch, warmup_steps=warmup, epochs=1)
+    said = "\n".join(warnings(settings, rows, steps))
+    assert (f"{steps} step" in said and "epochs=" in said) == (steps < FEW_STEPS)
+    assert ("warmup_steps=" in said) == (2 * warmup > steps)
+    rates = [rate_at(step, steps, settings) for step in range(steps)]
+    assert max(rates) >= 0.5 or "warmup_steps=" in said
+    if steps < FEW_STEPS:
+        assert ("global_batch=" in said) == (min(batch, rows) > 1)
+
+
+def test_a_typed_number_of_steps_is_the_setting_to_change():
+    (said,) = warnings(changed(max_steps=5, epochs=1, warmup_steps=0), 1000, 5)
+    assert_names(said, "5 steps", "max_steps", "--max-steps")
+    assert "epochs=" not in said
+    assert not warnings(changed(max_steps=20, epochs=1, warmup_steps=2), 1000, 20)
+
+
+def test_values_that_were_auto_are_named_with_the_data_they_are_for():
+    settings = changed(epochs=3, packing=False)
+    said = describe_automatic(settings, ["epochs", "packing"], "270 examples")
+    assert_names(said, "epochs=3", "packing=false", "270 examples")
+    assert describe_automatic(settings, [], "270 examples") is None
+    unused = settings.model_copy(update={"max_steps": 7})
+    assert "epochs" not in describe_automatic(unused, ["epochs", "packing"], "270 examples")
+
+
+@pytest.mark.parametrize("automatic", ["global_batch", "sequence_length"])
+def test_a_preset_that_is_tuned_for_no_batch_gives_no_advice(automatic):
+    tuned = changed(**{automatic: "auto"})
+    assert advised_rate(changed(global_batch=8), tuned) is None

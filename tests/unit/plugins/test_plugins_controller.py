@@ -134,6 +134,21 @@ def test_the_summary_names_a_model_so_that_it_can_be_pasted():
     assert typed == {"model": "/models/My Model", "dataset": "FILE.jsonl"}
 
 
+@pytest.mark.parametrize(
+    ("loss", "perplexity", "shown"),
+    [(3.9, 49.4, "49.40"), (None, 50.0, "50.00"), (None, None, "infinity")],
+)
+def test_a_run_that_got_worse_says_so_first_and_what_to_change(loss, perplexity, shown):
+    after = {"kind": "evaluate", "when": "after", "perplexity": perplexity, "loss": loss}
+    before = {**TOLD[1], "loss": 3.69}
+    lines = [*TOLD[:1], before, *TOLD[2:5], after, *TOLD[6:]]
+    text = closing(lines, FINISHED)
+    first, rest = text.split("r1 finished", 1)
+    assert_names(first, "WORSE", "40.00", shown, "learning_rate", "epochs")
+    assert_names(rest, "60 of 60")
+    assert "WORSE" not in closing(TOLD, FINISHED)
+
+
 def test_the_summary_of_a_finished_run():
     text = closing(TOLD, FINISHED)
     assert_names(text.splitlines()[0], "r1 finished", "60 of 60", "desk, lap", "2 min 5 s")

@@ -43,7 +43,7 @@ def test_it_takes_no_weights_from_the_hub_and_tells_batch_and_learning_rate(
     assert not any("/resolve/" in asked and "safetensors" in asked for asked in hub.asked)
     assert not list(prepared.model.path.glob("*.safetensors"))
     for lines in (said, prepared_facts(run, layout, prepared)["summary"]):
-        batch, advice = lines[-2:]
+        batch, advice = (line for line in lines if line.startswith(("batch:", "learning_rate:")))
         tokens = round(prepared.data.report.tokens / prepared.data.report.rows * 16)
         assert_names(batch, "16 rows", f"{tokens} tokens")
         assert_names(advice, "learning_rate", "0.001", 16 * 96, "0.002")

@@ -8,6 +8,7 @@ from hearth.config.run import (
     describe_settings,
     in_parallel,
     in_precision,
+    in_steps,
     newest_run,
     pinned,
     read_run,

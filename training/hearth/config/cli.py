@@ -8,7 +8,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any
+from typing import Any, get_args
 
 from hearth.base.errors import ConfigError, did_you_mean
 from hearth.config.settings import Settings
@@ -77,7 +77,7 @@ def _parser() -> argparse.ArgumentParser:
         else:
             text = f"{field.description} (default: {field.default})"
         common = {"dest": name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
-        if field.annotation is bool:
+        if bool in (field.annotation, *get_args(field.annotation)):
             headings[group].add_argument(*options, action=argparse.BooleanOptionalAction, **common)
         else:
             headings[group].add_argument(*options, metavar=_shape(schemas[name]), **common)

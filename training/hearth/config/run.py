@@ -333,6 +333,15 @@ def in_precision(run: Run, precision: str) -> Run:
     )
 
 
+def in_steps(run: Run, steps: Mapping[str, Any]) -> Run:
+    """Return `run` with those settings of its steps that were `auto` resolved to `steps`."""
+    return replace(
+        run,
+        settings=run.settings.model_copy(update=dict(steps)),
+        origins=run.origins | dict.fromkeys(steps, "auto"),
+    )
+
+
 def describe_settings(run: Run) -> str:
     """Return a table of all settings: name, value and origin of the value."""
     rows = [

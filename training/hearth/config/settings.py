@@ -60,6 +60,7 @@ REPOSITORY = re.compile(
 """Names of repositories on the Hub, with their owner."""
 
 Count = Annotated[int, Field(ge=1)]
+Auto = Literal["auto"]
 _None = Literal["none", "null", ""] | None
 OptionalCount = Annotated[
     Count | None, BeforeValidator(_none, json_schema_input_type=Count | _None)
@@ -139,9 +140,15 @@ class Settings(BaseModel):
         "the data's own names for columns that Hearth reads, such as question=frage,answer=antwort",
         {},
     )
-    sequence_length: int = _setting("Data", "maximum tokens per row", 1024, ge=8)
-    packing: bool = _setting(
-        "Data", "pack several examples into a row, isolated from each other", True
+    sequence_length: Annotated[int, Field(ge=8)] | Auto = _setting(
+        "Data",
+        "maximum tokens per row; auto: 1024, or fewer where the data are few and all examples fit",
+        "auto",
+    )
+    packing: bool | Auto = _setting(
+        "Data",
+        "pack several examples into a row, isolated from each other; auto: unless the data are few",
+        "auto",
     )
     held_out: float = _setting(
         "Data",
@@ -158,9 +165,18 @@ class Settings(BaseModel):
         "Data", "tokens evaluated, from the beginning of the validation shards", 10_485_760, ge=1
     )
 
-    epochs: float = _setting("Steps", "passes over the data, if max_steps is not set", 1.0, gt=0)
+    epochs: Annotated[float, Field(gt=0)] | Auto = _setting(
+        "Steps",
+        "passes over the data, if max_steps is not set; auto: 1, of few data up to 5 (not with "
+        "scratch, nor of token shards)",
+        "auto",
+    )
     max_steps: OptionalCount = _setting("Steps", "stop after this many steps", None)
-    global_batch: int = _setting("Steps", "rows per step, over all ranks", 16, ge=1)
+    global_batch: Count | Auto = _setting(
+        "Steps",
+        "rows per step, over all ranks; auto: 16, or fewer where the data are few",
+        "auto",
+    )
     micro_batch: Count | Literal["auto"] = _setting(
         "Steps",
         "maximum rows that a rank computes at once; auto: the fastest measured (1 with fsdp)",
@@ -192,7 +208,11 @@ class Settings(BaseModel):
         "learning-rate schedule; wsd: warm-up, stable, then decay to 0 in the last steps",
         "cosine",
     )
-    warmup_steps: int = _setting("Optimizer", "steps until the peak learning rate", 5, ge=0)
+    warmup_steps: Annotated[int, Field(ge=0)] | Auto = _setting(
+        "Optimizer",
+        "steps before the peak learning rate; auto: a tenth of all steps, at most 100",
+        "auto",
+    )
     decay_fraction: float = _setting(
         "Optimizer", "fraction of all steps that the decay of schedule=wsd takes", 0.2, gt=0, le=1
     )
@@ -348,7 +368,7 @@ class Settings(BaseModel):
         annotation = cls.model_fields[info.field_name].annotation
         if value is False and "off" in get_args(annotation):
             return "off"  # YAML reads a bare `off` as false.
-        if isinstance(value, bool) and annotation is not bool:
+        if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
             raise ValueError("true and false are not accepted here")
         return value
 
@@ -535,6 +555,20 @@ class Settings(BaseModel):
         ]
         return [finding for conflict, finding in conflicts if conflict]
 
+    def at_most(self) -> Settings:
+        """Return these settings with the largest steps that `auto` can be resolved to.
+
+        They are for estimates that are made before the data are known.
+        """
+        unknown = LARGEST.keys() & set(self.automatic_steps)
+        return self.model_copy(update={name: LARGEST[name] for name in unknown})
+
+    @property
+    def automatic_steps(self) -> tuple[str, ...]:
+        """The settings of the steps that are `auto`."""
+        names = (*LARGEST, "warmup_steps")
+        return tuple(name for name in names if getattr(self, name) == "auto")
+
     @property
     def data_sets(self) -> dict[str, float]:
         """The share of each data set by name; a single one has all."""
@@ -576,6 +610,16 @@ class Settings(BaseModel):
         by_speed = self.replay is None and "auto" in (self.split, self.micro_batch)
         return by_speed and self.holds_all
 
+
+LARGEST = {
+    "sequence_length": 1024,
+    "packing": True,
+    "global_batch": 16,
+    "epochs": 1.0,
+}
+"""Settings that can be `auto` until the data are known, with their values for many data.
+
+`hearth.plan.steps` resolves them, and `warmup_steps`."""
 
 FREE_ON_RESUME = (
     *("run", "resume"),

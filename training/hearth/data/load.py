@@ -120,8 +120,50 @@ def _question(records: Records, held_out: frozenset[int]) -> Question | None:
     return None
 
 
-def load_data(
+@dataclass(frozen=True, eq=False)
+class Tokenised:
+    """The records of a data set, and their tokens."""
+
+    records: Records
+    documents: Documents
+
+    def lengths(self, held_out: float) -> tuple[np.ndarray, np.ndarray]:
+        """Return the tokens of each chat and of each plain text that is trained on, int64.
+
+        `held_out` is that of `load_data`.
+        """
+        documents = self.documents
+        trained = ~held_out_mask(documents.hashes, documents.marks, held_out)
+        lengths, plain = documents.lengths, documents.plain
+        return lengths[trained & ~plain], lengths[trained & plain]
+
+
+def read_tokens(
     dataset: str | Path | LocalFiles,
+    tokenizer: Any,
+    cache: Path,
+    columns: Mapping[str, str] | None = None,
+    in_mixture: bool = False,
+    stops: Sequence[int] = (),
+    say: Callable[[str], None] = print,
+) -> Tokenised:
+    """Tokenise `dataset`, or read its tokens from `cache`; see `load_data`."""
+    located = dataset if isinstance(dataset, LocalFiles) else locate(dataset)
+    records = open_records(located, columns, in_mixture)
+    ensure_chat_template(tokenizer)
+
+    def make() -> Documents:
+        say(f"tokens: reading {records.name}")
+        return tokenise(records, tokenizer, stops)
+
+    named = [json.dumps([columns, in_mixture], sort_keys=True)] if columns else []
+    fingerprint = tokenizer_fingerprint(tokenizer, stops)
+    key = cache_key(records.sha256, records.form, fingerprint, *named)
+    return Tokenised(records, cached_documents(cache, key, make, say))
+
+
+def load_data(
+    dataset: str | Path | Tokenised,
     tokenizer: Any,
     *,
     sequence_length: int,
@@ -143,21 +185,11 @@ def load_data(
     Raises `DataError` with the problems found in the data, and `ModelError` if the tokenizer is
     unusable for training (see `ensure_chat_template`).
     """
-    located = dataset if isinstance(dataset, LocalFiles) else locate(dataset)
-    records = open_records(located, columns, in_mixture)
-    ensure_chat_template(tokenizer)
-
-    def make() -> Documents:
-        say(f"tokens: reading {records.name}")
-        return tokenise(records, tokenizer, stops)
-
-    named = [json.dumps([columns, in_mixture], sort_keys=True)] if columns else []
-    fingerprint = tokenizer_fingerprint(tokenizer, stops)
-    key = cache_key(records.sha256, records.form, fingerprint, *named)
-    documents = cached_documents(cache, key, make, say)
+    if not isinstance(dataset, Tokenised):
+        dataset = read_tokens(dataset, tokenizer, cache, columns, in_mixture, stops, say)
     data = token_data(
-        records,
-        documents,
+        dataset.records,
+        dataset.documents,
         tokenizer,
         sequence_length=sequence_length,
         packing=packing,

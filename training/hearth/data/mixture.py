@@ -15,8 +15,7 @@ from typing import Any
 import numpy as np
 
 from hearth.base.errors import DataError
-from hearth.data.load import Question, TokenData, load_data, pad_id_of
-from hearth.data.locate import LocalFiles
+from hearth.data.load import Question, TokenData, Tokenised, load_data, pad_id_of
 from hearth.data.parts import parts_of_epoch
 from hearth.data.rows import Batch, Document, Rows, joined
 
@@ -95,9 +94,9 @@ class MixtureReport:
 
 
 def load_mixture(
-    shares: Mapping[str | Path | LocalFiles, float], tokenizer: Any, **options: Any
+    shares: Mapping[str | Path | Tokenised, float], tokenizer: Any, **options: Any
 ) -> TokenData:
-    """Load the data sets of a mixture, by name or path with their shares.
+    """Load the data sets of a mixture: the share of each by its name, path or tokens.
 
     `options` are those of `load_data`.
 

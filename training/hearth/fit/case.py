@@ -103,5 +103,6 @@ def case_of(
         "optimizer": "adamw_8bit" if all_gpus and settings.sync_every == 1 else "adamw",
         "backend": "unsloth" if gpu and settings.suits_unsloth else "transformers",
     }
+    settings = settings.at_most()
     chosen = {name: each for name, each in automatic.items() if getattr(settings, name) == "auto"}
     return Case(settings.model_copy(update=chosen), gpu, ranks, unified)

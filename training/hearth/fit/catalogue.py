@@ -19,7 +19,7 @@ def listing() -> str:
     """Return a table of all presets: parameters, licence, gated access and sequence length."""
     titles = ("preset", "parameters", "licence", "gated", "sequence length")
     rows = [
-        (*_terms(name, preset), str(_settings(name, preset).sequence_length))
+        (*_terms(name, preset), str(_settings(name, preset).at_most().sequence_length))
         for name, preset in _presets()
     ]
     return "\n".join(aligned([titles, *rows]))

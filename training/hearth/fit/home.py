@@ -75,6 +75,7 @@ def unplaceable(settings: Settings, shape: Shape, ranks: Sequence[Candidate]) ->
             f"parallel=pipeline cannot divide this kind of model ({shape.model_type}); take "
             "parallel=ddp or parallel=fsdp"
         )
+    settings = settings.at_most()
     home = home_of(settings.model_copy(update={"fit": "refuse"}), shape, ranks)
     layers, rows = shape.num_hidden_layers, settings.global_batch
     if (finding := shortage(home, layers, rows)) or settings.split == "auto":
@@ -111,7 +112,7 @@ def home_of(
     suffice: what is lacking is then spread over all of them, unless `split` gives the layers.
     """
     gpus = [bool(rank.room.gpu) for rank in ranks]
-    settings = in_common_precision(settings, (rank.room for rank in ranks))
+    settings = in_common_precision(settings.at_most(), (rank.room for rank in ranks))
 
     @functools.cache
     def case(rank: int, rows: int) -> Case:

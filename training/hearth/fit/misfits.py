@@ -170,8 +170,8 @@ def _measures(settings: Settings) -> list[dict[str, Any]]:
     elif not settings.load_in_4bit and settings.holds_all:
         instead = {"load_in_8bit": False} if settings.load_in_8bit else {}
         measures.append({"load_in_4bit": True} | instead)
-    if settings.sequence_length // 2 >= _SHORTEST:
-        measures.append({"sequence_length": settings.sequence_length // 2})
+    if (shorter := settings.at_most().sequence_length // 2) >= _SHORTEST:
+        measures.append({"sequence_length": shorter})
     return measures
 
 

@@ -58,7 +58,7 @@ def _node(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     if wanted["measure"] or wanted["kept"]:
         count, measure = facts["nproc"], wanted["measure"]
         speeds = run.settings.wants_speeds
-        facts["ranks"] = _ranks(run, layout, prepared, count, measure) if speeds else []
+        facts["ranks"] = _ranks(prepared.run, layout, prepared, count, measure) if speeds else []
         if speeds and not facts["ranks"]:
             return {"facts": facts}  # another launch is to measure it
     write_outcome(outcome_file(run, layout, wanted["nproc"], wanted["gpus"]), facts)
@@ -144,9 +144,8 @@ def part_of_free(free: float, environment: Mapping[str, str]) -> float:
 def _rank(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
     """Measure this rank for a run and cache the result."""
     run, layout = read_run(run_file), Layout.from_environment()
-    settings = run.settings
     with loading():
-        prime_backend(settings, layout)  # before everything that imports transformers
+        prime_backend(run.settings, layout)  # before everything that imports transformers
         from hearth.measure import kept, own_speed, probe
         from hearth.model import precision
         from hearth.model.load import load_model
@@ -155,6 +154,7 @@ def _rank(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
         from hearth.ranks.world import own_device
 
     prepared = prepare(run, layout, say=print)
+    run, settings = prepared.run, prepared.run.settings
     device = own_device()
     case = own_speed.case_of(run, prepared)
     _limit(settings, device)

@@ -61,7 +61,7 @@ def probe_layers(
 
     Raises `HearthError` if the model cannot be divided, or if one row of a layer does not fit.
     """
-    config = config_of(folder).get_text_config()
+    settings, config = settings.at_most(), config_of(folder).get_text_config()
     count, vocabulary = config.num_hidden_layers, config.vocab_size
 
     def stage(layers: range) -> StageModel:

@@ -32,7 +32,7 @@ def case_of(
     chosen = precision.choose(run.settings.precision, [("here", precision.supported(device))])
     text = json.dumps(config, sort_keys=True).encode()
     facts = {"layers": hashlib.sha256(text).hexdigest()[:16]}
-    return kept.case(run.settings, facts, device, "transformers", chosen, environment)
+    return kept.case(run.settings.at_most(), facts, device, "transformers", chosen, environment)
 
 
 def kept_layers(

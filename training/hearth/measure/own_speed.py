@@ -34,8 +34,8 @@ _UNMEASURED = Measured(UNKNOWN, row_tokens=0, exchange_bytes=0, saturated=True)
 
 def most_rows(settings: Settings) -> int:
     """Return the largest micro-batch that this run could use."""
-    wanted = settings.micro_batch
-    return settings.global_batch if wanted == "auto" else min(wanted, settings.global_batch)
+    wanted, rows = settings.micro_batch, settings.at_most().global_batch
+    return rows if wanted == "auto" else min(wanted, rows)
 
 
 def case_of(

@@ -111,22 +111,26 @@ def _layer_of(tensor: str, layers: set[str]) -> str:
     return tensor
 
 
-def check_length(folder: Path, own_code: bool, sequence_length: int, backend: str) -> None:
-    """Raise `ModelError` if a row can be longer than the model's positions.
+def positions_in(folder: Path, own_code: bool, backend: str) -> int | None:
+    """Return the number of positions that the model in `folder` knows, None if it has no limit.
 
     Unsloth would scale RoPE for longer rows without a word, and Transformers would not: neither is
     what the model has learned. A model's own scaling counts, but Unsloth replaces it.
     """
     config = outline(folder, own_code).config.get_text_config()
     limit = getattr(config, "max_position_embeddings", None)
-    if not limit:
-        return
-    if backend != "unsloth":
+    if limit and backend != "unsloth":
         rope = getattr(config, "rope_parameters", None) or {}
         for each in (rope, *(part for part in rope.values() if isinstance(part, dict))):
             original = each.get("original_max_position_embeddings") or limit
             limit = max(limit, int(original * (each.get("factor") or 1)))
-    if sequence_length > limit:
+    return limit or None
+
+
+def check_length(folder: Path, own_code: bool, sequence_length: int, backend: str) -> None:
+    """Raise `ModelError` if a row can be longer than the model's positions."""
+    limit = positions_in(folder, own_code, backend)
+    if limit and sequence_length > limit:
         raise ModelError(
             f"sequence_length: {sequence_length} is more than the {limit} positions that the model "
             f"knows ({folder}/config.json: max_position_embeddings); take sequence_length={limit}"

@@ -12,6 +12,7 @@ from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth.model.backend import TrainableModel
 from hearth.model.muon import Muon
+from hearth.plan.schedule import rate_at
 
 
 @dataclass(frozen=True)
@@ -78,22 +79,8 @@ def make_schedule(
     settings: Settings, optimizer: torch.optim.Optimizer, steps: int
 ) -> torch.optim.lr_scheduler.LRScheduler:
     """Return the learning-rate schedule over `steps` global steps, independent of the ranks."""
-    # Import late: this loads half of transformers, which the checks do not need.
-    from transformers import get_scheduler, get_wsd_schedule
 
-    warmup = min(settings.warmup_steps, steps)
-    if settings.schedule == "wsd":
-        return get_wsd_schedule(
-            optimizer,
-            num_warmup_steps=warmup,
-            # A run too short for both phases gives the warm-up its steps.
-            num_decay_steps=min(round(steps * settings.decay_fraction), steps - warmup),
-            num_training_steps=steps,
-            decay_type="1-sqrt",
-        )
-    return get_scheduler(
-        settings.schedule,
-        optimizer,
-        num_warmup_steps=warmup,
-        num_training_steps=steps,
-    )
+    def rate(step: int) -> float:
+        return rate_at(step, steps, settings)
+
+    return torch.optim.lr_scheduler.LambdaLR(optimizer, rate)

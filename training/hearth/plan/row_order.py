@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
+from hearth.config import Settings
 from hearth.data.parts import Part
 
 
@@ -99,3 +100,12 @@ class StreamOrder:
     def batch(self, step: int) -> np.ndarray:
         """Return the row numbers of 0-based `step`, int64."""
         return np.arange(step * self.global_batch, (step + 1) * self.global_batch)
+
+
+def choose_order(
+    settings: Settings, rows: int, parts: tuple[Part, ...] = ()
+) -> RowOrder | StreamOrder:
+    """Return the order of `rows`, in their `parts`: as they come in a stream, else shuffled."""
+    if settings.streaming:
+        return StreamOrder(settings.global_batch)
+    return RowOrder(rows, settings.global_batch, settings.seed, parts)

@@ -57,6 +57,9 @@ def prepared_facts(run: Run, layout: Layout, prepared: Prepared) -> dict[str, An
         "model_revision": prepared.model.commit,
         "data_revision": prepared.data.revision,
         "summary": [_told(run, prepared.model), str(prepared.data.report), *prepared.batch],
+        "steps": {
+            name: getattr(prepared.run.settings, name) for name in run.settings.automatic_steps
+        },
         "checkpoint": reached(run, layout),
         **asdict(prepared.data.report),
         **_facts_for_sharding(run, prepared),

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable
 from dataclasses import dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -18,15 +18,11 @@ from hearth.base.files import sha256_of
 from hearth.base.lock import locked
 from hearth.base.quiet import hush
 from hearth.base.text import listed
-from hearth.config import Run, Settings, load_preset, preset_names
+from hearth.config import Run, Settings, preset_names
 from hearth.config.held_shards import held_shards
 from hearth.config.layout import Layout
 from hearth.config.shards import Shard
-from hearth.data.load import TokenData, load_data
-from hearth.data.locate import LocalFile, LocalFiles
-from hearth.data.mixture import load_mixture
-from hearth.data.shards.load import load_shards
-from hearth.data.stream import load_stream
+from hearth.data.load import TokenData
 from hearth.fit.by_hand import check_fit
 from hearth.model.cache import ModelFolder
 from hearth.model.code import code_to_run
@@ -38,6 +34,7 @@ from hearth.model.compatibility import (
     check_vocabulary,
     check_weights,
     outline,
+    positions_in,
     stops_in,
     tokenizer_in,
     vocabulary_of,
@@ -48,16 +45,20 @@ from hearth.model.fetch import fetch_model
 from hearth.model.load import backend_here
 from hearth.model.optimizer import choose_optimizer, means_here
 from hearth.model.precision import choose, supported
-from hearth.plan.batch import advised_rate, describe_batch
 from hearth.prepare.folders import another_run, check_folder
+from hearth.prepare.rows import describe_steps, load_rows
 from hearth.ranks.world import has_nvidia_gpu
 from hearth.verify.facts import nvidia_cards
 
 
 @dataclass(frozen=True)
 class Prepared:
-    """The model and data of a run, ready in this node's caches; `batch` describes its steps."""
+    """The model and data of a run, ready in this node's caches.
 
+    `run` has the settings of its steps resolved for the data; `batch` describes them.
+    """
+
+    run: Run
     model: ModelFolder
     data: TokenData
     batch: list[str]
@@ -138,10 +139,10 @@ def _check_model(run: Run, held: ModelFolder, own_code: bool, layout: Layout) ->
     """Raise if the model `held` does not suit the settings of `run`, with all problems found."""
     settings, model = run.settings, held.path
     backend = backend_here(settings, device_kind())
-    checks = [
-        lambda: check_length(model, own_code, settings.sequence_length, backend),
-        lambda: check_dropout(model, own_code, settings.dropout),
-    ]
+    checks = [lambda: check_dropout(model, own_code, settings.dropout)]
+    if settings.sequence_length != "auto":
+        length = settings.sequence_length
+        checks.append(lambda: check_length(model, own_code, length, backend))
     if settings.lora:
         checks.append(lambda: check_targets(settings.lora_targets, model, own_code))
     else:
@@ -184,58 +185,6 @@ def _checked_files(run: Run, layout: Layout, say: Callable[[str], None]) -> dict
     if findings:
         raise HearthError(*findings)
     return held
-
-
-def _load(
-    run: Run,
-    layout: Layout,
-    shards: Mapping[Shard, Path],
-    model: Path,
-    own_code: bool,
-    tokenizer: Any,
-    say: Callable[[str], None],
-) -> TokenData:
-    """Return the data of `run`, whose tokens the `model` knows; `shards` has its files.
-
-    Raises `HearthError` with the problems found in the data.
-    """
-    settings = run.settings
-    if run.token_shards:
-        return load_shards(
-            [shards[shard] for shard in run.token_shards if not shard.validation],
-            [shards[shard] for shard in run.token_shards if shard.validation],
-            sequence_length=settings.sequence_length,
-            validation_tokens=settings.validation_tokens,
-            vocabulary=vocabulary_of(model, own_code),
-            cache=layout.tokens,
-            say=say,
-        )
-    places = layout.datasets(run) | {
-        name: LocalFiles(tuple(LocalFile(shards[each], each.path) for each in files), name)
-        for name in settings.data_sets
-        if (files := run.files_of(name))
-    }
-    shares = {places[name]: share for name, share in settings.data_sets.items()}
-    dataset, load = next(iter(shares)), load_data
-    if len(shares) > 1:
-        dataset, load = shares, load_mixture
-    source: dict[str, Any] = {"cache": layout.tokens}
-    if settings.streaming:
-        load, source = load_stream, {"revision": run.data_revision}
-    data = load(
-        dataset,
-        tokenizer,
-        **source,
-        sequence_length=settings.sequence_length,
-        packing=settings.packing,
-        held_out=settings.held_out,
-        columns=settings.columns,
-        seed=settings.seed,
-        stops=stops_in(model),
-        say=say,
-    )
-    check_vocabulary(model, own_code, data, settings.scratch)
-    return data
 
 
 def check(run: Run, layout: Layout) -> None:
@@ -296,26 +245,22 @@ def prepare(
         attempt(lambda: _check_model(run, model, own_code, layout))
     if findings or model is None or own_code is None:
         raise HearthError(*dict.fromkeys(findings))
-    data = _load(run, layout, shards, model.path, own_code, tokenizer, say)
+    positions = positions_in(model.path, own_code, backend_here(settings, device_kind()))
+    known = vocabulary_of(model.path, own_code)
+    stops = stops_in(model.path)
+    run, data = load_rows(run, layout, shards, tokenizer, stops, positions, known, say)
+    if not run.token_shards:
+        check_vocabulary(model.path, own_code, data, settings.scratch)
     if settings.early_stop and not len(data.held_out):
         raise HearthError(
             f"early_stop: nothing of {settings.dataset} is held out whose loss could stop the run; "
             "hold some out (held_out=0.1, a column split, validation shards), or take "
             "early_stop=none"
         )
-    batch = _batch(settings, data)
+    batch = describe_steps(run, data)
     for line in batch:
         say(line)
-    return Prepared(model, data, batch)
-
-
-def _batch(settings: Settings, data: TokenData) -> list[str]:
-    """Return the line that describes a step, and a hint at the learning rate if one is due."""
-    lines = [describe_batch(settings, data.report.rows, data.report.tokens)]
-    if settings.model in preset_names():
-        tuned = Settings(model=settings.model, **load_preset(settings.model).settings)
-        lines += filter(None, [advised_rate(settings, tuned)])
-    return lines
+    return Prepared(run, model, data, batch)
 
 
 def inputs_of(prepared: Prepared) -> dict[str, str]:

@@ -23,6 +23,7 @@ from hearth.measure.own_speed import power_here
 from hearth.measure.probe import Measured
 from hearth.plan.placement import Placement
 from hearth.plan.planner import Planner
+from hearth.plan.row_order import choose_order
 from hearth.plan.staged import Staged
 from hearth.prepare.node import Prepared, inputs_of
 from hearth.ranks.energy import Meter
@@ -34,7 +35,7 @@ from hearth.trainer.checkpointing import BEST, Checkpointer
 from hearth.trainer.choices import choose
 from hearth.trainer.evaluation import Evaluator
 from hearth.trainer.placing import choose_placement
-from hearth.trainer.planning import choose_order, choose_planner
+from hearth.trainer.planning import choose_planner
 from hearth.trainer.progress import Progress
 from hearth.trainer.regrouping import nodes_of
 from hearth.trainer.reports import Reports
@@ -96,7 +97,8 @@ class Trainer:
             self.planner: Planner = Staged(self.placement, world.size, micro_batch)
         else:
             self.planner = choose_planner(settings, measured, layout, world, joins)
-        self.order = choose_order(settings, prepared.data)
+        data = prepared.data
+        self.order = choose_order(settings, len(data.train), data.parts)
         self.steps = self.order.steps(settings.epochs, settings.max_steps)
         limit_resources(settings, world)
         parts = assemble(

@@ -11,12 +11,10 @@ from pydantic import TypeAdapter
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth.config.layout import Layout
-from hearth.data.load import TokenData
 from hearth.measure.own_speed import most_rows
 from hearth.measure.probe import Measured
 from hearth.plan.follow import AdaptivePlanner
 from hearth.plan.planner import Fixed, Known, Planner, Record, Replayed
-from hearth.plan.row_order import RowOrder, StreamOrder
 from hearth.plan.speed import UNKNOWN, Speed
 from hearth.plan.split import Plan, Plans, shares_for
 from hearth.ranks.world import World
@@ -49,13 +47,6 @@ def choose_planner(
         planner = Fixed(shares_for(split, ranks), [size] * ranks, together)
     planner.regroup(world.members, _speeds(settings, measured, world), {})
     return planner
-
-
-def choose_order(settings: Settings, data: TokenData) -> RowOrder | StreamOrder:
-    """Return the order of the rows of `data`: as they come in a stream, else shuffled."""
-    if settings.streaming:
-        return StreamOrder(settings.global_batch)
-    return RowOrder(len(data.train), settings.global_batch, settings.seed, data.parts)
 
 
 def regroup_planner(

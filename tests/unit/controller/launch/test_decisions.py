@@ -308,6 +308,20 @@ def test_a_revision_is_recorded_where_all_nodes_have_the_same(tmp_path, revision
     assert run_of(agreed["file"], "it").source.revision == recorded
 
 
+def test_the_steps_that_the_nodes_have_resolved_are_those_of_the_run(tmp_path):
+    run = asked(tmp_path, nodes="all", epochs=2)
+    assert run["global_batch"] == 16  # until the data are known
+    steps = {"sequence_length": 256, "packing": False, "global_batch": 4, "warmup_steps": 9}
+    looks = {name: look() for name in ADDRESSES}
+    nodes = dict.fromkeys(looks, prepared(steps=steps))
+    agreed = run_of(launch(run, looks, prepared=nodes).agree()["file"], "it")
+    assert steps.items() <= agreed.settings.model_dump().items()
+    assert {agreed.origins[name] for name in steps} == {"auto"}
+    assert (agreed.settings.epochs, agreed.origins["epochs"]) == (2, "-e")
+    # The prediction is of that step, too: four rows go to three nodes as 2, 1 and 1.
+    assert "a step takes 1.5" in chosen(run, looks, nodes)["say"]
+
+
 def test_each_node_tests_its_links_to_the_nodes_that_answer(tmp_path):
     looks = {"desk": look(), "laptop": look()}
     nodes = {"desk": prepared(port=11), "laptop": prepared(port=12)}

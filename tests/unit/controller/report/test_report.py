@@ -235,6 +235,18 @@ def test_the_page_begins_with_how_it_ended(html):
     assert_names(head, "evening finished", "80 of 80", "266.81 → 179.35 -33%", "restarts 1")
 
 
+def test_the_page_says_first_that_a_run_got_worse(run, html):
+    assert "WORSE" not in html
+    metrics = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    for line in lines:
+        if line["kind"] == "evaluate" and line["when"] == "after":
+            line |= {"loss": 50.0, "perplexity": 1e21}
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    header = page(read(run)).partition("</header>")[0]
+    assert header.index("<h1>") < header.index("WORSE") < header.index("<dl>")
+
+
 def test_the_page_needs_nothing_but_itself(html):
     elements = Elements(html)
     assert elements.tags["script"] == elements.tags["img"] == 0
