@@ -13,10 +13,12 @@ from support.waiting import HANG
 
 from hearth.data.cache import cache_key, cached_documents
 from hearth.data.documents import Documents
+from hearth.data.findings import Note
 
 
 def documents() -> Documents:
-    return Documents(**{field.name: np.arange(5) for field in fields(Documents)})
+    remarks = {"notes": (Note("odd", 2, (1, 3)),), "unused": ("id",)}
+    return Documents(**{field.name: np.arange(5) for field in fields(Documents)} | remarks)
 
 
 def ask(cache: Path, results: multiprocessing.Queue) -> None:
@@ -51,7 +53,8 @@ def test_a_failure_leaves_nothing_and_the_next_one_succeeds(tmp_path):
     with pytest.raises(RuntimeError):
         cached_documents(tmp_path, "key", fail, print)
     assert [path.name for path in tmp_path.iterdir()] == ["key.lock"]
-    assert len(cached_documents(tmp_path, "key", documents, print)) == 5
+    made = cached_documents(tmp_path, "key", documents, print)
+    assert (len(made), made.notes, made.unused) == (5, documents().notes, ("id",))
 
 
 def test_the_key_depends_on_every_part_and_its_place():

@@ -62,7 +62,17 @@ def test_the_report_counts_what_became_of_the_examples(load, tmp_path):
     assert report.label_tokens == data.train.label_tokens.sum()
     assert report.padding == pytest.approx(1 - report.tokens / (report.rows * 128))
     assert said[-1] == str(report)
-    assert_names(said[-1], "pieces: 1", "sequence_length: 1")
+    assert_names(said[-1], "blank: 1 (line 53)", "pieces: 1 (line 51)", "cut: 1 (line 52)", 128)
+
+
+def test_the_data_line_names_columns_that_are_not_read_and_copies_of_held_out_examples(
+    load, tmp_path
+):
+    records = [chat(number) | {"id": number} for number in range(8)]
+    marked = [each | {"split": "held_out"} for each in (chat(3), chat(9))]
+    _, said = load(write(tmp_path / "x.jsonl", records + marked))
+    assert_names(said[-1], "not used: id", "held out, too", "1 (line 4)")
+    assert load(tmp_path / "x.jsonl")[1][-1] == said[-1]  # also from the cache
 
 
 def test_the_same_arguments_give_the_same_rows(load, tmp_path):

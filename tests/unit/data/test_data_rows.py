@@ -29,7 +29,6 @@ def make_documents(lengths: list[int], plain: list[bool]) -> Documents:
         hashes=np.arange(count, dtype=np.uint64),
         marks=np.full(count, -1, dtype=np.int8),
         plain=np.array(plain, dtype=bool),
-        empty=np.array([0], dtype=np.int64),
     )
 
 

@@ -155,7 +155,7 @@ def find_answers(
 
 
 def text_behind(messages: Sequence[Message], render: Render) -> str:
-    """Return what `render` writes behind the last of `messages`.
+    """Return the text that `render` writes behind the last of `messages`.
 
     Raises `Problem` if it hides that message.
     """
@@ -180,7 +180,7 @@ def shows(messages: Sequence[Message], render: Render) -> bool:
 def regions_of(
     messages: Sequence[Message], render: Render, text: str, prompt: bool = False
 ) -> list[Region]:
-    """Return what each of `messages` became in `text`, the rendering with or without `prompt`.
+    """Find each of `messages` in `text`, the rendering with or without `prompt`.
 
     Raises `Problem` if the template writes another text than a message's.
     """
@@ -233,7 +233,7 @@ def _all_plain(
 def _region(
     messages: Sequence[Message], number: int, render: Render, text: str, prompt: bool
 ) -> Region:
-    """Return what message `number` became in `text`, the rendering with or without `prompt`.
+    """Find message `number` in `text`, the rendering with or without `prompt`.
 
     Raises `Problem` if the template writes another text than the message's.
     """

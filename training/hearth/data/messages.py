@@ -48,7 +48,7 @@ class Message:
         return [self.content, self.thought, *calls]
 
     def as_json(self) -> list[Any]:
-        """Return what identifies this message: role and content, then what else it has."""
+        """Return role, content and, if there are any, the other parts, for a checksum."""
         rest = {
             "thought": self.thought,
             "calls": [dict(call) for call in self.calls],

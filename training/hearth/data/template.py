@@ -250,7 +250,7 @@ class ChatTemplate:
 
     @functools.cached_property
     def _form_of_calls(self) -> dict[str, Any]:
-        """What `_Form` says of calls: DeepSeek's templates want JSON text and no content."""
+        """The form of calls: DeepSeek's templates want JSON text and no content."""
         for no_content, json_text in itertools.product(("", None), (False, True)):
             tried = {"no_content": no_content, "json_text": json_text}
             if self._shows(replace(self._form, **tried), _ASK, _CALL):
