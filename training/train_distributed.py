@@ -8,7 +8,7 @@ This is the script that `train.yml` starts on every node, and the same that you 
     srun --nodes 3 python training/train_distributed.py --model smollm2-135m
 
 `--help` explains every setting, `--list-models` shows the presets, `--dry-run` the value of every
-setting and its origin.
+setting and its origin, `--preview` the first examples as they will be trained.
 """
 
 from __future__ import annotations
@@ -121,6 +121,16 @@ def _worse(folder: Path) -> str | None:
     return describe_worse(found.get("before"), found.get("after"))
 
 
+def show_preview(run: Run, layout: Layout, examples: int) -> int:
+    """Print the first `examples` of `run` as they will be trained; return the exit status."""
+    from hearth.prepare.preview import for_preview, lines, preview
+
+    if rank_from_environment() == 0:
+        found = preview(for_preview(run), layout, examples, lambda _: None)
+        print("\n".join(lines(found, colour=sys.stdout.isatty())))
+    return 0
+
+
 def run_command_line() -> int:
     """Run the command line and return the exit status: 0, 2 for an error of the user's.
 
@@ -136,6 +146,8 @@ def run_command_line() -> int:
         if typed.dry_run:
             print(describe_settings(run))
             return 0
+        if typed.preview:
+            return show_preview(run, layout, typed.preview)
         return train(run, layout, by_hand=typed.run_file is None)
     except HearthError as error:
         return report(error)

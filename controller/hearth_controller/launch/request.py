@@ -14,6 +14,7 @@ from hearth.config import Run, newest_run, resolve_run, run_text
 from hearth.config.layout import Layout, staged_name
 from hearth.config.presets import known_shape
 from hearth.model.code import code_warning
+from hearth.prepare.preview import for_preview
 from hearth_controller.launch.typed import (
     SLURM_WORDS,
     foreign,
@@ -55,6 +56,7 @@ def requested(
         "lend": launch.get("lend", True),
         "launcher": launch.get("launcher", ""),
         "queue": {},
+        "preview": launch.get("preview", 0),
         "job_options": [
             f"{option}={launch[word]}" for word, option in SLURM_WORDS.items() if word in launch
         ],
@@ -80,6 +82,9 @@ def requested(
             for word in sorted(WORDS & launch.keys())
         ]
         run = resolve_run(given, runs, "-e", file and Path(str(file)).expanduser(), say=say)
+        if chosen["preview"]:  # any one node can read the data
+            run = for_preview(run)
+            chosen |= {"requested": chosen["requested"][:1], "queue": {}, "launcher": ""}
         # A resumed run keeps the launch words of its last launch that had any.
         run = replace(run, launch=launch_words(typed, launch) or run.launch)
     except ConfigError as error:

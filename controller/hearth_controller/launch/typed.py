@@ -9,6 +9,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hearth.base.errors import did_you_mean
 from hearth.config import Settings
+from hearth.config.cli import MOST_EXAMPLES
 from hearth_controller.script.request import WORDS
 
 LAUNCHERS = ("hearth", "slurm")
@@ -19,7 +20,7 @@ SLURM_WORDS = {"partition": "--partition", "account": "--account", "time_limit":
 LAUNCH_WORDS = frozenset(
     {
         *("train", "config", "wait", "meeting_port", "nodes", "elastic", "min_nodes", "cpu"),
-        *("lend", "queue", "at"),
+        *("lend", "queue", "at", "preview"),
         *("launcher", *SLURM_WORDS, *WORDS),
     }
 )
@@ -92,6 +93,8 @@ def foreign(settings: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str]
         for word in (*settings, *(["config"] if "config" in launch else []))
         if word not in ("resume", "run", *instead)
     ]
+    if launch.get("preview"):
+        findings.append("-e preview: only Hearth's own trainer can show its data; leave it out")
     if launch.get("elastic") is True:
         findings.append("-e elastic: a script is launched on all its nodes or none; leave it out")
     if "min_nodes" in launch:
@@ -119,6 +122,14 @@ def _misfits(launch: dict[str, Any]) -> list[str]:
         launch["min_nodes"] = int(least)
         if launch.get("elastic") is False:
             findings.append("-e min_nodes: -e elastic=false waits for every node; leave it out")
+    examples = str(launch.get("preview", 0))
+    if examples.isdecimal() and int(examples[:6]) <= MOST_EXAMPLES:
+        launch["preview"] = int(examples)
+    else:
+        findings.append(
+            f"-e preview: {examples!r} cannot be used; a number of examples up to "
+            f"{MOST_EXAMPLES} is wanted"
+        )
     port = str(launch.get("meeting_port", 0))
     if port.isdecimal() and (int(port) == 0 or 1024 <= int(port) < 65536):
         launch["meeting_port"] = int(port)

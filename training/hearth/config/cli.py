@@ -22,6 +22,10 @@ Slurm:    srun --nodes 3 python training/train_distributed.py --model smollm2-13
 The play `train.yml` starts this script on every node with --run-file."""
 
 
+MOST_EXAMPLES = 1000
+"""Examples that a preview shows at most."""
+
+
 @dataclass(frozen=True)
 class CommandLine:
     """The parsed command line: settings as strings, and the options of the script itself."""
@@ -31,6 +35,7 @@ class CommandLine:
     run_file: Path | None
     dry_run: bool
     list_models: bool
+    preview: int | None
 
 
 def _shape(schema: dict[str, Any]) -> str:
@@ -45,6 +50,15 @@ def _shape(schema: dict[str, Any]) -> str:
     return "{" + ",".join(shapes) + "}" if len(shapes) > 1 else shapes[0]
 
 
+def _count(text: str) -> int:
+    """Return a number of examples. Raises `argparse.ArgumentTypeError`."""
+    if not (text.isdecimal() and 0 < int(text[:6]) <= MOST_EXAMPLES):
+        raise argparse.ArgumentTypeError(
+            f"{text!r} cannot be used; a number up to {MOST_EXAMPLES} is wanted"
+        )
+    return int(text)
+
+
 def _parser() -> argparse.ArgumentParser:
     """Return the parser with one option per setting, under the settings' own headings."""
     parser = argparse.ArgumentParser(
@@ -56,6 +70,14 @@ def _parser() -> argparse.ArgumentParser:
     )
     parser.add_argument("--config", type=Path, metavar="FILE", help="settings from a YAML file")
     parser.add_argument("--dry-run", action="store_true", help="print the settings, start nothing")
+    parser.add_argument(
+        "--preview",
+        type=_count,
+        nargs="?",
+        const=5,
+        metavar="N",
+        help="print the first N examples (5) as they will be trained, and train nothing",
+    )
     parser.add_argument("--list-models", action="store_true", help="print the presets")
     parser.add_argument(
         "--run-file", type=Path, metavar="FILE", help="train the run that this run.yml describes"
@@ -110,7 +132,9 @@ def parse_command_line(arguments: Sequence[str] | None = None) -> CommandLine:
             )
         )
     given = vars(typed)
-    own = {key: given.pop(key) for key in ("config", "run_file", "dry_run", "list_models")}
+    own = {
+        key: given.pop(key) for key in ("config", "run_file", "dry_run", "list_models", "preview")
+    }
     if own["run_file"] and (given or own["config"]):
         raise ConfigError("--run-file describes the whole run; leave out every other setting")
     return CommandLine(given=given, **own)

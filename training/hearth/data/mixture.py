@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hearth.base.errors import DataError
-from hearth.data.load import Question, TokenData, Tokenised, load_data, pad_id_of
+from hearth.data.load import DataReport, Question, TokenData, Tokenised, load_data, pad_id_of
 from hearth.data.parts import parts_of_epoch
 from hearth.data.rows import Batch, Document, Rows, joined
 
@@ -71,6 +71,7 @@ class MixtureReport:
     Attributes:
         sets: name, normalised share and passes an epoch of each data set.
         fingerprint: checksum of the data sets' fingerprints and shares.
+        parts: the statistics of each data set.
     """
 
     sets: tuple[tuple[str, float, float], ...]
@@ -81,6 +82,7 @@ class MixtureReport:
     tokens: int
     label_tokens: int
     fingerprint: str
+    parts: tuple[DataReport, ...]
 
     def __str__(self) -> str:
         each = ", ".join(
@@ -135,6 +137,7 @@ def load_mixture(
         ),
         **{count: sum(getattr(each, count) for each in reports) for count in counts},
         fingerprint=hashlib.sha256(text.encode()).hexdigest(),
+        parts=tuple(reports),
     )
     say(str(report))
 

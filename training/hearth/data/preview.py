@@ -3,21 +3,20 @@
 from __future__ import annotations
 
 import shutil
-import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
-
-import numpy as np
+from unicodedata import east_asian_width
 
 from hearth.data.rows import Document, Rows
 
 _LONGEST = 120
 """Tokens of a stretch that are shown; of a longer one the beginning and the end are."""
 
-_WHITE_SPACE = str.maketrans({"\n": "⏎", "\t": "⇥", "\r": "␍"})
+_VISIBLE = {code: chr(0x2400 + code) for code in range(32)} | {0x7F: "␡", 10: "⏎", 9: "⇥"}
+"""Signs for control characters, which could command the terminal."""
 
 
 @dataclass(frozen=True)
@@ -80,18 +79,27 @@ def lines_of(example: Shown, number: int, colour: bool, width: int | None = None
         f"example {number}: {example.source}, {example.tokens} tokens, {example.learned} learned"
     ]
     for stretch in example.stretches:
-        text = "·".join(_shortened(stretch.tokens)).translate(_WHITE_SPACE)
+        tokens = [token.translate(_VISIBLE) for token in _shortened(stretch.tokens)]
         mark, style = ("▌ ", "\x1b[32m") if stretch.learned else ("  ", "\x1b[2m")
-        wrapped = textwrap.wrap(
-            text,
-            max(20, width - 4),
-            drop_whitespace=False,
-            replace_whitespace=False,
-            break_on_hyphens=False,
-        )
-        for line in wrapped:
+        for line in _wrapped(tokens, max(20, width - 4)):
             lines.append(f"  {mark}{style}{line}\x1b[0m" if colour else f"  {mark}{line}")
     return lines
+
+
+def _wrapped(tokens: Sequence[str], width: int) -> list[str]:
+    """Return `tokens` with `·` between them in lines of `width`; a longer token has one alone."""
+    lines = [""]
+    for place, token in enumerate(tokens):
+        piece = token + "·" * (place + 1 < len(tokens))
+        if lines[-1] and _cells(lines[-1] + piece) > width:
+            lines.append("")
+        lines[-1] += piece
+    return lines
+
+
+def _cells(text: str) -> int:
+    """Return the columns of a terminal that `text` takes."""
+    return sum(2 if east_asian_width(each) in "WF" else 1 for each in text)
 
 
 def _shortened(tokens: Sequence[str]) -> list[str]:
@@ -100,8 +108,3 @@ def _shortened(tokens: Sequence[str]) -> list[str]:
         return list(tokens)
     half = _LONGEST // 2
     return [*tokens[:half], f" … {len(tokens) - 2 * half} tokens … ", *tokens[-half:]]
-
-
-def learned_share(rows: Rows) -> float:
-    """Return the fraction of all tokens of `rows` that carry loss."""
-    return float(np.sum(rows.label_tokens) / np.sum(rows.tokens))

@@ -1,4 +1,4 @@
-"""Inspect this node for a run, and change nothing. Prints one line of JSON."""
+"""Inspect this node for a run, or look at its data. Prints one line of JSON."""
 
 from __future__ import annotations
 
@@ -10,6 +10,7 @@ from hearth.base.command import run_verb
 from hearth.config import read_run
 from hearth.config.layout import Layout
 from hearth.prepare.look import look
+from hearth.prepare.preview import answer as preview
 
 
 def config(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
@@ -24,4 +25,4 @@ def config(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
 
 
 if __name__ == "__main__":
-    sys.exit(run_verb({"look": look, "config": config}))
+    sys.exit(run_verb({"look": look, "config": config, "preview": preview}))

@@ -147,7 +147,9 @@ def _check_model(run: Run, held: ModelFolder, own_code: bool, layout: Layout) ->
         checks.append(lambda: check_targets(settings.lora_targets, model, own_code))
     else:
         checks.append(lambda: _check_whole_model(run, model, own_code, layout))
-    if not settings.scratch and not held.absent:  # a stage checks its own when it loads them
+    if (
+        run.source.weights and not settings.scratch and not held.absent
+    ):  # a stage checks its own when it loads them
         checks.append(lambda: check_weights(model, own_code))
     _run_all(checks)
 
@@ -233,7 +235,7 @@ def prepare(
         layout.models,
         say,
         known=preset_names(),
-        weights=not settings.scratch,
+        weights=run.source.weights and not settings.scratch,
         # The play has brought the weights of this node's layers.
         part=run.pipeline is not None,
     )
