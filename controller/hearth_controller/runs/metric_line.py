@@ -40,6 +40,12 @@ class _Score(BaseModel):
     examples: _Count
 
 
+class _Stretch(BaseModel):
+    model_config = ConfigDict(strict=True)
+    learned: bool
+    text: str
+
+
 class MetricLine(BaseModel):
     """The fields that the controller reads, of lines of any kind."""
 
@@ -83,13 +89,17 @@ class MetricLine(BaseModel):
     # step, end
     energy_joules: _Number | None = None
     energy_joules_by_rank: _Numbers | None = None
-    # step, evaluate, sample, end
+    # step, evaluate, sample
     loss: _Number | None = None
     perplexity: _Number | None = None
     when: str = None
     question: str = None
     answer: str = None
     expected: str | None = None
+    # example
+    source: str = None
+    stretches: list[_Stretch] = None
+    # end
     state: str | None = None
     reason: str | None = None
     seconds: _Number | None = None

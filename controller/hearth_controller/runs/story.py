@@ -59,6 +59,14 @@ class Sample:
 
 
 @dataclass(frozen=True)
+class TrainedExample:
+    """One example as it was trained: its place in the data, and its texts, learned or not."""
+
+    source: str
+    stretches: tuple[tuple[bool, str], ...]
+
+
+@dataclass(frozen=True)
 class Mark:
     """An event after a step; `at` is seconds since the run began."""
 
@@ -153,6 +161,7 @@ class Story:
     windows: list[Window] = field(default_factory=list)
     evaluations: list[Evaluation] = field(default_factory=list)
     samples: dict[str, Sample] = field(default_factory=dict)
+    example: TrainedExample | None = None
     checkpoints: list[Mark] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     skips: list[Mark] = field(default_factory=list)
@@ -286,6 +295,9 @@ class Story:
                 )
             case "sample":
                 self._sample(line)
+            case "example":
+                stretches = ((each["learned"], each["text"]) for each in line["stretches"])
+                self.example = self.example or TrainedExample(line["source"], tuple(stretches))
             case "checkpoint":
                 self.checkpoints.append(Mark(at, line["step"], f"checkpoint {line['step']}"))
             case "skip":

@@ -18,7 +18,7 @@ from hearth.data.cache import cache_key, cached_documents
 from hearth.data.documents import Documents, examples, held_out_mask, tokenise
 from hearth.data.findings import Findings, Note, note
 from hearth.data.formats import Records, open_records
-from hearth.data.locate import LocalFiles, locate
+from hearth.data.locate import LocalFile, LocalFiles, locate
 from hearth.data.messages import Message
 from hearth.data.packing import pack
 from hearth.data.parts import Part
@@ -139,7 +139,7 @@ class Tokenised:
 
 
 def read_tokens(
-    dataset: str | Path | LocalFiles,
+    dataset: str | Path | LocalFile | LocalFiles,
     tokenizer: Any,
     cache: Path,
     columns: Mapping[str, str] | None = None,
@@ -148,7 +148,7 @@ def read_tokens(
     say: Callable[[str], None] = print,
 ) -> Tokenised:
     """Tokenise `dataset`, or read its tokens from `cache`; see `load_data`."""
-    located = dataset if isinstance(dataset, LocalFiles) else locate(dataset)
+    located = dataset if isinstance(dataset, LocalFile | LocalFiles) else locate(dataset)
     records = open_records(located, columns, in_mixture)
     ensure_chat_template(tokenizer)
 

@@ -69,6 +69,17 @@ def _decoded(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
     return tuple(texts)
 
 
+def record_of(example: Shown) -> dict[str, Any]:
+    """Return an example for the record of a run: its source, and its stretches as texts."""
+    return {
+        "source": example.source,
+        "stretches": [
+            {"learned": each.learned, "text": "".join(_shortened(each.tokens))}
+            for each in example.stretches
+        ],
+    }
+
+
 def lines_of(example: Shown, number: int, colour: bool, width: int | None = None) -> list[str]:
     """Return an example as lines for a terminal: a stretch a paragraph, `▌` before learned ones.
 

@@ -17,6 +17,7 @@ from hearth.base.errors import HearthError
 from hearth.base.software import software_here
 from hearth.config import Run, in_precision
 from hearth.config.layout import Layout
+from hearth.data.preview import first_examples, record_of
 from hearth.data.rows import Rows
 from hearth.data.stream import StreamedRows
 from hearth.measure.own_speed import power_here
@@ -354,6 +355,9 @@ class Trainer:
             **self.inputs,
             **asdict(self.choices),
         )
+        if not self.progress.step:
+            for example in first_examples(self.model.tokenizer, self.rows, 1):
+                self.telemetry.record("example", step=0, **record_of(example))
         self.progress.announced = True
         self.progress.done += 1
 
