@@ -118,6 +118,13 @@ def test_dry_run_shows_every_setting_with_its_origin_and_starts_nothing(tmp_path
     assert not (tmp_path / "runs").exists()
 
 
+def test_a_preview_shows_the_answers_and_the_steps_and_trains_nothing(tmp_path, arguments):
+    done = succeeded(train_forked(tmp_path, 1, *arguments, "--preview", "2"))
+    assert_names(done.stdout, "example 2", "<|im_end|>", "learned", "steps", "held out")
+    assert "example 3" not in done.stdout
+    assert not (tmp_path / "runs").exists()
+
+
 def test_a_run_that_got_worse_says_so_before_anything_else_at_its_end(tmp_path, arguments):
     """It learns the letter a, and all that is held out are others."""
     letters = [("a", "train")] * 20 + [("z", "held_out")] * 2

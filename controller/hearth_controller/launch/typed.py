@@ -122,14 +122,14 @@ def _misfits(launch: dict[str, Any]) -> list[str]:
         launch["min_nodes"] = int(least)
         if launch.get("elastic") is False:
             findings.append("-e min_nodes: -e elastic=false waits for every node; leave it out")
-    examples = str(launch.get("preview", 0))
-    if examples.isdecimal() and int(examples[:6]) <= MOST_EXAMPLES:
-        launch["preview"] = int(examples)
-    else:
+    examples = str(launch.get("preview", 1))
+    if not (examples.isdecimal() and 0 < int(examples[:6]) <= MOST_EXAMPLES):
         findings.append(
             f"-e preview: {examples!r} cannot be used; a number of examples up to "
             f"{MOST_EXAMPLES} is wanted"
         )
+    elif "preview" in launch:
+        launch["preview"] = int(examples)
     port = str(launch.get("meeting_port", 0))
     if port.isdecimal() and (int(port) == 0 or 1024 <= int(port) < 65536):
         launch["meeting_port"] = int(port)

@@ -91,7 +91,7 @@ def spans(tokenizer, ids, learned) -> list[str]:
 
 
 def of_trl(models: Family, messages: list[dict], tools: list[dict] | None = None) -> list[str]:
-    """Return what TRL's twin marks, each up to the first token that stops generation."""
+    """Return the stretches that TRL's twin marks, each up to the first token that stops."""
     made = models.marked.apply_chat_template(
         messages, tools=tools, return_assistant_tokens_mask=True, return_dict=True
     )

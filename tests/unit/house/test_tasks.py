@@ -82,6 +82,7 @@ def test_of_a_persons_shell_only_two_tokens_and_the_addresses_of_messages_go_to_
         "playbooks/tasks/launch/look.yml": ["HF_TOKEN", "HF_TOKEN"],
         "playbooks/tasks/launch/place.yml": ["HF_TOKEN"],  # config.json, before the weights
         "playbooks/tasks/launch/prepare.yml": ["HF_TOKEN"],
+        "playbooks/tasks/launch/preview.yml": ["HF_TOKEN"],
         "playbooks/tasks/launch/start.yml": ["WANDB_API_KEY", "HF_TOKEN", "HF_TOKEN"],
         "roles/hearth/defaults/main.yml": ["HEARTH_NOTIFY"],
         "roles/python/defaults/main.yml": ["XDG_CACHE_HOME"],  # a folder here, for wheels

@@ -1,43 +1,14 @@
-"""Examples as they are trained: their tokens one by one, those that carry loss marked. No I/O."""
+"""The tokens of examples as they are trained, decoded one by one."""
 
 from __future__ import annotations
 
-import shutil
 from collections.abc import Sequence
-from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
 from typing import Any
-from unicodedata import east_asian_width
 
 from hearth.data.rows import Document, Rows
-
-_LONGEST = 120
-"""Tokens of a stretch that are shown; of a longer one the beginning and the end are."""
-
-_VISIBLE = {code: chr(0x2400 + code) for code in range(32)} | {0x7F: "␡", 10: "⏎", 9: "⇥"}
-"""Signs for control characters, which could command the terminal."""
-
-
-@dataclass(frozen=True)
-class Stretch:
-    """Consecutive tokens of an example, decoded, that carry loss or do not.
-
-    A token that is a part of a character stands with the others of it.
-    """
-
-    learned: bool
-    tokens: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Shown:
-    """An example as it is trained: its place in the data, and its tokens in stretches."""
-
-    source: str
-    tokens: int
-    learned: int
-    stretches: tuple[Stretch, ...]
+from hearth.data.shown import Shown, Stretch
 
 
 def shown(tokenizer: Any, document: Document) -> Shown:
@@ -67,55 +38,3 @@ def _decoded(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
     if pending:
         texts.append(tokenizer.decode(pending, clean_up_tokenization_spaces=False))
     return tuple(texts)
-
-
-def record_of(example: Shown) -> dict[str, Any]:
-    """Return an example for the record of a run: its source, and its stretches as texts."""
-    return {
-        "source": example.source,
-        "stretches": [
-            {"learned": each.learned, "text": "".join(_shortened(each.tokens))}
-            for each in example.stretches
-        ],
-    }
-
-
-def lines_of(example: Shown, number: int, colour: bool, width: int | None = None) -> list[str]:
-    """Return an example as lines for a terminal: a stretch a paragraph, `▌` before learned ones.
-
-    Tokens are divided by `·`. With `colour` learned stretches are green, and the rest is faint.
-    """
-    width = width or shutil.get_terminal_size().columns
-    lines = [
-        f"example {number}: {example.source}, {example.tokens} tokens, {example.learned} learned"
-    ]
-    for stretch in example.stretches:
-        tokens = [token.translate(_VISIBLE) for token in _shortened(stretch.tokens)]
-        mark, style = ("▌ ", "\x1b[32m") if stretch.learned else ("  ", "\x1b[2m")
-        for line in _wrapped(tokens, max(20, width - 4)):
-            lines.append(f"  {mark}{style}{line}\x1b[0m" if colour else f"  {mark}{line}")
-    return lines
-
-
-def _wrapped(tokens: Sequence[str], width: int) -> list[str]:
-    """Return `tokens` with `·` between them in lines of `width`; a longer token has one alone."""
-    lines = [""]
-    for place, token in enumerate(tokens):
-        piece = token + "·" * (place + 1 < len(tokens))
-        if lines[-1] and _cells(lines[-1] + piece) > width:
-            lines.append("")
-        lines[-1] += piece
-    return lines
-
-
-def _cells(text: str) -> int:
-    """Return the columns of a terminal that `text` takes."""
-    return sum(2 if east_asian_width(each) in "WF" else 1 for each in text)
-
-
-def _shortened(tokens: Sequence[str]) -> list[str]:
-    """Return `tokens` without the middle of a long stretch, whose size stands in its place."""
-    if len(tokens) <= _LONGEST:
-        return list(tokens)
-    half = _LONGEST // 2
-    return [*tokens[:half], f" … {len(tokens) - 2 * half} tokens … ", *tokens[-half:]]

@@ -16,7 +16,7 @@ from pydantic import TypeAdapter
 
 from hearth.config import Run, in_parallel, read_run
 from hearth.config.layout import Layout
-from hearth.data.preview import Shown, lines_of
+from hearth.data.shown import Shown, lines_of
 
 
 @dataclass(frozen=True)
@@ -82,7 +82,8 @@ def lines(found: Preview, colour: bool, width: int | None = None) -> list[str]:
     text: list[str] = []
     for number, example in enumerate(found.examples, start=1):
         text += [*lines_of(example, number, colour, width), ""]
-    text += ["▌ is learned, the rest is read; · stands between tokens, ⏎ is a line end", ""]
+    legend = "▌ is learned, the rest is read; · stands between tokens, ⏎ is a line end"
+    text += [*textwrap.wrap(legend, width), ""]
     wide = max((len(name) for name, _ in found.table if len(name) <= 20), default=0)
     for name, value in found.table:
         indent = " " * (wide + 4)

@@ -17,8 +17,9 @@ from hearth.base.errors import HearthError
 from hearth.base.software import software_here
 from hearth.config import Run, in_precision
 from hearth.config.layout import Layout
-from hearth.data.preview import first_examples, record_of
+from hearth.data.preview import first_examples
 from hearth.data.rows import Rows
+from hearth.data.shown import record_of
 from hearth.data.stream import StreamedRows
 from hearth.measure.own_speed import power_here
 from hearth.measure.probe import Measured

@@ -23,6 +23,12 @@ def test_settings_launch_words_and_options_are_told_apart():
     assert not findings
 
 
+@pytest.mark.parametrize("value", ["0", "-1", "all", "1.5", "99999999"])
+def test_a_preview_is_of_a_number_of_examples(value):
+    assert_names(*sort_out({"preview": value}, ())[2], "preview", value)
+    assert sort_out({"preview": "5"}, ())[1]["preview"] == 5
+
+
 def test_what_launches_a_run_again_is_kept_of_what_was_typed():
     other = {"model": "m", "wait": "no", "dashboard_port": "80", "ansible_user": "me"}
     words = {"elastic": "yes", "nodes": "desk", "min_nodes": "1"}
