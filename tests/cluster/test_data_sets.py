@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gzip
 import json
 
 import pyarrow
@@ -31,6 +32,23 @@ def test_all_files_of_a_mixture_come_to_all_nodes_and_each_set_is_evaluated(hous
         if line.get("when") == "after" and line["kind"] == "evaluate"
     ]
     assert len(after["perplexity_by_set"]) == 2
+
+
+def test_two_nodes_train_on_a_folder_and_name_its_files_and_columns(house: House, tmp_path):
+    folder = tmp_path / "chats"
+    (folder / "more").mkdir(parents=True)
+    chats = [{"frage": f"{n} lamps?", "antwort": "a cable " * (1 + n % 3)} for n in range(40)]
+    (folder / "a.json").write_text(json.dumps(chats[:20]))
+    lines = "".join(json.dumps(chat) + "\n" for chat in chats[20:])
+    (folder / "more" / "b.jsonl.gz").write_bytes(gzip.compress(lines.encode()))
+    given = house.tiny(run="folder", dataset=str(folder), max_steps=2)
+    given = [*given, "-e", "columns=question=frage,answer=antwort"]
+    screen = house.play("train.yml", *given)
+    assert_line(screen, "data:", str(folder), "examples")
+    (folder / "a.json").write_text(json.dumps([{"frage": "a"}, *chats[:20]]))
+    given = house.tiny(run="bad", dataset=str(folder), max_steps=2)
+    given = [*given, "-e", "columns=question=frage,answer=antwort"]
+    assert_line(house.play("train.yml", *given, status=2), f"{folder}/a.json:1", "columns")
 
 
 def test_the_ranks_read_a_stream_with_the_token_and_nothing_of_it_is_stored(house, tmp_path):

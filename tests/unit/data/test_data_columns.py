@@ -178,6 +178,7 @@ def test_functions_that_the_system_message_lists_are_not_listed_twice():
             ("prompt", "completion", "text"),
         ),
         ({"prompt": "q", "completion": "a", "response": "b", "label": 0}, ("response", "label")),
+        ({"prompt": "q", "completion": "a", "label": "0"}, ("label",)),
         ({"messages": [USER | {"id": 3, "name": "Ann"}, ANSWER]}, ("messages.id", "messages.name")),
         (
             {"question": "q", "answer": "a", "dialogue": "x", "tools": "drill"},

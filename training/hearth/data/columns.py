@@ -32,7 +32,7 @@ from hearth.data.conversation import is_conversation, read_messages, unused_memb
 from hearth.data.findings import Problem
 from hearth.data.messages import Example, Message
 from hearth.data.tool_calls import read_tools
-from hearth.data.values import as_switch, checked_text, is_blank, parsed, printable, shown
+from hearth.data.values import checked_text, is_blank, parsed, printable, shown
 
 ACCEPTED = (
     "messages, conversations, prompt + completion, instruction (+ input) + output, "
@@ -231,9 +231,10 @@ def _framed(columns: _Columns, messages: tuple[Message, ...]) -> tuple[Message, 
             "remove the record"
         )
     for name in _LABELS:
-        if isinstance(label := columns.look(name), (bool, str)) and (good := as_switch(label)):
+        label = str(columns.look(name)).strip().lower()  # a number is the class of something else
+        if label == "true":
             columns.read(name)
-        elif isinstance(label, (bool, str)) and good is False:
+        if label == "false":
             raise Problem(
                 f"{name} is false: a bad answer (KTO), and Hearth would learn it as a good one; "
                 "remove these records, or rename that column if it means something else"

@@ -21,7 +21,7 @@ from typing import Any
 from hearth.data.findings import Problem
 from hearth.data.messages import Message
 from hearth.data.tool_calls import marked_calls, read_calls, unmarked_result
-from hearth.data.values import as_switch, checked_text, is_blank, kind_of, parsed, shown
+from hearth.data.values import as_switch, checked_text, is_blank, kind_of, parsed, printable, shown
 
 _CALLS = "calls"
 _NAMES = {
@@ -43,6 +43,8 @@ _THOUGHT_KEYS = ("reasoning_content", "reasoning", "thinking", "thought")
 _CALL_KEYS = ("tool_calls", "function_call")
 _LEARNED_KEYS = ("weight", "train", "training", "loss", "loss_weight")
 _DETAIL_KEYS = ("name", "tool_call_id")
+_READ_KEYS = frozenset((*_ROLE_KEYS, *_CONTENT_KEYS, *_CALL_KEYS, *_LEARNED_KEYS))
+_KEYS_BY_ROLE = {"assistant": _THOUGHT_KEYS, _CALLS: _THOUGHT_KEYS, "tool": _DETAIL_KEYS}
 _PARTS_OF_ANSWERS = ("train_detail", "training_detail")
 _TEXT_PARTS = (None, "text", "input_text", "output_text")
 _WANTED = "must be an object with role and content, or from and value"
@@ -78,23 +80,15 @@ def read_messages(column: str, value: Any, first: int = 1) -> tuple[Message, ...
 
 def unused_members(column: str, value: Any) -> tuple[str, ...]:
     """Return the members of messages that `read_messages` does not read, such as `messages.id`."""
-    messages = [m for m in parsed(value, column) if isinstance(m, dict)]
-    read = {*_ROLE_KEYS, *_CONTENT_KEYS, *_CALL_KEYS, *_LEARNED_KEYS}
-    found = dict.fromkeys(
-        name
-        for message in messages
-        for name, member in message.items()
-        if name not in read | _read_by_role(message) and not is_blank(member)
-    )
-    return tuple(f"{column}.{name}" for name in found)
-
-
-def _read_by_role(message: Mapping[str, Any]) -> set[str]:
-    """Return the members that are read of a message with this role only."""
-    role = _role_of(_first(message, _ROLE_KEYS))
-    if role == "tool":
-        return set(_DETAIL_KEYS)
-    return set(_THOUGHT_KEYS) if role in ("assistant", _CALLS) else set()
+    found: dict[str, None] = {}
+    for message in parsed(value, column):
+        if others := [name for name in message if name not in _READ_KEYS]:
+            role = _role_of(_first(message, _ROLE_KEYS))
+            read = _KEYS_BY_ROLE.get(role or "", ())
+            found |= dict.fromkeys(
+                name for name in others if name not in read and not is_blank(message[name])
+            )
+    return tuple(printable(f"{column}.{name}") for name in found)
 
 
 def _message(number: int, value: Any) -> Message:
@@ -109,10 +103,12 @@ def _message(number: int, value: Any) -> Message:
             f"{what} has the role {shown(given)}; use system, user, assistant or tool, or one of "
             f"{', '.join(name for name, role in _ROLES.items() if name != role)}"
         )
+    content = _content(_first(message, _CONTENT_KEYS), what)
+    if len(message) == 2 and content is not None and role != _CALLS:  # as nearly all messages
+        return _unmarked(Message(role, content))
     _refuse_two(message, _ROLE_KEYS, what, _role_of)
     _refuse_two(message, _CONTENT_KEYS, what)
     learned = _learned(message, "assistant" if role == _CALLS else role, what)
-    content = _content(_first(message, _CONTENT_KEYS), what)
     calls = _calls(message, role, what)
     if role == _CALLS:
         calls = read_calls(content or "", f"the content of {what}") + calls
@@ -124,13 +120,18 @@ def _message(number: int, value: Any) -> Message:
         if not any(name in message for name in _CONTENT_KEYS):
             raise Problem(f"{what} {_WANTED}")
         raise Problem(f"the content of {what} is null, not text; write text, or remove the message")
-    read = Message(role, content or "", thought, calls, learned)
-    if role == "tool":
-        return replace(read, content=unmarked_result(read.content), details=_details(message, what))
-    if role == "assistant" and not calls:
-        text, calls = marked_calls(read.content)
-        return replace(read, content=text, calls=calls)
-    return read
+    details = _details(message, what) if role == "tool" else {}
+    return _unmarked(Message(role, content or "", thought, calls, learned, details))
+
+
+def _unmarked(message: Message) -> Message:
+    """Return a message in which calls and results in the marks of Hermes are no text any more."""
+    if message.role == "tool" and "<tool_response>" in message.content:
+        return replace(message, content=unmarked_result(message.content))
+    if message.role == "assistant" and not message.calls and "<tool_call>" in message.content:
+        text, calls = marked_calls(message.content)
+        return replace(message, content=text, calls=calls)
+    return message
 
 
 def _role_of(given: Any) -> str | None:
@@ -140,7 +141,10 @@ def _role_of(given: Any) -> str | None:
 
 def _first(message: Mapping[str, Any], names: Iterable[str]) -> Any:
     """Return the first of these members that is there, or None."""
-    return next((message[name] for name in names if message.get(name) is not None), None)
+    for name in names:
+        if (value := message.get(name)) is not None:
+            return value
+    return None
 
 
 def _refuse_two(
