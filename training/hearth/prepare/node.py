@@ -33,6 +33,7 @@ from hearth.model.compatibility import (
     check_can_learn,
     check_dropout,
     check_length,
+    check_stored_bits,
     check_targets,
     check_vocabulary,
     check_weights,
@@ -139,6 +140,7 @@ def _check_model(run: Run, held: ModelFolder, own_code: bool, layout: Layout) ->
     checks = [
         lambda: check_length(model, own_code, settings.sequence_length, backend),
         lambda: check_dropout(model, own_code, settings.dropout),
+        lambda: check_stored_bits(model, own_code, settings),
     ]
     if settings.lora:
         checks.append(lambda: check_targets(settings.lora_targets, model, own_code))
