@@ -88,7 +88,7 @@ class Distribution:
     def _shares(
         self, lacked: Mapping[str, list[dict[str, str]]], source: str
     ) -> list[dict[str, str]]:
-        """Return the files of `lacked`, with the `place` of each in the shared folder of `source`."""
+        """Return the files of `lacked` with the `place` of each in the shared folder."""
         missing = {file["source"] for files in lacked.values() for file in files}
         folder = self.inspections[source]["facts"]["copies"]["shared_data"]
         return [
