@@ -45,7 +45,7 @@ def _begin(part: str) -> None:
 def _write_llama(folder: Path) -> Path:
     """Write a random Llama with a tokenizer of one token a byte to `folder`, and return it."""
     from tokenizers import Tokenizer, models, pre_tokenizers
-    from transformers import AutoModelForCausalLM, LlamaConfig, PreTrainedTokenizerFast
+    from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 
     letters = sorted(pre_tokenizers.ByteLevel.alphabet())
     words = Tokenizer(models.BPE({letter: place for place, letter in enumerate(letters)}, []))
@@ -64,7 +64,7 @@ def _write_llama(folder: Path) -> Path:
         eos_token_id=tokenizer.eos_token_id,
         pad_token_id=tokenizer.pad_token_id,
     )
-    AutoModelForCausalLM.from_config(config).save_pretrained(folder)
+    LlamaForCausalLM(config).save_pretrained(folder)
     tokenizer.save_pretrained(folder)
     return folder
 
