@@ -2,7 +2,8 @@
 """Test whether this one machine can train, before it joins a cluster.
 
 Shows what the machine has, whether the installed PyTorch supports it, and runs a forward and a
-backward pass of a small transformer on the CPU and on each GPU against float64.
+backward pass of a small transformer on the CPU and on each GPU against float64. With an NVIDIA GPU
+it also loads a tiny random Llama in 4 bits with Unsloth, adds an adapter and runs both passes.
 
 Exit status: 0 everything here works (a machine without an NVIDIA GPU trains on its CPU);
 1 it can train, but an NVIDIA GPU here cannot be used; 2 it cannot train.

@@ -3,18 +3,20 @@
 
 This is the script that `train.yml` starts on every node, and the same that you run by hand:
 
-    python training/train_distributed.py --model smollm2-135m --max-steps 5
+    python training/train_distributed.py
     torchrun --nproc-per-node 2 training/train_distributed.py --model smollm2-135m
     srun --nodes 3 python training/train_distributed.py --model smollm2-135m
 
-`--help` explains every setting, `--list-models` shows the presets, `--dry-run` the value of every
-setting and its origin, `--preview` the first examples as they will be trained.
+Without a model it trains the small preset on the shipped data. `--help` explains every setting,
+`--list-models` shows the presets, `--dry-run` the value of every setting and its origin, `--preview`
+the first examples as they will be trained.
 """
 
 from __future__ import annotations
 
 import os
 import sys
+from dataclasses import replace
 from pathlib import Path
 
 from hearth.base.entry import INTERRUPTED, print_findings
@@ -31,7 +33,12 @@ from hearth.config import (
     run_text,
     write_run,
 )
-from hearth.config.cli import CommandLine, parse_command_line, rank_from_environment
+from hearth.config.cli import (
+    CommandLine,
+    parse_command_line,
+    rank_from_environment,
+    with_small_model,
+)
 from hearth.config.layout import Layout
 from hearth.fit.catalogue import listing
 from hearth.ranks.control import take_ranks_in_place
@@ -46,7 +53,13 @@ def requested_run(typed: CommandLine, layout: Layout) -> Run:
     """Return the run to train, from --run-file or from the typed settings."""
     if typed.run_file:
         return read_run(typed.run_file)
-    run = resolve_run(typed.given, layout.results, file=typed.config)
+    say = print if rank_from_environment() == 0 else lambda _: None
+    given, notice = with_small_model(typed)
+    if notice:
+        say(notice)
+    run = resolve_run(given, layout.results, file=typed.config, say=say)
+    if notice:
+        run = replace(run, origins=run.origins | {"model": "default"})
     # Only the play knows all nodes before the start.
     return in_parallel(run, "ddp") if run.settings.parallel == "auto" else run
 

@@ -68,3 +68,14 @@ def test_the_ranks_read_a_stream_with_the_token_and_nothing_of_it_is_stored(hous
     assert record["data_revision"] == COMMIT
     assert len([line for line in house.metrics("streamed") if line["kind"] == "step"]) == 3
     assert not list(house.workspace("laptop").glob("data/**/*.parquet"))
+
+
+def test_a_file_comes_to_a_node_whose_home_is_not_the_one_in_passwd(house: House):
+    house.environment.pop("XDG_DATA_HOME")  # workspaces are then below the home
+    screen = house.train("-e", "run=homeless", "-e", "max_steps=2")
+    assert "homeless finished" in screen
+    for node in ("desk", "laptop"):
+        workspace = house.folder / "home/.local/share/hearth" / node
+        assert [path.name.partition("-")[2] for path in workspace.glob("data/*.jsonl")] == [
+            house.data.name
+        ]

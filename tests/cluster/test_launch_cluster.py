@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import pytest
-from support.house import NODES, ended
+from support.house import NODES, TINY, ended
 from support.lines import assert_line
 from support.waiting import until
 
@@ -46,3 +46,24 @@ def test_a_run_that_was_stopped_goes_on_by_hand_to_its_end(house):
     for node in NODES:
         assert house.record(node, "evening")["state"] == "finished"
         assert [path.name for path in (house.workspace(node) / "logs").iterdir()] == ["evening.log"]
+
+
+@pytest.mark.rotated(seconds=60)
+def test_a_run_of_its_own_begins_by_hand_after_provisioning(house):
+    house.play("provision.yml", "--tags", "workspace")
+    words = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
+    words += ["--model", str(house.model), "--dataset", str(house.data), "--max-steps", "4"]
+    both = [
+        subprocess.Popen(
+            [house.workspace(node) / "launch_cluster.sh", str(rank), *words],
+            env=house.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+        for rank, node in enumerate(NODES)
+    ]
+    screen, _ = map(ended, both)
+    assert "step 4/4" in screen
+    (adapter,) = house.workspace("desk").glob("results/*/adapter")
+    assert (adapter / "adapter_config.json").exists()

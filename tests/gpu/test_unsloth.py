@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import json
+
 import pytest
 import torch
-from support.ranks import figures
+from support.house import ROOT
+from support.ranks import figures, python
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1800)]
 
@@ -50,3 +53,10 @@ def test_both_backends_learn_the_same_curve(trained):
         curves.append(figures(folder, "step", "loss"))
     assert curves[0] == pytest.approx(curves[1], rel=0.02)
     assert curves[0][-1] < 0.9 * curves[0][0]
+
+
+def test_the_test_of_a_single_machine_computes_with_unsloth(tmp_path):
+    done = python(tmp_path, ROOT / "scripts" / "single_gpu_test.py", "--json")
+    unsloth = json.loads(done.stdout)["unsloth"]
+    assert (unsloth["not_tried"], unsloth["failed"], unsloth["error"]) == ("", "", "")
+    assert 4 < unsloth["loss"] < 8  # a random model of 259 tokens

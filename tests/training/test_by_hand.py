@@ -7,9 +7,11 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 
 import pytest
 from support.facts import assert_names
+from support.house import ended
 from support.ranks import (
     SCRIPT,
     command,
@@ -22,6 +24,7 @@ from support.ranks import (
     train_forked,
 )
 from support.rotated import in_turn
+from support.supervisors import free_port
 from support.waiting import HANG
 
 from hearth.config import read_run
@@ -235,3 +238,30 @@ for _ in range(int(sys.argv[1])):
 def test_fifty_runs_of_three_ranks_end_in_fifty_clean_exits(tmp_path):
     done = python(tmp_path, "-c", PARTINGS, "50")
     assert done.stdout.splitlines() == ["[0, 0, 0]"] * 50, done.stderr
+
+
+@pytest.mark.rotated
+def test_two_torchruns_are_one_run_whose_files_both_machines_have(tmp_path, arguments):
+    launchers = []
+    meeting = (f"--master-port={free_port()}", "--master-addr=127.0.0.1", "--nnodes=2")
+    for rank in range(2):
+        cwd = tmp_path / f"machine{rank}"
+        cwd.mkdir()
+        torchrun = (sys.executable, "-m", "torch.distributed.run", f"--node-rank={rank}", *meeting)
+        words = [*torchrun, SCRIPT, *arguments, "--run-name", "night", "--max-steps", 2]
+        launchers.append(
+            subprocess.Popen(
+                list(map(str, words)),
+                cwd=cwd,
+                env=environment(cwd),
+                stdout=subprocess.PIPE,
+                stderr=subprocess.STDOUT,
+                text=True,
+            )
+        )
+    screens = [ended(each) for each in launchers]
+    assert_names(screens[0], "step 2/2")
+    for rank in range(2):
+        run = tmp_path / f"machine{rank}" / "runs" / "night"
+        assert newest(run / "checkpoints", print) is not None
+        assert (run / "adapter" / "adapter_config.json").exists()

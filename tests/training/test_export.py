@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import shutil
 from collections import namedtuple
+from dataclasses import replace
 
 import pytest
 import torch
@@ -17,9 +18,12 @@ from transformers import AutoModelForCausalLM, AutoTokenizer
 from hearth.base.errors import ModelError
 from hearth.base.extras import extra_folder
 from hearth.base.files import alone
+from hearth.config import read_run, write_run
 from hearth.config.layout import Layout
+from hearth.config.source import ModelSource
 from hearth.export.export import ExportRequest, export_run
 from hearth.export.llama_cpp import SET
+from hearth.model.cache import local_folder
 
 IDS = torch.arange(40)[None]
 WAYS = {
@@ -184,6 +188,25 @@ def test_another_base_model_than_that_of_the_run_is_refused(tmp_path, tiny_model
     unmerged(run, to, tmp_path, base, "night", "fingerprint")
     shutil.rmtree(base)
     unmerged(run, to, tmp_path, base)
+
+
+def test_an_adapter_on_weights_in_4_bits_is_merged_into_those_of_the_preset(
+    trained, tmp_path, monkeypatch
+):
+    run = shutil.copytree(trained("4-bits"), tmp_path / "runs" / "night")
+    recorded = read_run(run / "run.yml")
+    stored = ModelSource("stored", "owner/stored-bnb-4bit", "hub", in_4bit=True)
+    settings = recorded.settings.model_copy(update={"model": "llama2-7b"})
+    write_run(replace(recorded, source=stored, settings=settings), run / "run.yml")
+
+    def fetched(source, *_, **__):
+        """Stand in for the Hub."""
+        assert source.id == "meta-llama/Llama-2-7b-hf"
+        return local_folder(recorded.source, weights=True)
+
+    monkeypatch.setattr("hearth.export.export.fetch_model", fetched)
+    export(run, tmp_path / "merged", tmp_path)
+    assert (tmp_path / "merged" / "model.safetensors").is_file()
 
 
 def test_the_command_says_what_it_does_and_ends_with_2_where_it_cannot(trained, tmp_path):

@@ -2,14 +2,18 @@
 
 from __future__ import annotations
 
+import json
+import shutil
 import subprocess
 import sys
 
 import pytest
 import yaml
 from support.facts import assert_names
-from support.supervisors import TRAINING, Nodes
+from support.supervisors import TRAINING, Nodes, free_port
 from support.waiting import HANG, until
+
+from hearth.config import read_run
 
 
 @pytest.fixture
@@ -105,7 +109,10 @@ def test_a_node_is_held_by_one_at_a_time_however_that_was_started(run):
     ("words", "change", "facts"),
     [
         ((1,), {}, ["node0 is rank 0", "first", "launch_cluster.sh 0 --run first"]),
-        ((0, "--run", "second"), {}, ["second", "known: first"]),
+        ((0, "--run", "second"), {}, ["second", "known: first", "--model"]),
+        ((0, "--max-stpes", "5"), {}, ["--max-stpes", "--max-steps"]),
+        ((1, "--max-steps", "5"), {}, ["node0 is rank 0", "launch_cluster.sh 0 --max-steps 5"]),
+        ((0, "--run-file", "x.yml"), {}, ["--run-file", "--run NAME"]),
         ((0,), {"nodes": []}, ["cluster_config.yaml", "node0"]),
         ((0,), {"nodes": [{"name": "node0"}]}, ["cluster_config.yaml", "node1 of run 'first'"]),
         ((0,), {"node": "node7"}, ["cluster_config.yaml", "node7"]),
@@ -129,3 +136,61 @@ def test_the_network_is_that_of_the_clusters_file(run):
     file.write_text(yaml.safe_dump(config))
     _, error = said(by_hand(run, "node0", 0), 2)
     assert_names(error, "enp5s0", "lo", "127.0.0.1")
+
+
+@pytest.fixture
+def fresh(nodes) -> Nodes:
+    """Two nodes with the real trainer, on which train.yml has started nothing."""
+    run = nodes(2)
+    ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
+    for rank, name in enumerate(run.names):
+        shutil.rmtree(run.workspace(name) / "scripts")
+        shutil.copytree(TRAINING, run.workspace(name) / "scripts", ignore=ignored)
+        known = [
+            {"name": name, "rank": rank, "address": f"127.0.0.{rank + 1}", "interface": "lo"}
+            for rank, name in enumerate(run.names)
+        ]
+        config = {"node": name, "python": sys.executable, "nodes": known, "models": ""}
+        (run.workspace(name) / "cluster_config.yaml").write_text(yaml.safe_dump(config))
+    return run
+
+
+def test_a_new_run_begins_by_hand_on_all_nodes_and_can_be_resumed(fresh, tiny_model, tiny_data):
+    words = (
+        *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96, "--wandb", "off"),
+        *("--split", "equal", "--micro-batch", 1, "--port", free_port()),
+    )
+
+    def both(*more: object) -> str:
+        started = [
+            by_hand(fresh, name, rank, *words, *more) for rank, name in enumerate(fresh.names)
+        ]
+        screens = [said(one, 0)[0] for one in started]
+        assert_names(screens[0], "on node1 (127.0.0.2)", "launch_cluster.sh 1")
+        return screens[0]
+
+    screen = both("--run", "night", "--max-steps", 3)
+    assert_names(screen, "step 3/3", "node0", "node1")
+    for name in fresh.names:
+        results = fresh.workspace(name) / "results" / "night"
+        assert read_run(results / "run.yml").settings.max_steps == 3
+        assert (fresh.workspace(name) / "checkpoints" / "night").is_dir()
+    metrics = (fresh.workspace("node0") / "results/night/metrics.jsonl").read_text()
+    assert [
+        line["step"] for line in map(json.loads, metrics.splitlines()) if line["kind"] == "step"
+    ] == [1, 2, 3]
+    assert "step 5/5" in both("--resume", "night", "--max-steps", 5)
+
+
+def test_without_settings_the_small_preset_is_trained_where_nothing_was_started(fresh):
+    """The stand-in for torchrun shows what it was started with."""
+    stand_in = fresh.workspace("node0") / "python"
+    stand_in.write_text(f"#!{sys.executable}\nimport os, sys\nprint(*sys.argv, os.environ)\n")
+    stand_in.chmod(0o755)
+    file = fresh.workspace("node0") / "cluster_config.yaml"
+    file.write_text(yaml.safe_dump(yaml.safe_load(file.read_text()) | {"python": str(stand_in)}))
+    screen, _ = said(by_hand(fresh, "node0", 0, "--port", port := free_port()), 0)
+    assert_names(
+        screen, "--nnodes 2", "--node-rank 0", "--master-addr 127.0.0.1", f"--master-port {port}"
+    )
+    assert "HF_HUB_OFFLINE" not in screen

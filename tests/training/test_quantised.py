@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 import torch
 from support.ranks import figures, learned, metrics, stopped, succeeded, train_forked
+from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from hearth.config import resolve_run, write_run
 from hearth.config.layout import Layout
@@ -47,6 +48,27 @@ def test_three_ranks_learn_what_one_learns(alone, tmp_path):
     # Of B, which begins at zero, all is change; the float32 bound of the other tests.
     for name in (name for name in found if "lora_B" in name):
         assert (found[name] - expected[name]).norm() <= 1e-3 * expected[name].norm()
+
+
+@pytest.mark.rotated("quantised training")
+def test_weights_that_are_stored_in_4_bits_learn_what_those_of_16_bits_learn(
+    tmp_path, tiny_model, arguments
+):
+    stored = tmp_path / "stored"
+    bits = BitsAndBytesConfig(
+        load_in_4bit=True,
+        bnb_4bit_quant_type="nf4",
+        bnb_4bit_use_double_quant=True,
+        bnb_4bit_compute_dtype=torch.bfloat16,  # as it is published; the run computes in float32
+    )
+    quantised = AutoModelForCausalLM.from_pretrained(tiny_model, quantization_config=bits)
+    quantised.save_pretrained(stored)
+    AutoTokenizer.from_pretrained(tiny_model).save_pretrained(stored)
+    common = [*arguments, "--load-in-4bit", "--max-steps", 4]
+    for run, model in (("night", tiny_model), ("stored", stored)):
+        succeeded(train_forked(tmp_path, 1, "--run-name", run, *common, "--model", model))
+    losses = [figures(tmp_path / "runs" / run, "step", "loss") for run in ("night", "stored")]
+    assert losses[1] == losses[0]
 
 
 @pytest.mark.rotated("quantised training")

@@ -222,7 +222,7 @@ class Launch:
         if len(names) > 1 and not self._one_computer():
             return Distribution(run, self.addresses, shared, direct, looks).choose()
         nothing: dict[str, Any] = {"source": names[0], "lacks": {}, "fetches": [], "found": {}}
-        return nothing | {"copies": lacked_files(run, looks, names), "links": {}}
+        return nothing | {"copies": lacked_files(run, looks, names), "links": {}, "shares": []}
 
     def pair(self) -> dict[str, Any]:
         """Return the spec of the link tests (`talk`) between nodes that have measured a layer."""

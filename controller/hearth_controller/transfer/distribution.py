@@ -62,7 +62,8 @@ class Distribution:
         nodes, wanted = self._copies, self._wanted
         if not nodes:
             nothing: dict[str, Any] = {"lacks": {}, "alike": {}, "found": {}}
-            return nothing | {"source": "", "fetches": [], "copies": {}, "links": {}}
+            nothing |= {"source": "", "fetches": [], "copies": {}, "links": {}}
+            return nothing | {"shares": []}
         order = order_of(nodes, wanted, self._parts)
         source = next(node for node in nodes if node.name == order.source)
         fetches = [key for key, known in wanted.items() if not known and not source.holds[key]]
@@ -76,12 +77,25 @@ class Distribution:
             "fetches": fetches,
             "copies": {} if self.shared else lacked,
             "links": lacked if self.shared else {},
+            "shares": self._shares(lacked, order.source) if self.shared else [],
         }
         planned = replace(self, choice=plan)
         return plan | {
             "found": {node.name: planned.room(node.name) for node in nodes},
             **({"say": "\n".join(f"  {line}" for line in lines)} if lines else {}),
         }
+
+    def _shares(
+        self, lacked: Mapping[str, list[dict[str, str]]], source: str
+    ) -> list[dict[str, str]]:
+        """Return the files of `lacked` with the `place` of each in the shared folder."""
+        missing = {file["source"] for files in lacked.values() for file in files}
+        folder = self.inspections[source]["facts"]["copies"]["shared_data"]
+        return [
+            {"source": file["source"], "place": f"{folder}/{file['staged']}", "folder": folder}
+            for file in self.given["files"]
+            if file["source"] in missing
+        ]
 
     def room(self, own: str) -> list[str]:
         """Return findings if a node's disks lack space for its missing things of known size."""
@@ -240,15 +254,30 @@ def wanted_of(run: Run, direct: float, shared: str = "") -> dict[str, str]:
 def lacked_files(
     run: Mapping[str, Any], inspections: Mapping[str, Mapping[str, Any]], nodes: Iterable[str]
 ) -> dict[str, list[dict[str, str]]]:
-    """Return by node the `source` and `staged` name of each data file of the run that it lacks.
+    """Return by node each data file of the run that it lacks.
 
-    `run` and `inspections` are as in `Distribution`; nodes that lack nothing are left out.
+    A file has its `source` on the controller, its `place` on the node and, if all nodes share a
+    folder, its place there (`shared`); a node that has not told its folders has neither. `run` and
+    `inspections` are as in `Distribution`; nodes that lack nothing are left out.
     """
     copies = {
         name: inspections.get(name, {}).get("facts", {}).get("copies") or {} for name in nodes
     }
     lacked = {
-        name: [file for file in run["files"] if file["staged"] not in its.get("files", [])]
+        name: [
+            _placed(file, its)
+            for file in run["files"]
+            if file["staged"] not in its.get("files", [])
+        ]
         for name, its in copies.items()
     }
     return {name: files for name, files in lacked.items() if files}
+
+
+def _placed(file: Mapping[str, str], copies: Mapping[str, Any]) -> dict[str, str]:
+    """Return the source of a data file of a run, and its places on the node with these `copies`."""
+    places = {"place": copies.get("data"), "shared": copies.get("shared_data")}
+    return {
+        "source": file["source"],
+        **{key: f"{folder}/{file['staged']}" for key, folder in places.items() if folder},
+    }

@@ -20,6 +20,7 @@ from hearth.config import (
     ConfigError,
     Settings,
     describe_settings,
+    in_parallel,
     load_preset,
     newest_run,
     pinned,
@@ -27,11 +28,13 @@ from hearth.config import (
     read_run,
     resolve,
     resolve_run,
+    shown,
     write_run,
 )
-from hearth.config.cli import parse_command_line
+from hearth.config.cli import parse_command_line, with_small_model
 from hearth.config.layout import staged_name
 from hearth.config.planned import PlannedPipeline
+from hearth.config.presets import preset_behind
 from hearth.config.settings import for_run_name
 
 PRESET = {"model": "smollm2-135m"}
@@ -158,6 +161,111 @@ def test_a_wrong_setting_is_named_with_the_way_out(given, facts):
 def test_without_a_model_the_presets_are_named():
     (finding,) = findings_of({})
     assert_names(finding, "model", *preset_names())
+
+
+def test_the_play_is_told_which_option_names_a_model():
+    (finding,) = findings_of({"dataset": "homelab-qa"}, given_as="-e")
+    assert_names(finding, "-e model=smollm2-135m")
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_repository_of_a_preset_is_that_preset(name):
+    preset = load_preset(name)
+    for repository in {preset.id, *preset.also.same}:
+        resolved = resolve({"model": repository.swapcase()})
+        if preset.settings.get("scratch"):  # the name means the published weights
+            assert (resolved.settings.model, resolved.notice) == (repository.swapcase(), "")
+            continue
+        by_name = resolve({"model": name})
+        assert resolved.settings == by_name.settings
+        assert {**resolved.origins, "model": ""} == {**by_name.origins, "model": ""}
+        assert resolved.source.id == repository
+        given = [f"{key}={shown(getattr(by_name.settings, key))}" for key in preset.settings]
+        assert_names(resolved.notice, repository, name, *given)
+    assert resolve({"model": name}).notice == ""
+
+
+@pytest.mark.parametrize("name", preset_names())
+def test_a_repository_in_4_bits_is_that_preset_in_4_bits(name):
+    preset = load_preset(name)
+    for repository in preset.also.in_4bit:
+        resolved = resolve({"model": repository})
+        assert resolved.settings.model == name
+        assert resolved.settings.load_in_4bit
+        experts = preset.shape.num_experts
+        assert resolved.source.id == (preset.id if experts else repository)
+        assert resolved.source.in_4bit is not bool(experts)
+
+
+def test_no_repository_is_that_of_two_presets():
+    known = [each.lower() for name in preset_names() for each in load_preset(name).repositories]
+    assert len(known) == len(set(known))
+    assert preset_behind("someone/llama-2-7b-hf") is None
+
+
+def test_weights_in_4_bits_that_a_run_cannot_use_come_from_the_presets_own_repository(tmp_path):
+    quantised = {"model": "unsloth/llama-2-7b-bnb-4bit"}
+    own = load_preset("llama2-7b").source("llama2-7b")
+    for unsuited in ({"load_in_4bit": "false"}, {"parallel": "pipeline"}):
+        resolved = resolve(quantised | unsuited)
+        assert resolved.source == own
+        assert_names(resolved.notice, quantised["model"], "llama2-7b", own.id)
+    run = resolve_run(quantised | {"run": "night"}, tmp_path)
+    assert in_parallel(run, "ddp").source == run.source
+    assert in_parallel(run, "pipeline").source == own
+
+
+def test_what_a_person_sets_overrides_the_recognised_preset_and_a_folder_is_no_preset(
+    tmp_path, monkeypatch
+):
+    given = {"model": "meta-llama/Llama-2-7b-hf", "load_in_4bit": "false"}
+    resolved = resolve(given)
+    assert not resolved.settings.load_in_4bit
+    assert resolved.settings.gradient_checkpointing
+    assert "load_in_4bit" not in resolved.notice
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "meta-llama" / "Llama-2-7b-hf").mkdir(parents=True)
+    assert resolve(given).source.kind == "folder"
+
+
+def test_a_run_of_a_recognised_repository_resumes_by_any_of_its_names(tmp_path):
+    said = []
+    given = {"model": "NousResearch/Llama-2-7b-hf", "run": "night"}
+    run = resolve_run(given, tmp_path, say=said.append)
+    assert_names(*said, "NousResearch/Llama-2-7b-hf", "llama2-7b", "load_in_4bit=true")
+    write_run(run, tmp_path / "night" / "run.yml")
+    for model in (None, "llama2-7b", given["model"]):
+        named = {"model": model} if model else {}
+        assert resolve_run({"resume": "night"} | named, tmp_path).source == run.source
+    with refuses(ConfigError, "model", "llama2-7b"):
+        resolve_run({"resume": "night", "model": "unsloth/llama-2-7b-bnb-4bit"}, tmp_path)
+    # Hearth's earlier versions did not know the repository.
+    known = run.settings.model_copy(update={"model": given["model"], "load_in_4bit": False})
+    write_run(replace(run, settings=known), tmp_path / "night" / "run.yml")
+    for named in ({}, {"model": given["model"]}):
+        resumed = resolve_run({"resume": "night"} | named, tmp_path)
+        assert (resumed.settings.model, resumed.settings.load_in_4bit) == (given["model"], False)
+
+
+@pytest.mark.parametrize(
+    ("words", "dataset"),
+    [((), "homelab-qa"), (("--dataset", "owner/chats"), "owner/chats")],
+)
+def test_a_run_by_hand_without_a_model_takes_the_small_preset_and_says_so(words, dataset):
+    given, notice = with_small_model(parse_command_line(words))
+    resolved = resolve(given)
+    assert (resolved.settings.model, resolved.settings.dataset) == ("smollm2-135m", dataset)
+    assert_names(notice, "smollm2-135m", dataset, "--model")
+
+
+def test_a_model_that_is_named_anywhere_stays(tmp_path):
+    file = tmp_path / "mine.yml"
+    file.write_text("model: tinyllama\n")
+    for words in (("--model", "tinyllama"), ("--config", str(file)), ("--resume", "night")):
+        typed = parse_command_line(words)
+        assert with_small_model(typed) == (typed.given, "")
+    file.write_text("dataset: gpl.txt\n")
+    assert "gpl.txt" in with_small_model(parse_command_line(("--config", str(file))))[1]
 
 
 def test_all_problems_are_reported_at_once():

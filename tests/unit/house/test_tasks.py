@@ -101,3 +101,18 @@ def test_a_download_names_its_checksum():
     downloads = tasks("ansible.builtin.get_url")
     assert downloads
     assert not [each for each in downloads if "checksum" not in each["ansible.builtin.get_url"]]
+
+
+def test_no_module_of_ansibles_own_gets_a_path_that_may_begin_with_a_tilde():
+    """Some expand it by passwd, where Python and shells on the node take $HOME."""
+    ours = re.compile(
+        r"\b(hearth_(workspace|shared|models|python)|python_(base|miniforge|cache))\b(?!\.)"
+    )
+    expanding = ("copy", "template", "fetch", "unarchive", "script", "assemble", "slurp", "stat")
+    found = [
+        (module, task.get("name"))
+        for module in expanding
+        for task in tasks(f"ansible.builtin.{module}")
+        if ours.search(str(task[f"ansible.builtin.{module}"]))
+    ]
+    assert tasks("ansible.builtin.copy") and not found

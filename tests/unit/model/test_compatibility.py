@@ -159,10 +159,23 @@ def test_packed_weights_of_a_quantised_model_are_no_finding(prepared, folder):
     path = folder / "model.safetensors"
     packed = {Q: torch.zeros(512, 1, dtype=torch.uint8), f"{Q}.absmax": torch.zeros(16)}
     save_file(load_file(path) | packed, path, {"format": "pt"})
-    prepared({"quantization_config": QUANTISED})
+    prepared({"quantization_config": QUANTISED}, load_in_4bit=True)
     save_file(without(load_file(path)), path, {"format": "pt"})
     with refuses(HearthError, UP):
-        prepared({})
+        prepared({}, load_in_4bit=True)
+
+
+@pytest.mark.parametrize(
+    ("settings", "facts"),
+    [
+        ({}, ["load_in_4bit=true", "4 bits"]),
+        ({"load_in_8bit": True}, ["load_in_4bit=true", "4 bits"]),
+        ({"load_in_4bit": True, "parallel": "pipeline"}, ["parallel", "4 bits", "parallel=ddp"]),
+    ],
+)
+def test_a_run_that_does_not_suit_stored_bits_is_refused(prepared, folder, settings, facts):
+    with refuses(HearthError, folder, *facts):
+        prepared({"quantization_config": QUANTISED}, **settings)
 
 
 def test_a_tokenizer_that_cannot_be_read_is_named_with_the_other_findings(prepared, folder):

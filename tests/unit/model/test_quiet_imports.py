@@ -1,15 +1,35 @@
-"""Quiet imports: torchao's warnings about libraries for another CUDA are not shown."""
+"""Quiet imports: warnings of torchao and bitsandbytes are not shown, their errors are."""
 
 from __future__ import annotations
 
 import logging
+import subprocess
+import sys
 
 import pytest
+from support.supervisors import TRAINING
+from support.waiting import HANG
 
 from hearth.base.quiet import hush
 from hearth.config import Settings
 from hearth.config.layout import Layout
 from hearth.model import load
+
+_BITSANDBYTES_SPEAKS = """
+import logging
+import sys
+
+
+class Speaking:
+    def find_spec(self, name, *_):
+        if name == "bitsandbytes":
+            logger = logging.getLogger("bitsandbytes.backends.cpu.ops")
+            logger.warning("pip install kernels")
+            logger.error("a real error")
+
+
+sys.meta_path.insert(0, Speaking())
+"""
 
 
 @pytest.mark.parametrize("by", ["hush", "prime_backend"])
@@ -31,3 +51,21 @@ def test_torchao_warns_nobody(monkeypatch, caplog, by):
         monkeypatch.setattr(load.importlib, "import_module", imported)
         load.prime_backend(Settings(model="tiny", dataset="x.jsonl"), Layout.from_environment())
     assert caplog.messages == []
+
+
+def test_imports_of_the_trainer_show_errors_of_libraries_and_no_warnings(tmp_path):
+    # A CPU with AVX512-BF16 is needed for bitsandbytes' own warning.
+    (tmp_path / "sitecustomize.py").write_text(_BITSANDBYTES_SPEAKS)
+    command = (sys.executable, TRAINING / "train_distributed.py", "--model", tmp_path)
+    environment = {"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": str(tmp_path)}
+    ended = subprocess.run(
+        [*map(str, command), "--max-steps", "1"],
+        cwd=tmp_path,
+        env=environment,
+        capture_output=True,
+        text=True,
+        timeout=HANG,
+    )
+    assert ended.returncode == 2  # the folder holds no model
+    assert "a real error" in ended.stderr
+    assert "pip install" not in ended.stdout + ended.stderr

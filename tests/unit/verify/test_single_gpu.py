@@ -9,10 +9,12 @@ from support.facts import assert_names
 from support.house import ROOT
 from support.lines import assert_line
 from support.programs import run
+from support.waiting import HANG
 
 from hearth.verify import single_gpu
 from hearth.verify.passes import Pass
-from hearth.verify.single_gpu import Examined, describe, judge, judge_passes
+from hearth.verify.single_gpu import Examined, describe, judge, judge_passes, judge_unsloth
+from hearth.verify.unsloth_pass import UnslothPass, run_unsloth
 from hearth_controller.verify.single import show_single
 
 RTX_4090 = {"name": "NVIDIA GeForce RTX 4090", "capability": "8.9", "memory_mib": 24564}
@@ -70,7 +72,7 @@ MACHINES = {
 def test_says_what_is_missing_on(machine, status, words):
     findings = judge(machine, "./scripts/setup")
     assert [words in finding.text for finding in findings].count(True) == 1
-    examined = Examined(machine, [], findings)
+    examined = Examined(machine, [], findings, UnslothPass())
     assert examined.status == status
     assert all(finding.remedy for finding in findings if finding.level != "note")
     assert words in describe(examined)
@@ -78,7 +80,7 @@ def test_says_what_is_missing_on(machine, status, words):
 
 def test_has_nothing_to_say_of_a_good_machine():
     assert judge(GOOD, "./scripts/setup") == []
-    assert "works" in describe(Examined(GOOD, [], []))
+    assert "works" in describe(Examined(GOOD, [], [], UnslothPass(loss=5.6, seconds=9)))
 
 
 @pytest.mark.parametrize(
@@ -104,7 +106,7 @@ def test_wrong_gradients_and_failed_passes_are_broken():
     findings = judge_passes(passes)
     assert [finding.level for finding in findings] == ["broken"] * 3
     assert_names(findings[2].text, "cuda:1", "no kernel image is available")
-    assert Examined(GOOD, passes, findings).status == 2
+    assert Examined(GOOD, passes, findings, UnslothPass()).status == 2
 
 
 def test_passes_on_the_processor_here():
@@ -114,12 +116,96 @@ def test_passes_on_the_processor_here():
     on_cpu = [one for one in report["passes"] if one["device"] == "cpu"]
     assert [one["precision"] for one in on_cpu] == ["fp32", "bf16"]
     assert all(one["error"] is None for one in on_cpu)
+    if not report["machine"]["devices"]:
+        assert "GPU" in report["unsloth"]["not_tried"]
+
+
+@pytest.fixture
+def unsloth(tmp_path, monkeypatch):
+    """Return a function that tries a stand-in for Unsloth with this code in it."""
+    monkeypatch.setenv("PYTHONPATH", str(tmp_path))
+    monkeypatch.syspath_prepend(tmp_path)
+
+    def tried(code: str, limit: float = HANG) -> UnslothPass:
+        (tmp_path / "unsloth.py").write_text(code)
+        return run_unsloth(GOOD, limit)
+
+    return tried
+
+
+STAND_IN = """
+import torch
+from transformers import AutoModelForCausalLM
+
+def full(**_):
+    raise torch.OutOfMemoryError("CUDA out of memory. Tried to allocate 2 GiB")
+
+class FastLanguageModel:
+    def from_pretrained(folder, **_):
+        {load}
+        return AutoModelForCausalLM.from_pretrained(folder), None
+    def get_peft_model(model, **_):
+        {adapter}
+        return model
+    def for_training(model):
+        {training}
+
+torch.cuda.get_device_capability = lambda: (8, 9)
+"""
+NOTHING = {"load": "pass", "adapter": "pass", "training": "pass"}
+
+
+@pytest.mark.parametrize(
+    ("code", "part", "error"),
+    [
+        ("raise ImportError('libcudart.so.13: cannot open')", "import", "libcudart.so.13"),
+        (STAND_IN.format(**NOTHING | {"load": "raise ValueError('bnb')"}), "load in 4 bits", "bnb"),
+        (STAND_IN.format(**NOTHING | {"adapter": "raise KeyError('q')"}), "adapter", "q"),
+        (
+            STAND_IN.format(**NOTHING | {"training": "model.forward = full"}),
+            "forward and backward",
+            "CUDA out of memory",
+        ),
+        ("import os; os.kill(os.getpid(), 11)", "import", "SIGSEGV"),
+    ],
+    ids=["import", "load", "adapter", "backward", "crash"],
+)
+def test_the_part_of_unsloth_that_fails_is_named_with_its_cause(unsloth, code, part, error):
+    tried = unsloth(code)
+    assert tried.failed == part
+    assert_names(tried.error, error)
+    (finding,) = judge_unsloth(tried)
+    assert finding.level == "unused"
+    assert_names(finding.text, part, error)
+    assert_names(finding.remedy, "backend=transformers")
+    assert_line(describe(Examined(GOOD, [], [finding], tried)), "Unsloth", "failed", part)
+
+
+def test_an_unsloth_that_hangs_is_ended(unsloth):
+    tried = unsloth("import time; time.sleep(3600)", limit=10)
+    assert (tried.failed, "10 s" in tried.error) == ("import", True)
+
+
+def test_an_unsloth_that_trains_is_no_finding(unsloth):
+    tried = unsloth(STAND_IN.format(**NOTHING))
+    assert (tried.failed, tried.not_tried) == ("", "")
+    assert tried.loss > 0
+    assert judge_unsloth(tried) == []
+
+
+def test_without_a_gpu_or_without_unsloth_it_is_not_tried():
+    assert_names(run_unsloth(BARE).not_tried, "GPU")
+    assert_names(run_unsloth(GOOD).not_tried, "Unsloth")
+    old = GOOD | {"gpus": [GTX_1080]}
+    assert_names(run_unsloth(old).not_tried, "GPU")
+    assert judge_unsloth(run_unsloth(BARE)) == []
+    assert "not tried" in describe(Examined(BARE, [], [], run_unsloth(BARE)))
 
 
 def answer(machine: dict, *passes: Pass) -> dict:
     """Return the answer of a node's command."""
     findings = [*judge(machine, "provision.yml --tags python"), *judge_passes([*passes])]
-    facts = asdict(Examined(machine, [*passes], findings))
+    facts = asdict(Examined(machine, [*passes], findings, UnslothPass()))
     return {"facts": json.loads(json.dumps(facts)), "findings": []}
 
 

@@ -4,12 +4,22 @@ from __future__ import annotations
 
 import logging
 
-from transformers.utils import logging as transformers_logging
+# bitsandbytes suggests a package that Hearth does not use, and torchao warns of each of its
+# libraries that is built for another CUDA: both while they are imported.
+_WARN_AT_IMPORT = ("bitsandbytes", "torchao")
+
+
+def hush_imports() -> None:
+    """Make the libraries that warn while they are imported log errors only; import none of them."""
+    for name in _WARN_AT_IMPORT:
+        logging.getLogger(name).setLevel(logging.ERROR)
 
 
 def hush() -> None:
-    """Make the libraries log errors only; call it before bitsandbytes and torchao are imported."""
+    """Make the libraries log errors only, and draw no progress bars."""
+    # Imported late: Unsloth, where it is the backend, must come before transformers.
+    from transformers.utils import logging as transformers_logging
+
+    hush_imports()
     transformers_logging.set_verbosity_error()
     transformers_logging.disable_progress_bar()
-    for name in ("bitsandbytes", "torchao"):
-        logging.getLogger(name).setLevel(logging.ERROR)

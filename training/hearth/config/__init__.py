@@ -15,7 +15,7 @@ from hearth.config.run import (
     resolve_run,
     run_of,
     run_text,
-    shown,
     write_run,
 )
 from hearth.config.settings import Settings
+from hearth.config.shown import shown

@@ -11,12 +11,16 @@ from shlex import quote
 from typing import Any, get_args
 
 from hearth.base.errors import ConfigError, did_you_mean
+from hearth.config.presets import SMALL
+from hearth.config.resolve import read_settings_file
 from hearth.config.settings import Settings
+from hearth.config.shown import shown
 
 _DESCRIPTION = """\
 Train a model, with LoRA or whole, on this computer or, under torchrun or srun, on many.
 
-Alone:    python training/train_distributed.py --model smollm2-135m --max-steps 5
+Alone:    python training/train_distributed.py
+          python training/train_distributed.py --model llama2-7b --dataset my.jsonl
 By hand:  torchrun --nproc-per-node 2 training/train_distributed.py --model smollm2-135m
 Slurm:    srun --nodes 3 python training/train_distributed.py --model smollm2-135m
 The play `train.yml` starts this script on every node with --run-file."""
@@ -63,7 +67,7 @@ def _parser() -> argparse.ArgumentParser:
     """Return the parser with one option per setting, under the settings' own headings."""
     parser = argparse.ArgumentParser(
         prog="train_distributed.py",
-        usage="%(prog)s --model MODEL [setting ...]",
+        usage="%(prog)s [--model MODEL] [setting ...]",
         description=_DESCRIPTION,
         formatter_class=argparse.RawDescriptionHelpFormatter,
         allow_abbrev=False,
@@ -93,7 +97,7 @@ def _parser() -> argparse.ArgumentParser:
             # torchrun reads --run as an abbreviation of its --run-path, even after the script.
             options.append("--run-name")
         if field.is_required():
-            text = f"{field.description} (required)"
+            text = f"{field.description} (default by hand: {SMALL})"
         elif field.default in (None, (), {}):
             text = field.description
         else:
@@ -138,6 +142,25 @@ def parse_command_line(arguments: Sequence[str] | None = None) -> CommandLine:
     if own["run_file"] and (given or own["config"]):
         raise ConfigError("--run-file describes the whole run; leave out every other setting")
     return CommandLine(given=given, **own)
+
+
+def with_small_model(typed: CommandLine) -> tuple[dict[str, Any], str]:
+    """Return the typed settings with a model, and what to say of one that nobody named.
+
+    Without a model, in the settings or in their file, a run by hand takes the small preset.
+
+    Raises `ConfigError` if the settings file cannot be read.
+    """
+    from_file = read_settings_file(typed.config) if typed.config else {}
+    if {"model", "resume"} & {*typed.given, *from_file}:
+        return typed.given, ""
+    dataset = Settings.model_fields["dataset"].default
+    dataset = typed.given.get("dataset", from_file.get("dataset", dataset))
+    notice = (
+        f"no model is named: training the small preset {SMALL} on {shown(dataset)}; --model takes "
+        "another (--list-models)"
+    )
+    return {"model": SMALL, **typed.given}, notice
 
 
 def rank_from_environment(local: bool = False) -> int:

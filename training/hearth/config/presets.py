@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import cache
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +17,23 @@ from hearth.config.source import ModelSource, WheelSource
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
 
 
+SMALL = "smollm2-135m"
+"""The preset that any computer trains in minutes, without an account on the Hub."""
+
+
+class Reuploads(BaseModel):
+    """Other repositories of the Hub that hold a preset's model.
+
+    Attributes:
+        same: repositories with the same weights.
+        in_4bit: repositories with the weights as bitsandbytes stores them in 4 bits.
+    """
+
+    model_config = ConfigDict(extra="forbid")
+    same: tuple[str, ...] = ()
+    in_4bit: tuple[str, ...] = ()
+
+
 class Preset(BaseModel):
     """One model: its source, licence, sizes and recommended settings.
 
@@ -27,6 +45,7 @@ class Preset(BaseModel):
     revision: str | None = None
     licence: str
     gated: bool | None = None
+    also: Reuploads = Reuploads()
     shape: Shape | None = None
     wheel: WheelSource | None = None
     settings: dict[str, Any] = {}
@@ -34,6 +53,25 @@ class Preset(BaseModel):
     def source(self, name: str) -> ModelSource:
         """Return the source of the model of this preset, whose name is `name`."""
         return ModelSource(name, self.id, "hub", self.revision, bool(self.gated), self.wheel)
+
+    def source_in(self, repository: str, name: str) -> ModelSource:
+        """Return the source of this preset's model in `repository`, one of `repositories`."""
+        if repository == self.id:
+            return self.source(name)
+        cached_as = repository.replace("/", "--")
+        if repository in self.also.in_4bit:
+            return ModelSource(cached_as, repository, "hub", in_4bit=True)
+        return ModelSource(cached_as, repository, "hub", wheel=self.wheel)
+
+    @property
+    def repositories(self) -> tuple[str, ...]:
+        """The repositories of the Hub whose name means this preset.
+
+        A preset that starts from random weights has none: the name means the published weights.
+        """
+        if self.settings.get("scratch"):
+            return ()
+        return (self.id, *self.also.same, *self.also.in_4bit)
 
 
 def preset_names() -> list[str]:
@@ -51,6 +89,24 @@ def load_preset(name: str) -> Preset:
         return Preset.model_validate(yaml.safe_load(path.read_text(encoding="utf-8")))
     except (yaml.YAMLError, ValidationError) as error:
         raise ConfigError(*describe(error, str(path), Preset.model_fields)) from error
+
+
+def preset_behind(repository: str) -> tuple[str, str] | None:
+    """Return the preset that a repository of the Hub holds, and the repository as it is spelt.
+
+    The Hub ignores case, and so does this. None if the repository holds no preset's model.
+    """
+    return _by_repository().get(repository.lower())
+
+
+@cache
+def _by_repository() -> dict[str, tuple[str, str]]:
+    """Return all presets' names and repositories, by repository in lower case."""
+    return {
+        repository.lower(): (name, repository)
+        for name in preset_names()
+        for repository in load_preset(name).repositories
+    }
 
 
 def known_shape(model: str, source: ModelSource, models: Path) -> Shape | None:

@@ -18,10 +18,11 @@ from pydantic import ValidationError
 from hearth.base.errors import ConfigError, DataError, did_you_mean
 from hearth.base.text import listed
 from hearth.config.mixture import Mixture, parse_mixture
-from hearth.config.presets import load_preset, preset_names
+from hearth.config.presets import SMALL, Preset, load_preset, preset_behind, preset_names
 from hearth.config.problems import describe
 from hearth.config.settings import Settings, is_file
 from hearth.config.shards import files_in_both
+from hearth.config.shown import shown
 from hearth.config.source import ModelSource
 from hearth.data.locate import (
     HubDataset,
@@ -36,11 +37,15 @@ from hearth.data.locate import (
 
 @dataclass(frozen=True)
 class Resolved:
-    """Settings, the layer each of them came from, and the source of the model."""
+    """Settings, the layer each of them came from, and the source of the model.
+
+    `notice` says which preset a repository of the Hub was recognised as; '' for any other model.
+    """
 
     settings: Settings
     origins: dict[str, str]
     source: ModelSource
+    notice: str = ""
 
 
 def read_settings_file(path: Path) -> dict[str, Any]:
@@ -74,6 +79,22 @@ def _source_of(model: str) -> ModelSource:
         f"model: '{model}' is no preset{did_you_mean(model, preset_names())}, no Hub id "
         f"(owner/name) and no local folder; presets: {', '.join(preset_names())}"
     )
+
+
+def _named(model: str) -> tuple[str, Preset | None, ModelSource]:
+    """Return name, preset and source of a model; '' and None if it is no preset's.
+
+    Raises `ConfigError` if it is no preset, no local folder and no name of the Hub's.
+    """
+    if model in preset_names():
+        preset = load_preset(model)
+        return model, preset, preset.source(model)
+    source = _source_of(model)
+    if source.kind == "hub" and (known := preset_behind(model)):
+        name, repository = known
+        preset = load_preset(name)
+        return name, preset, preset.source_in(repository, name)
+    return "", None, source
 
 
 def _all_located(dataset: str | Mixture) -> str | Mixture:
@@ -161,23 +182,24 @@ def resolve(
     """
     from_file = read_settings_file(file) if file else {}
     model = given.get("model", from_file.get("model"))
-    source, from_preset, findings = None, {}, []
-    if not isinstance(model, str) or not model:
-        findings.append(
-            "model is required and not set; choose a preset "
-            f"({', '.join(preset_names())}), a Hub id (owner/name) or a local folder"
-        )
-    elif model in preset_names():
-        preset = load_preset(model)
-        source, from_preset = preset.source(model), preset.settings
-    else:
+    preset_name, preset, source, from_preset, findings = "", None, None, {}, []
+    if isinstance(model, str) and model:
         try:
-            source = _source_of(model)
+            preset_name, preset, source = _named(model)
         except ConfigError as error:
             findings += error.findings
+    else:
+        findings.append(
+            "model is required and not set; give "
+            f"{'-e ' if given_as == '-e' else ''}model={SMALL}, which any computer trains, "
+            f"another preset ({', '.join(each for each in preset_names() if each != SMALL)}), a "
+            "Hub id (owner/name) or a local folder"
+        )
+    if preset and source:
+        from_preset = preset.settings | ({"load_in_4bit": True} if source.in_4bit else {})
 
     layers: list[tuple[str, str | None, Mapping[str, Any]]] = [
-        (f"preset {model}", f"training/presets/{model}.yml", from_preset),
+        (f"preset {preset_name}", f"training/presets/{preset_name}.yml", from_preset),
         (f"file {file}", str(file), from_file),
         (given_as, None, given),
     ]
@@ -196,8 +218,7 @@ def resolve(
         assert findings  # the layer that it stands in has said so
     if findings or source is None:
         raise ConfigError(*dict.fromkeys(findings))
-    if source.kind == "folder":
-        merged["model"] = source.id
+    merged["model"] = preset_name or (source.id if source.kind == "folder" else model)
     settings = Settings.model_validate(merged)
     tasks = tuple(_absolute(task) if is_file(task) else task for task in settings.eval)
     settings = settings.model_copy(update={"eval": tasks})
@@ -215,7 +236,31 @@ def resolve(
         settings = _with_validation(settings)
     except DataError as error:
         raise ConfigError(*error.findings) from error
-    return Resolved(settings, origins, source)
+    notice = ""
+    if preset and preset_name != model:
+        source, notice = _recognised(preset, preset_name, source, settings, origins)
+    return Resolved(settings, origins, source, notice)
+
+
+def _recognised(
+    preset: Preset, name: str, source: ModelSource, settings: Settings, origins: Mapping[str, str]
+) -> tuple[ModelSource, str]:
+    """Return where the model of a recognised repository comes from, and what to say of it.
+
+    Weights that are stored in 4 bits cannot be had in 16 or 8 bits, nor be divided; then the
+    preset's own repository gives the model.
+    """
+    applied = [
+        f"{key}={shown(getattr(settings, key))}"
+        for key, origin in origins.items()
+        if origin == f"preset {name}"
+    ]
+    notice = f"{source.id} is the preset {name}" + (f": {', '.join(applied)}" if applied else "")
+    usable = settings.load_in_4bit and settings.holds_all
+    if source.in_4bit and not (usable and preset.shape and not preset.shape.num_experts):
+        notice += f"; its weights in 4 bits do not suit this run, {preset.id} gives the model"
+        source = preset.source(name)
+    return source, notice
 
 
 def _problems_of(layer: Mapping[str, Any], where: str | None) -> list[str]:

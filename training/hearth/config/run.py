@@ -20,10 +20,12 @@ from hearth import __version__
 from hearth.base.errors import ConfigError, DataError
 from hearth.base.files import sha256_of, write_whole
 from hearth.config.planned import PlannedPipeline
+from hearth.config.presets import load_preset
 from hearth.config.problems import describe
 from hearth.config.resolve import read_settings_file, resolve
 from hearth.config.settings import FREE_ON_RESUME, Settings, for_run_name
 from hearth.config.shards import Shard, digest_of, shards_of
+from hearth.config.shown import shown
 from hearth.config.source import ModelSource
 
 _HEADER = "# Written by Hearth; the same file lies on every node of the run.\n"
@@ -94,8 +96,9 @@ def resolve_run(
     """Return the run that a person requested.
 
     `runs` is the folder of earlier runs: a new run may not take the name of one, and
-    `resume: NAME` continues one. `given`, `given_as` and `file` are as in `resolve`. Token shards
-    that are read for the first time are announced to `say`.
+    `resume: NAME` continues one. `given`, `given_as` and `file` are as in `resolve`. `say` gets
+    the preset that a repository of the Hub was recognised as, and the token shards that are read
+    for the first time.
 
     Raises `ConfigError` with every problem found.
     """
@@ -104,6 +107,8 @@ def resolve_run(
     if str(resume or "none").lower() not in ("none", "null"):
         return _resumed(str(resume), given, runs, given_as, from_file, f"file {file}", say)
     resolved = resolve(given, given_as, file)
+    if resolved.notice:
+        say(resolved.notice)
     now = now or datetime.now(UTC)
     model = for_run_name(resolved.source.name, "model")
     name = resolved.settings.run or f"{model}-{now:%Y%m%d-%H%M%S}"
@@ -160,10 +165,14 @@ def _resumed(
     earlier = read_run(path)
     recorded = earlier.settings.model_dump(exclude={"resume"})
     resolved = resolve({**recorded, "resume": name, **from_file, **given}, given_as)
+    model = str({**from_file, **given}.get("model", recorded["model"]))
+    if resolved.source.id == earlier.source.id:  # another name of the same
+        model = recorded["model"]
+    settings = resolved.settings.model_copy(update={"model": model})
     findings = [
         f"{key}: a resumed run keeps its value ({recorded[key]!r}, not {value!r}); start a new "
         "run to change it"
-        for key, value in resolved.settings.model_dump(exclude={"resume"}).items()
+        for key, value in settings.model_dump(exclude={"resume"}).items()
         if key not in FREE_ON_RESUME and value != recorded[key]
     ]
     sha256, _ = _data_of(earlier.settings, say)
@@ -175,7 +184,7 @@ def _resumed(
         for dataset, found in sha256.items()
         if found not in (None, began_with[dataset])
     ]
-    if resolved.settings.run != name:
+    if settings.run != name:
         findings.append(f"run: a resumed run keeps its name '{name}'; leave out run=")
     if findings:
         raise ConfigError(*findings)
@@ -185,7 +194,7 @@ def _resumed(
         **dict.fromkeys(given, given_as),
     }
     # Other nodes may take part now, and none of them needs the layers that it had before.
-    return replace(earlier, settings=resolved.settings, origins=origins, pipeline=None)
+    return replace(earlier, settings=settings, origins=origins, pipeline=None)
 
 
 def _data_of(
@@ -314,10 +323,17 @@ def pinned(run: Run, revision: str | None, data_revision: str | None = None) -> 
 
 
 def in_parallel(run: Run, parallel: str, pipeline: PlannedPipeline | None = None) -> Run:
-    """Return `run` with `parallel=auto` resolved to `parallel`, and its planned `pipeline`."""
+    """Return `run` with `parallel=auto` resolved to `parallel`, and its planned `pipeline`.
+
+    Weights that are stored in 4 bits cannot be divided: then the preset's repository gives them.
+    """
     resolved = run.settings.parallel == "auto"
+    source = run.source
+    if source.in_4bit and parallel not in ("auto", "ddp"):
+        source = load_preset(run.settings.model).source(run.settings.model)
     return replace(
         run,
+        source=source,
         settings=run.settings.model_copy(update={"parallel": parallel}),
         origins=run.origins | ({"parallel": "auto"} if resolved else {}),
         pipeline=pipeline,
@@ -350,15 +366,3 @@ def describe_settings(run: Run) -> str:
     ]
     wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return "\n".join(f"{a:<{wide[0]}}  {b:<{wide[1]}}  {c}" for a, b, c in rows)
-
-
-def shown(value: Any) -> str:
-    """Format a setting's value as a person would type it."""
-    if value is None or value in ((), {}):
-        return "-"
-    if isinstance(value, bool):
-        return str(value).lower()
-    if isinstance(value, dict):
-        each = {name: to if isinstance(to, str) else f"{to:g}" for name, to in value.items()}
-        return ",".join(f"{name}={to}" for name, to in each.items())
-    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

@@ -26,7 +26,8 @@ class WheelSource:
 class ModelSource:
     """A model's name in the cache, and its Hub id or local folder.
 
-    Without `weights`, only its configuration and tokenizer are fetched from the Hub.
+    Without `weights`, only its configuration and tokenizer are fetched from the Hub. `in_4bit`: its
+    weights are stored in 4 bits, by bitsandbytes, as a preset knows of a repository.
     """
 
     name: str
@@ -36,6 +37,7 @@ class ModelSource:
     gated: bool = False
     wheel: WheelSource | None = None
     weights: bool = True
+    in_4bit: bool = False
 
     @property
     def folder(self) -> str:

@@ -16,7 +16,7 @@ from transformers import GenerationConfig
 from hearth.base.errors import ModelError, did_you_mean
 from hearth.base.files import alone, bytes_below, replaced_folder, taken
 from hearth.base.text import byte_count
-from hearth.config import Run, preset_names, read_run
+from hearth.config import Run, load_preset, preset_names, read_run
 from hearth.config.layout import Layout
 from hearth.data.findings import Problem
 from hearth.data.messages import Message
@@ -168,8 +168,12 @@ def _base(request: ExportRequest, run: Run, layout: Layout, say: Say) -> Path:
 
     Raises `ModelError` if it cannot be obtained, or is another than the run's by its checksums.
     """
-    base = fetch_model(run.source, layout.models, say, known=preset_names())
-    if recorded := other_base(request.run, base.fingerprint):
+    source = run.source
+    if source.in_4bit:
+        source = load_preset(run.settings.model).source(run.settings.model)
+        say(f"model: merging needs 16 bits: {source.id} gives what {run.source.id} has in 4 bits")
+    base = fetch_model(source, layout.models, say, known=preset_names())
+    if source == run.source and (recorded := other_base(request.run, base.fingerprint)):
         raise ModelError(
             f"{base.path}: this is not the model that {run.name} was trained on (fingerprint "
             f"{base.fingerprint[:16]}, not {recorded}), so its adapter does not fit; put that "

@@ -14,6 +14,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer, PreTra
 from hearth.base.errors import ModelError, did_you_mean
 from hearth.base.files import read_object
 from hearth.base.text import brief, listed
+from hearth.config import Settings
 from hearth.data.load import TokenData
 
 
@@ -181,6 +182,30 @@ def check_can_learn(folder: Path, own_code: bool) -> None:
             f"lora: the weights in {folder} are quantised and cannot be trained, as lora=off "
             "would; give the model in 16 bits, or take lora=on"
         )
+
+
+def check_stored_bits(folder: Path, own_code: bool, settings: Settings) -> None:
+    """Raise `ModelError` if `settings` do not suit weights that bitsandbytes has quantised.
+
+    No gradient would pass through them, and an 8-bit run would train on 4 bits without a word.
+    """
+    stored = getattr(outline(folder, own_code).config, "quantization_config", None)
+    if not isinstance(stored, dict) or stored.get("quant_method") != "bitsandbytes":
+        return
+    wanted = "load_in_4bit" if stored.get("load_in_4bit") else "load_in_8bit"
+    findings = []
+    if settings.lora and not getattr(settings, wanted):
+        findings.append(
+            f"{wanted}: the weights in {folder} are stored in {wanted[8]} bits and train only so; "
+            f"take {wanted}=true, or give the model in 16 bits"
+        )
+    if not settings.holds_all:
+        findings.append(
+            f"parallel: the weights in {folder} are stored in {wanted[8]} bits and cannot be "
+            "divided over the ranks; give the model in 16 bits, or take parallel=ddp"
+        )
+    if findings:
+        raise ModelError(*findings)
 
 
 def vocabulary_of(folder: Path, own_code: bool) -> int:

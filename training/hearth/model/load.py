@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import importlib
 import importlib.util
-import logging
 import os
 from pathlib import Path
 from types import ModuleType
@@ -14,6 +13,7 @@ import torch
 
 from hearth.base.errors import ConfigError
 from hearth.base.imports import loading
+from hearth.base.quiet import hush_imports
 from hearth.config import Settings
 from hearth.config.layout import Layout
 from hearth.model.backend import TrainableModel
@@ -54,8 +54,7 @@ def prime_backend(settings: Settings, layout: Layout) -> None:
     os.environ.setdefault("TORCHINDUCTOR_CACHE_DIR", str(layout.compiled))
     if has_nvidia_gpu() and backend_here(settings, own_device()) == "unsloth":
         prepare_environment(layout.unsloth)
-        # It imports torchao, which warns of each of its libraries that is built for another CUDA.
-        logging.getLogger("torchao").setLevel(logging.ERROR)
+        hush_imports()
         importlib.import_module("hearth.model.unsloth_backend")
 
 

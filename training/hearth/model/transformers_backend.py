@@ -177,13 +177,18 @@ def _quantised(
         count = config.num_hidden_layers
         part = ModelPart(range(count), count, bool(config.tie_word_embeddings))
         return load_part(settings, folder, config, part, device, precision).base
+    if stored := getattr(config, "quantization_config", None):
+        # How the weights are stored holds; only the precision of the computation is this run's.
+        stored["bnb_4bit_compute_dtype"] = str(DTYPES[precision]).removeprefix("torch.")
+        changes = {"config": config}
+    else:
+        changes = {**changes, "quantization_config": _quantisation(settings, precision)}
     base = _stored(
         folder,
         own_code,
         DTYPES[precision],
         # Quantised weights are placed while they are loaded; moving them later is not supported.
         device_map={"": str(device)},
-        quantization_config=_quantisation(settings, precision),
         **changes,
     )
     return _make_trainable(base)

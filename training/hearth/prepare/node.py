@@ -30,6 +30,7 @@ from hearth.model.compatibility import (
     check_can_learn,
     check_dropout,
     check_length,
+    check_stored_bits,
     check_targets,
     check_vocabulary,
     check_weights,
@@ -139,7 +140,10 @@ def _check_model(run: Run, held: ModelFolder, own_code: bool, layout: Layout) ->
     """Raise if the model `held` does not suit the settings of `run`, with all problems found."""
     settings, model = run.settings, held.path
     backend = backend_here(settings, device_kind())
-    checks = [lambda: check_dropout(model, own_code, settings.dropout)]
+    checks = [
+        lambda: check_dropout(model, own_code, settings.dropout),
+        lambda: check_stored_bits(model, own_code, settings),
+    ]
     if settings.sequence_length != "auto":
         length = settings.sequence_length
         checks.append(lambda: check_length(model, own_code, length, backend))

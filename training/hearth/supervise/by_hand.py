@@ -1,7 +1,10 @@
 """Start this node's ranks of a run by hand, for debugging: torchrun in the foreground.
 
-The run goes on from its newest checkpoint, as after a lost node, once its other nodes are started
-likewise. Nothing looks after them: whoever started them ends them, by Ctrl-C on each node.
+A run that train.yml has started here goes on from its newest checkpoint, as after a lost node. With
+settings behind the rank (those of train_distributed.py, such as --model NAME), or where train.yml
+has started none, a new run begins over all nodes of the cluster: without settings it trains the
+small preset on the shipped data. Either way type the command on every node, with the node's own
+rank. Nothing looks after the ranks: Ctrl-C on each node ends them.
 """
 
 from __future__ import annotations
@@ -14,42 +17,58 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
-
-import yaml
 
 from hearth.base.entry import print_findings
 from hearth.base.errors import HearthError, LaunchError
 from hearth.base.files import read_object
 from hearth.supervise.cause import Cause, State
+from hearth.supervise.cluster_file import CONFIG, LAUNCHER, read_cluster
 from hearth.supervise.interface import free_port, source_towards
 from hearth.supervise.messages import Go
+from hearth.supervise.new_by_hand import PORT, new_command, new_spec, stage_files, typed_run
 from hearth.supervise.preflight import ready
 from hearth.supervise.record import RunRecord, node_lock
 from hearth.supervise.spec import Spec, load_spec
 from hearth.supervise.workers import command, end, environment, leftovers, scratch
 
-CONFIG = "cluster_config.yaml"
-"""File in a workspace with the nodes of the cluster, as provisioning found them."""
-
-_LAUNCHER = "./launch_cluster.sh"
-
 
 def main(arguments: list[str] | None = None) -> int:
     """Start torchrun; return its exit status, or 2 if it cannot be started."""
-    parser = argparse.ArgumentParser(prog=_LAUNCHER, description=__doc__)
+    parser = argparse.ArgumentParser(
+        prog=LAUNCHER,
+        usage="%(prog)s RANK [--run NAME] [--port PORT] [setting ...]",
+        description=__doc__,
+        formatter_class=argparse.RawDescriptionHelpFormatter,
+        allow_abbrev=False,
+    )
     parser.add_argument("rank", type=int, help="the rank of this node in the run")
-    parser.add_argument("--run", help="the name of the run; by default the one started last here")
+    parser.add_argument(
+        "--run", help="the name of the run; by default the one that train.yml started last here"
+    )
+    parser.add_argument(
+        "--port",
+        type=int,
+        help=f"of a new run: port of rank 0, the same on all nodes (default: {PORT})",
+    )
     parser.add_argument("--workspace", type=Path, required=True, help=argparse.SUPPRESS)
-    given = parser.parse_args(arguments)
+    given, settings = parser.parse_known_args(arguments)
     try:
+        if settings or given.port or not _known_specs(given.workspace):
+            if given.run:
+                settings += ["--run-name", given.run]
+            return _begin(given.workspace, given.rank, settings, given.port or PORT)
         spec = spec_by_hand(given.workspace, given.rank, given.run)
         with node_lock(spec.workspace, spec.run):
             return _launch(spec)
     except HearthError as error:
         return print_findings(error)
+
+
+def _known_specs(workspace: Path) -> list[Path]:
+    """Return the specs with which train.yml has started runs on this node, the newest last."""
+    return sorted((workspace / "config").glob("*.json"), key=lambda path: path.stat().st_mtime)
 
 
 def spec_by_hand(workspace: Path, rank: int, run: str | None) -> Spec:
@@ -58,46 +77,44 @@ def spec_by_hand(workspace: Path, rank: int, run: str | None) -> Spec:
     Addresses and interface are those of CONFIG. Raises `LaunchError` if there is no such run, this
     node has another rank in it, or the network differs from CONFIG.
     """
-    own, nodes = _read_config(workspace / CONFIG)
-    specs = sorted((workspace / "config").glob("*.json"), key=lambda path: path.stat().st_mtime)
+    cluster = read_cluster(workspace)
+    specs = _known_specs(workspace)
     found = [path for path in specs if run in (None, path.stem)]
     if not found:
-        known = ", ".join(path.stem for path in specs) or "none"
         raise LaunchError(
-            f"{workspace}: no run {f'{run!r} ' if run else ''}was started here (known: {known}); "
-            "`ansible-playbook train.yml` starts one, which can then be continued by hand"
+            f"{workspace}: train.yml has started no run {run!r} here (known: "
+            f"{', '.join(path.stem for path in specs)}); with settings behind it, such as --model "
+            "NAME, this command begins a new one"
         )
     spec = load_spec(found[-1])
-    if missing := [name for name in spec.nodes if name not in nodes]:
+    if missing := [name for name in spec.nodes if name not in cluster.nodes]:
         raise LaunchError(
             f"{workspace / CONFIG}: {', '.join(missing)} of run '{spec.run}' is missing; "
             "`provision.yml --tags workspace` writes the file anew"
         )
     if rank != spec.rank:
         raise LaunchError(
-            f"{own} is rank {spec.rank} of run '{spec.run}' ({', '.join(spec.nodes)}), not "
-            f"{rank}: type {_LAUNCHER} {spec.rank} --run {spec.run}"
+            f"{cluster.own} is rank {spec.rank} of run '{spec.run}' ({', '.join(spec.nodes)}), not "
+            f"{rank}: type {LAUNCHER} {spec.rank} --run {spec.run}"
         )
-    addresses = tuple(str(nodes[name]["address"]) for name in spec.nodes)
+    addresses = cluster.addresses(spec.nodes)
     meeting = dataclasses.replace(spec.meeting, address=addresses[0])
-    interface = nodes[own].get("interface") or ""
     return ready(
-        dataclasses.replace(spec, addresses=addresses, meeting=meeting, interface=interface)
+        dataclasses.replace(spec, addresses=addresses, meeting=meeting, interface=cluster.interface)
     )
 
 
-def _read_config(path: Path) -> tuple[str, dict[str, Mapping[str, Any]]]:
-    """Return this node's name, and all nodes by name. Raises `LaunchError` if that is not there."""
-    try:
-        config = yaml.safe_load(path.read_text(encoding="utf-8"))
-        nodes = {node["name"]: node for node in config["nodes"]}
-        return nodes[config["node"]]["name"], nodes
-    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
-        why = " ".join(str(error).split())
-        raise LaunchError(
-            f"{path}: cannot be read ({type(error).__name__}: {why}); "
-            "`provision.yml --tags workspace` writes the file anew"
-        ) from error
+def _begin(workspace: Path, rank: int, settings: list[str], port: int) -> int:
+    """Run torchrun for this node's ranks of a new run; return its exit status."""
+    run = typed_run(workspace, settings)
+    spec = new_spec(read_cluster(workspace), workspace, rank, run.name, settings, port)
+    with node_lock(workspace, run.name):
+        asyncio.run(end(leftovers(workspace)))
+        stage_files(run, workspace)
+        words, variables = new_command(spec)
+        status = _in_foreground(words, Path.cwd(), variables)
+        shutil.rmtree(scratch(spec), ignore_errors=True)
+    return abs(status)
 
 
 def _launch(spec: Spec) -> int:
@@ -116,13 +133,8 @@ def _launch(spec: Spec) -> int:
     record.write(spec.record)
     for rank, (name, address) in enumerate(zip(spec.nodes, spec.addresses, strict=True)):
         if rank != spec.rank:
-            print(f"hearth: on {name} ({address}): {_LAUNCHER} {rank} --run {spec.run}")
-    print(f"hearth: {shlex.join(words)}", flush=True)
-    process = subprocess.Popen(words, cwd=spec.place, env=environment(spec, go))
-    # Ctrl-C reaches torchrun by itself, which ends its ranks; this process waits for it.
-    signal.signal(signal.SIGINT, lambda *_: None)
-    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-    record.exit_code = process.wait()
+            print(f"hearth: on {name} ({address}): {LAUNCHER} {rank} --run {spec.run}")
+    record.exit_code = _in_foreground(words, spec.place, environment(spec, go))
     if record.exit_code:
         message = f"torchrun, started by hand, ended with status {record.exit_code}"
         record.cause = Cause(spec.node, None, "rank_failed", message)
@@ -131,6 +143,16 @@ def _launch(spec: Spec) -> int:
     record.enter("failed" if record.exit_code else ended)
     record.write(spec.record)
     return abs(record.exit_code)
+
+
+def _in_foreground(words: Sequence[str], place: Path, variables: Mapping[str, str]) -> int:
+    """Run a command in the folder `place` until it ends; return its exit status."""
+    print(f"hearth: {shlex.join(words)}", flush=True)
+    process = subprocess.Popen(words, cwd=place, env=variables)
+    # Ctrl-C reaches torchrun by itself, which ends its ranks; this process waits for it.
+    signal.signal(signal.SIGINT, lambda *_: None)
+    signal.signal(signal.SIGTERM, lambda *_: process.terminate())
+    return process.wait()
 
 
 if __name__ == "__main__":

@@ -77,8 +77,8 @@ def _files_of_mixture(run: Run, layout: Layout) -> list[str]:
 def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
     """Return `findings` and the `facts` for `hearth.transfer.chain.NodeCopies`.
 
-    The facts also have a free `port` at `address` and, if all nodes are to share a folder, its mark
-    (`shared`).
+    The facts also have a free `port` at `address`, the absolute folder for `data` files and, if all
+    nodes are to share a folder, its mark (`shared`) and its folder for them (`shared_data`).
     """
     findings: list[str] = []
     targets = targets_of(run, layout)
@@ -103,6 +103,8 @@ def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
             *(sorted(shards) or [targets[key].name for key in held if key == "data"]),
             *_files_of_mixture(run, layout),
         ],
+        # Expanded here: Ansible's own modules look up the home of a user, which $HOME may not be.
+        "data": str(layout.data.absolute()),
     }
     try:
         if "model" in targets:
@@ -116,6 +118,7 @@ def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
     except LaunchError as error:
         findings += error.findings
     if shared:
+        facts["shared_data"] = str(Path(shared).expanduser().absolute() / "data")
         try:
             facts["shared"] = mark_of(Path(shared).expanduser())
         except SupplyError as error:

@@ -15,6 +15,7 @@ from hearth.base.compiler import install_command
 from hearth.verify.facts import look
 from hearth.verify.judgement import unsupported_gpus
 from hearth.verify.passes import Pass, run_passes
+from hearth.verify.unsloth_pass import UnslothPass, run_unsloth
 
 # The oldest driver branch that runs a CUDA major version (NVIDIA, "CUDA Compatibility").
 DRIVER_FLOOR = {12: 525, 13: 580}
@@ -34,11 +35,12 @@ class Finding:
 
 @dataclass(frozen=True)
 class Examined:
-    """A machine: the facts that `judge` needs, its passes, and what is wrong."""
+    """A machine: the facts that `judge` needs, its passes, that of Unsloth, and what is wrong."""
 
     machine: Mapping[str, Any]
     passes: list[Pass]
     findings: list[Finding]
+    unsloth: UnslothPass
 
     @property
     def status(self) -> int:
@@ -53,7 +55,9 @@ def examine(workspace: Path, install: str) -> Examined:
     """
     machine = inspect(workspace)
     passes = run_passes(machine)
-    return Examined(machine, passes, [*judge(machine, install), *judge_passes(passes)])
+    unsloth = run_unsloth(machine)
+    findings = [*judge(machine, install), *judge_passes(passes), *judge_unsloth(unsloth)]
+    return Examined(machine, passes, findings, unsloth)
 
 
 def judge(facts: Mapping[str, Any], install: str) -> list[Finding]:
@@ -138,6 +142,17 @@ def judge_passes(passes: list[Pass]) -> list[Finding]:
     return findings
 
 
+def judge_unsloth(unsloth: UnslothPass) -> list[Finding]:
+    """Return a finding if Unsloth failed: without it the GPU still trains, by Transformers."""
+    if not unsloth.failed:
+        return []
+    remedy = unsloth.remedy or "Reinstall requirements/gpu.lock."
+    return _unused(
+        f"Unsloth cannot train in 4 bits here. It failed at: {unsloth.failed}. {unsloth.error}",
+        f"{remedy} Until then, train with backend=transformers.",
+    )
+
+
 def inspect(workspace: Path) -> dict[str, Any]:
     """Return the facts that `judge` needs: those of `hearth.verify.facts`, and more on failures."""
     facts = look("127.0.0.1", workspace)["facts"]
@@ -203,6 +218,13 @@ def describe(examined: Examined) -> str:
                 f"gradients {one.difference:.1e} off float64"
             )
         lines.append((f"{one.device} {one.precision}", result))
+    unsloth = examined.unsloth
+    if unsloth.loss is not None:
+        result = f"4 bits, forward and backward in {unsloth.seconds:.0f} s, loss {unsloth.loss:.3f}"
+    else:
+        kept_from = f"not tried: {unsloth.not_tried}"
+        result = f"failed: {unsloth.failed}" if unsloth.failed else kept_from
+    lines.append(("Unsloth", result))
     report = [f"{name:<12}{text}" for name, text in lines]
     for finding in examined.findings:
         report += ["", finding.text] + ([f"  -> {finding.remedy}"] if finding.remedy else [])

@@ -40,15 +40,19 @@ def test_what_is_sent_at_all(tmp_path, monkeypatch, dataset, direct, wanted):
     assert set(wanted_of(resolve_run(given, tmp_path), direct)) == wanted
 
 
-def test_each_node_gets_the_data_files_that_it_lacks():
+def test_each_node_gets_the_data_files_that_it_lacks_where_it_looks_for_them():
     files = [{"source": f"/mine/{n}.bin", "staged": f"{n}{n}-{n}.bin"} for n in "ab"]
-    inspections = {
-        "tower": {"facts": {"copies": {"files": ["aa-a.bin", "bb-b.bin"]}}},
-        "laptop": {"facts": {"copies": {"files": ["aa-a.bin"]}}},
-        "oldbox": {"unreachable": True},
+    copies = {
+        "tower": {"files": ["aa-a.bin", "bb-b.bin"], "data": "/home/me/ai-cluster/data"},
+        "laptop": {"files": ["aa-a.bin"], "data": "/tmp/home/ai-cluster/data"},
     }
+    inspections = {name: {"facts": {"copies": its}} for name, its in copies.items()}
+    inspections["oldbox"] = {"unreachable": True}
     lacked = lacked_files({"files": files}, inspections, ["tower", "laptop", "oldbox"])
-    assert lacked == {"laptop": files[1:], "oldbox": files}
+    assert lacked == {
+        "laptop": [{"source": "/mine/b.bin", "place": "/tmp/home/ai-cluster/data/bb-b.bin"}],
+        "oldbox": [{"source": "/mine/a.bin"}, {"source": "/mine/b.bin"}],
+    }
 
 
 RECORD = {
