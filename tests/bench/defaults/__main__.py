@@ -86,6 +86,7 @@ def trained(
     steps = [record for record in records if record["kind"] == "step"]
     return {
         "epochs": settings.epochs,
+        "threads": settings.threads,
         "steps": steps[-1]["steps"],
         "warmup_steps": settings.warmup_steps,
         **{name: getattr(settings, name) for name in FORM},
@@ -129,7 +130,7 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
                 more = form | {"epochs": epochs}
                 found = trained(folder, f"{data}-{epochs}", dataset, given.threads, more)
                 sets[data]["others"].append(found)
-    return {"model": MODEL, "threads": given.threads, "steps": computed, "sets": sets}
+    return {"model": MODEL, "steps": computed, "sets": sets}
 
 
 if __name__ == "__main__":

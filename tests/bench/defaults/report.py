@@ -30,7 +30,7 @@ def table(figures: Mapping[str, Any]) -> str:
     if sets := figures.get("sets"):
         lines += [
             "",
-            f"CPU, one process, {figures['threads']} threads, float32. {measured(figures)} "
+            f"CPU, one process, {_threads(sets)}, float32. {measured(figures)} "
             f"{figures['model']} with the default learning rate and adapter. Held-out perplexity "
             "by passes over the data, with steps of the same size; bold is what `auto` takes:",
             "",
@@ -67,6 +67,12 @@ def _steps(computed: Sequence[Mapping[str, Any]]) -> list[str]:
             f"| {own['peak_rate']:.2g} | {own['last_rate']:.2g} |"
         )
     return lines
+
+
+def _threads(sets: Mapping[str, Any]) -> str:
+    """Return the numbers of threads that the runs had."""
+    runs = [run for found in sets.values() for run in (found["auto"], *found["others"])]
+    return f"{' or '.join(map(str, sorted({run['threads'] for run in runs})))} threads"
 
 
 def _passes(name: str, found: Mapping[str, Any]) -> list[str]:

@@ -35,7 +35,7 @@ class DataReport:
         cut: texts that were cut into pieces because they are longer than a row.
         dropped: chat examples left out because they are longer than a row.
         empty: examples left out because none of their tokens carries loss.
-        padding: fraction of rows × sequence_length that holds no token.
+        padding: fraction that holds no token where all rows are as long as the longest.
         fingerprint: checksum of all tokens, labels and rows; equal on nodes with the same data.
     """
 
@@ -218,7 +218,7 @@ def token_data(
     )
     if not len(train):
         raise DataError(_all_too_long(name, documents.lengths[~chosen], sequence_length))
-    positions = len(train) * sequence_length
+    positions = len(train) * int(train.tokens.max())
     report = DataReport(
         name=name,
         sha256=records.sha256,
