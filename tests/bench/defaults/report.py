@@ -15,7 +15,7 @@ LEAST, FEW, MOST = 50, 400, 1000
 
 _NAMES = {
     "shipped": "homelab-qa, shipped",
-    "chats": "chatterbot-corpus, every fourth conversation",
+    "chats": "chatterbot-corpus",
 }
 
 
@@ -31,8 +31,9 @@ def table(figures: Mapping[str, Any]) -> str:
         lines += [
             "",
             f"CPU, one process, {_threads(sets)}, float32. {measured(figures)} "
-            f"{figures['model']} with the default learning rate and adapter. Held-out perplexity "
-            "by passes over the data, with steps of the same size; bold is what `auto` takes:",
+            f"{figures['model']} with the default learning rate and adapter; of the corpus one in "
+            f"{figures['every']} conversations. Held-out perplexity by passes over the data, with "
+            "steps of the same size; bold is what `auto` takes:",
             "",
             "| data | passes | steps | tokens a step | before | after | |",
             "|---|--:|--:|--:|--:|--:|--:|",
