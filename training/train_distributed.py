@@ -8,8 +8,8 @@ This is the script that `train.yml` starts on every node, and the same that you 
     srun --nodes 3 python training/train_distributed.py --model smollm2-135m
 
 Without a model it trains the small preset on the shipped data. `--help` explains every setting,
-`--list-models` shows the presets, `--dry-run` the value of every setting and its origin, `--preview`
-the first examples as they will be trained.
+`--list-models` shows the presets, `--dry-run` the value of every setting and its origin, and
+`--preview` the first examples as they will be trained.
 """
 
 from __future__ import annotations

@@ -4,9 +4,10 @@
     python -m tests.bench.defaults --steps      # only the steps of each preset, in a second
 
 trains SmolLM2-135M with the default settings (not those of its preset) on the shipped examples and
-on 500 chats of small talk (a Python package of 0.3 MB, BSD licence): once as `auto` resolves the
-steps, then with one to five passes over the data and otherwise the same. It takes an hour or two on
-two cores, one run after the other; with `--keep FOLDER` an interrupted bench goes on.
+on chats of small talk (a Python package of 0.3 MB, BSD licence): once as `auto` resolves the steps,
+then with one to five passes over the data and otherwise the same. It takes hours on two cores, one
+run after the other; with `--keep FOLDER` an interrupted bench goes on. `--every 8` takes only every
+eighth conversation.
 """
 
 from __future__ import annotations
@@ -30,9 +31,6 @@ from tests.bench.packing.data import make_corpus
 
 MODEL = "smollm2-135m"
 EPOCHS = (1, 2, 3, 4, 5)
-EVERY = 4
-"""Of the corpus every fourth conversation is taken."""
-
 DEFAULTS = ("sequence_length", "learning_rate", "lora_rank", "lora_alpha")
 """Settings of the preset that are set back to their defaults."""
 
@@ -86,6 +84,7 @@ def trained(
     steps = [record for record in records if record["kind"] == "step"]
     return {
         "epochs": settings.epochs,
+        "threads": settings.threads,
         "steps": steps[-1]["steps"],
         "warmup_steps": settings.warmup_steps,
         **{name: getattr(settings, name) for name in FORM},
@@ -118,7 +117,7 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
     folder.mkdir(parents=True, exist_ok=True)
     corpus = make_corpus(folder).read_text().splitlines(keepends=True)
     few = folder / "chats.jsonl"
-    few.write_text("".join(corpus[::EVERY]))
+    few.write_text("".join(corpus[:: given.every]))
     sets: dict[str, Any] = {}
     for data, dataset in (("shipped", "homelab-qa"), ("chats", few)):
         auto = trained(folder, f"{data}-auto", dataset, given.threads, {})
@@ -129,7 +128,7 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
                 more = form | {"epochs": epochs}
                 found = trained(folder, f"{data}-{epochs}", dataset, given.threads, more)
                 sets[data]["others"].append(found)
-    return {"model": MODEL, "threads": given.threads, "steps": computed, "sets": sets}
+    return {"model": MODEL, "every": given.every, "steps": computed, "sets": sets}
 
 
 if __name__ == "__main__":
@@ -137,5 +136,6 @@ if __name__ == "__main__":
     bench.option("--steps", action="store_true", help="print the steps of each preset alone")
     bench.option("--threads", type=int, default=2, help="threads of a run (default: 2)")
     bench.option("--epochs", type=int, nargs="+", default=EPOCHS, help="passes to compare with")
+    bench.option("--every", type=int, default=2, help="every how many chats (default: 2)")
     bench.option("--keep", type=Path, metavar="FOLDER", help="keep the runs in FOLDER")
     bench.run(measure)

@@ -15,7 +15,7 @@ LEAST, FEW, MOST = 50, 400, 1000
 
 _NAMES = {
     "shipped": "homelab-qa, shipped",
-    "chats": "chatterbot-corpus, every fourth conversation",
+    "chats": "chatterbot-corpus",
 }
 
 
@@ -30,9 +30,10 @@ def table(figures: Mapping[str, Any]) -> str:
     if sets := figures.get("sets"):
         lines += [
             "",
-            f"CPU, one process, {figures['threads']} threads, float32. {measured(figures)} "
-            f"{figures['model']} with the default learning rate and adapter. Held-out perplexity "
-            "by passes over the data, with steps of the same size; bold is what `auto` takes:",
+            f"CPU, one process, {_threads(sets)}, float32. {measured(figures)} "
+            f"{figures['model']} with the default learning rate and adapter; of the corpus one in "
+            f"{figures['every']} conversations. Held-out perplexity by passes over the data, with "
+            "steps of the same size; bold is what `auto` takes:",
             "",
             "| data | passes | steps | tokens a step | before | after | |",
             "|---|--:|--:|--:|--:|--:|--:|",
@@ -67,6 +68,12 @@ def _steps(computed: Sequence[Mapping[str, Any]]) -> list[str]:
             f"| {own['peak_rate']:.2g} | {own['last_rate']:.2g} |"
         )
     return lines
+
+
+def _threads(sets: Mapping[str, Any]) -> str:
+    """Return the numbers of threads that the runs had."""
+    runs = [run for found in sets.values() for run in (found["auto"], *found["others"])]
+    return f"{' or '.join(map(str, sorted({run['threads'] for run in runs})))} threads"
 
 
 def _passes(name: str, found: Mapping[str, Any]) -> list[str]:

@@ -79,6 +79,8 @@ def multiply(part: Any, name: str, factor: float) -> None:
 
 
 AIMS = [
+    ("defaults", ["sets", "shipped", "auto"], "after", 1.5, 1),
+    ("defaults", ["steps"], "steps", 0.1, 1),
     ("distribute", ["seconds", "8"], "transfer", 2, 1),
     ("exactness", ["ways", 1], "apart", 1e6, 1),
     ("elastic", ["runs", "hearth", "silent worker"], "seconds_until_on", 100, 1),

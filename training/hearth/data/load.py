@@ -36,7 +36,7 @@ class DataReport:
         longest: tokens of the longest example.
         notes: remarks on examples: cut, left out, or shown in part only, each with the first lines.
         unused: columns that were not read.
-        padding: fraction of rows × sequence_length that holds no token.
+        padding: fraction that holds no token where all rows are as long as the longest.
         fingerprint: checksum of all tokens, labels and rows; equal on nodes with the same data.
     """
 
@@ -226,7 +226,7 @@ def token_data(
     )
     if not len(train):
         raise DataError(_all_too_long(name, documents.lengths[~chosen], sequence_length))
-    positions = len(train) * sequence_length
+    positions = len(train) * int(train.tokens.max())
     report = DataReport(
         name=name,
         sha256=records.sha256,
