@@ -14,4 +14,6 @@ def shown(value: Any) -> str:
     if isinstance(value, dict):
         each = {name: to if isinstance(to, str) else f"{to:g}" for name, to in value.items()}
         return ",".join(f"{name}={to}" for name, to in each.items())
+    if isinstance(value, float):
+        return str(value).removesuffix(".0")
     return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)
