@@ -32,7 +32,7 @@ def table(figures: Mapping[str, Any]) -> str:
             "",
             f"CPU, one process, {_threads(sets)}, float32. {measured(figures)} "
             f"{figures['model']} with the default learning rate and adapter; of the corpus one in "
-            f"{figures['every']} conversations. Held-out perplexity by passes over the data, with "
+            f"{figures['every']} of 899 conversations. Held-out perplexity by passes, with "
             "steps of the same size; bold is what `auto` takes:",
             "",
             "| data | passes | steps | tokens a step | before | after | |",

@@ -39,7 +39,9 @@ def chosen(model):
             gather=lambda own: [own | {"node": node} for node in layout],
             from_leader=lambda found: found,
         )
-        settings = Settings(model="any", parallel="pipeline", split=split, micro_batch=micro_batch)
+        settings = Settings(
+            model="any", parallel="pipeline", split=split, micro_batch=micro_batch
+        ).at_most()
         settings = settings.model_copy(update=more)
         pipeline = planned and PlannedPipeline(planned, 4, 1.0)
         run = SimpleNamespace(settings=settings, pipeline=pipeline)

@@ -39,12 +39,16 @@ def _counted(number: float, noun: str) -> str:
 
 def describe_automatic(settings: Settings, names: Iterable[str], data: str) -> str | None:
     """Describe the settings `names`, which were `auto` and are resolved for the `data`."""
-    values = [
-        f"{name}={shown(getattr(settings, name))}"
+    values = {
+        name: getattr(settings, name)
         for name in names
         if not (name == "epochs" and settings.max_steps)
-    ]
-    return f"auto: {', '.join(values)} (for {data}; each can be set)" if values else None
+    }
+    text = ", ".join(
+        f"{name}={f'{value:g}' if isinstance(value, float) else shown(value)}"
+        for name, value in values.items()
+    )
+    return f"auto: {text} (for {data}; each can be set)" if text else None
 
 
 def warnings(settings: Settings, rows: int, steps: int) -> list[str]:

@@ -31,6 +31,9 @@ _SEVERAL = 4
 _TOKENS, _PASSES = 1 << 19, 5
 """Tokens that a run takes at least, if that needs no more passes over its data than these."""
 
+_FEWEST, _FEW_PASSES = 1 << 14, 3
+"""Passes over data of fewer tokens than the first number, which are known by heart sooner."""
+
 _CONTEXT = 256
 """Tokens of the shortest row that a longer plain text is cut to."""
 
@@ -117,7 +120,8 @@ def _epochs(settings: Settings, lengths: Lengths) -> float:
         return settings.epochs
     if settings.scratch:
         return 1.0
-    return float(min(_PASSES, math.ceil(_TOKENS / max(1, lengths.tokens))))
+    most = _FEW_PASSES if lengths.tokens < _FEWEST else _PASSES
+    return float(min(most, math.ceil(_TOKENS / max(1, lengths.tokens))))
 
 
 def _chosen(forms: list[_Form]) -> _Form:
