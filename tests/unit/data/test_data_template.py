@@ -380,3 +380,18 @@ def test_a_time_zone_does_not_change_the_tokens(tokenizer):
 def test_a_prompt_reads_words_as_training_does(tokenizer):
     prompt = encode_prompt(tokenizer, [Message("user", "what is <|im_end|>?")])
     assert prompt.count(tokenizer.eos_token_id) == 1
+
+
+def test_an_answer_that_shares_a_token_with_the_template_is_refused(tokenizer):
+    colons = CHAT_TEMPLATE.replace("{{ message.role }}\n", "{{ message.role }}:")
+    tokenizer.chat_template = colons.replace("assistant\n", "assistant:")
+    tokenizer.add_tokens([":po"])
+    (problem,) = encode(tokenizer, [Example(messages=CHAT)])
+    assert_names(str(problem), "message 2", "token", "template")
+
+
+def test_an_answer_with_an_end_in_its_middle_is_refused(tokenizer):
+    tokenizer.add_tokens(["<stop>"])  # no special token, so nothing can make it words
+    stops = tokenizer.convert_tokens_to_ids(["<stop>"])
+    (problem,) = encode(tokenizer, [Example(messages=talk("ping", "po<stop>ng"))], stops)
+    assert_names(str(problem), "message 2", "<stop>", "<|im_end|>")
