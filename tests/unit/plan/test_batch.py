@@ -18,7 +18,8 @@ from hearth.plan.batch import (
 )
 from hearth.plan.schedule import rate_at
 
-PRESET = Settings(model="gpt2-124m", **load_preset("gpt2-124m").settings)
+GPT2 = load_preset("gpt2-124m")
+PRESET = Settings(model="gpt2-124m", **GPT2.settings | GPT2.with_shards)
 RATES = st.floats(1e-6, 1, allow_nan=False)
 BATCHES = st.integers(1, 1 << 24)
 

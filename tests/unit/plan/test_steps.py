@@ -6,8 +6,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.lengths import SHIPPED, chats, of_preset, settled, short_chats, texts
+from support.shards import write_shard
 
-from hearth.config import Settings, preset_names
+from hearth.config import Settings, preset_names, resolve
 from hearth.plan.schedule import rate_at
 from hearth.plan.steps import settle_rows, settle_warmup
 
@@ -27,7 +28,7 @@ SCHEDULES = ["linear", "cosine", "constant", "constant_with_warmup", "wsd"]
     ],
     ids=["shipped", "100", "1000", "20000", "100 and a long one", "1000 and a long one"],
 )
-@pytest.mark.parametrize("preset", [name for name in preset_names() if name != "gpt2-124m"])
+@pytest.mark.parametrize("preset", preset_names())
 def test_a_first_run_learns_in_enough_steps(preset, lengths, most, schedule):
     settings = of_preset(preset).model_copy(update={"schedule": schedule})
     settings, steps, _ = settled(settings, chats(lengths))
@@ -39,10 +40,15 @@ def test_a_first_run_learns_in_enough_steps(preset, lengths, most, schedule):
     assert settings.global_batch >= 4  # several ranks have something to do
 
 
-def test_a_preset_from_random_weights_keeps_its_large_steps():
-    """They are for billions of tokens; the warning for too few steps covers other data."""
-    settings, steps, _ = settled(of_preset("gpt2-124m"), chats(SHIPPED))
-    assert (settings.global_batch, settings.epochs, steps) == (512, 1, 1)
+def test_a_preset_for_token_shards_has_its_large_steps_with_them_only(tmp_path):
+    shard = tmp_path / "a_train_1.bin"
+    write_shard(shard, range(64))
+    with_shards = resolve({"model": "gpt2-124m", "dataset": str(shard)})
+    assert (with_shards.settings.global_batch, with_shards.settings.warmup_steps) == (512, 700)
+    assert with_shards.origins["global_batch"] == "preset gpt2-124m"
+    typed = resolve({"model": "gpt2-124m", "dataset": str(shard), "global_batch": 8})
+    assert typed.settings.global_batch == 8
+    assert resolve({"model": "gpt2-124m"}).settings.global_batch == "auto"
 
 
 def test_many_data_get_large_steps_and_one_pass():
@@ -81,7 +87,7 @@ def test_what_is_given_is_kept_and_everything_else_is_in_bounds(lengths, plain, 
         assert settings.sequence_length <= cap
         assert plain or max(lengths) <= settings.sequence_length or max(lengths) > cap
     if "epochs" not in given:
-        assert settings.epochs == 1 if given.get("scratch") else 1 <= settings.epochs <= 5
+        assert 1 <= settings.epochs <= 5
     if "global_batch" not in given:
         assert 2 <= settings.global_batch <= 16
     assert settled(before, data, limit)[:2] == (settings, steps)

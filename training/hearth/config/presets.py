@@ -37,7 +37,8 @@ class Reuploads(BaseModel):
 class Preset(BaseModel):
     """One model: its source, licence, sizes and recommended settings.
 
-    Uncertain facts are left out.
+    Uncertain facts are left out. `with_shards` are further settings for token shards, of steps for
+    billions of tokens.
     """
 
     model_config = ConfigDict(extra="forbid")
@@ -49,6 +50,7 @@ class Preset(BaseModel):
     shape: Shape | None = None
     wheel: WheelSource | None = None
     settings: dict[str, Any] = {}
+    with_shards: dict[str, Any] = {}
 
     def source(self, name: str) -> ModelSource:
         """Return the source of the model of this preset, whose name is `name`."""

@@ -218,6 +218,11 @@ def resolve(
         assert findings  # the layer that it stands in has said so
     if findings or source is None:
         raise ConfigError(*dict.fromkeys(findings))
+    dataset = merged["dataset"]
+    if preset and isinstance(dataset, str) and isinstance(locate(dataset), ShardFiles):
+        for name in [name for name in preset.with_shards if origins[name] == "default"]:
+            merged[name] = preset.with_shards[name]
+            origins[name] = f"preset {preset_name}"
     merged["model"] = preset_name or (source.id if source.kind == "folder" else model)
     settings = Settings.model_validate(merged)
     tasks = tuple(_absolute(task) if is_file(task) else task for task in settings.eval)

@@ -118,8 +118,6 @@ def _epochs(settings: Settings, lengths: Lengths) -> float:
     """Return the passes over data with these lengths."""
     if settings.epochs != "auto":
         return settings.epochs
-    if settings.scratch:
-        return 1.0
     most = _FEW_PASSES if lengths.tokens < _FEWEST else _PASSES
     return float(min(most, math.ceil(_TOKENS / max(1, lengths.tokens))))
 

@@ -86,7 +86,9 @@ def describe_steps(run: Run, data: TokenData) -> list[str]:
     )
     lines += warnings(settings, report.rows, steps)
     if settings.model in preset_names():
-        tuned = Settings(model=settings.model, **load_preset(settings.model).settings)
+        preset = load_preset(settings.model)
+        of_data = preset.with_shards if run.token_shards else {}
+        tuned = Settings(model=settings.model, **preset.settings | of_data)
         lines.append(advised_rate(settings, tuned))
     return [line for line in lines if line]
 
