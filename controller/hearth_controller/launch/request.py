@@ -61,6 +61,8 @@ def requested(
             f"{option}={launch[word]}" for word, option in SLURM_WORDS.items() if word in launch
         ],
     }
+    if chosen["preview"] and (resume or "resume" in given):
+        findings.append("-e preview: a run that goes on keeps its data; leave it out")
     file = launch.get("config")
     try:
         chosen["queue"] = _queue(launch)

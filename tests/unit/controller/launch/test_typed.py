@@ -29,6 +29,15 @@ def test_a_preview_is_of_a_number_of_examples(value):
     assert sort_out({"preview": "5"}, ())[1]["preview"] == 5
 
 
+def test_a_preview_is_of_one_node_and_of_a_new_run_of_hearths_own_trainer(tmp_path):
+    typed = {"model": "smollm2-135m", "preview": 3}
+    found = requested(typed, tmp_path, [], ["desk", "laptop"], resume=False)
+    assert (found["findings"], found["requested"], found["preview"]) == ([], ["desk"], 3)
+    for other in ({"script": "x.py"}, {"resume": "evening"}):
+        refused = requested(typed | other, tmp_path, [], ["desk"], resume=False)
+        assert any("-e preview" in finding for finding in refused["findings"])
+
+
 def test_what_launches_a_run_again_is_kept_of_what_was_typed():
     other = {"model": "m", "wait": "no", "dashboard_port": "80", "ansible_user": "me"}
     words = {"elastic": "yes", "nodes": "desk", "min_nodes": "1"}
