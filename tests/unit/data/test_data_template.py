@@ -213,7 +213,7 @@ PIECES = [
     *("e", "d", "i", "m", "n", "o", "t", "end", "im", "of", "turn", "OK", "<", "_", "A", "|", ">"),
     *("user", "assistant", "model", "\n", " ", "<|", "|>", "<|im_", "im_end|>", "<|im_end|>"),
     *("<|im_start|>assistant\n", "<|eot_id|>", "<end_of_turn>", "<start_of_turn>model\n"),
-    *("<|END_OF_TURN_TOKEN|>", "<|START_RESPONSE|>", "</s>", "pong"),
+    *("<|END_OF_TURN_TOKEN|>", "<|START_RESPONSE|>", "</s>", "pong", "<think>", "</think>"),
 ]
 
 

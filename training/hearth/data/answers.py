@@ -205,7 +205,7 @@ def _all_plain(
     None if the template does more than to put texts around each content: if `text` is not that
     rendering with each content, with or without the white space around it, in place of its mark.
     """
-    if any(each.thought or each.calls or _TAGS.search(each.content) for each in messages):
+    if any(each.thought or each.calls or _thought_and_answer(each)[0] for each in messages):
         return None
     first = _first_mark(text)
     marks = [chr(first + number) for number in range(len(messages))]
@@ -271,7 +271,7 @@ def _region(
 def _with_marks(message: Message, first: int) -> tuple[Message, dict[str, tuple[str, str]]]:
     """Return `message` with marks for its texts, and for each mark its part and the text.
 
-    The marks are the characters from `first` on. Tags around a thought in the content stay, since
+    The marks are the characters from `first` on. Tags around a thought in an answer stay, since
     templates look for them.
     """
     marks: dict[str, tuple[str, str]] = {}
@@ -289,23 +289,26 @@ def _with_marks(message: Message, first: int) -> tuple[Message, dict[str, tuple[
         return mark(_ARGUMENTS, str(value))
 
     thought = mark(_THOUGHT, message.thought) if message.thought.strip() else message.thought
-    content, inside = "", False
-    pieces = _TAGS.split(message.content)
-    for place, piece in enumerate(pieces):
-        if place % 2:
-            inside = piece == "<think>"
-            content += piece
-        elif piece.strip() or (place + 1 == len(pieces) and not message.calls):
-            inside = inside or "</think>" in pieces[place + 1 : place + 2]
-            content += mark(_THOUGHT if inside else _CONTENT, piece)
-        else:
-            content += piece
+    head, answer = _thought_and_answer(message)
+    content = "".join(
+        piece if place % 2 or not piece.strip() else mark(_THOUGHT, piece)
+        for place, piece in enumerate(_TAGS.split(head))
+    )
+    content += mark(_CONTENT, answer) if answer.strip() or not message.calls else answer
     calls = tuple(
         # A call without arguments has one, so that there is something to mark.
         {**call, "arguments": leaves(call["arguments"] or {"none": ""})}
         for call in message.calls
     )
     return replace(message, content=content, thought=thought, calls=calls), marks
+
+
+def _thought_and_answer(message: Message) -> tuple[str, str]:
+    """Split a content behind the last tag that ends a thought; only answers have thoughts."""
+    if message.role != "assistant":
+        return "", message.content
+    thought, tag, answer = message.content.rpartition("</think>")
+    return thought + tag, answer
 
 
 def _common(one: str, other: str) -> int:
@@ -327,11 +330,10 @@ def _check_shown(number: int, message: Message, region: Region) -> None:
             f"the model's chat template does not show the call of {hidden[0]} in message {number}; "
             "choose a model that calls functions, or leave such conversations out"
         )
-    if message.role == "system" or not message.content.strip() or _CONTENT in region.shown:
+    _, words = _thought_and_answer(message)
+    if message.role == "system" or not words.strip() or _CONTENT in region.shown:
         return
     if message.role == "assistant":
-        if _THOUGHT in region.shown and not _TAGS.split(message.content)[-1].strip():
-            return
         raise Problem(
             "the model's chat template does not show where the answer in message "
             f"{number} begins; choose a model with another template"
