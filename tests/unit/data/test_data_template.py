@@ -156,6 +156,14 @@ def test_a_base_model_gets_the_plain_template(tokenizer):
     assert learned(tokenizer, *TWO_TURNS) == [" pong<|im_end|>", " pong<|im_end|>"]
 
 
+def test_a_base_model_has_no_place_for_the_result_of_a_tool(tokenizer):
+    tokenizer.chat_template = None
+    ensure_chat_template(tokenizer)
+    messages = (CHAT[0], Message("tool", "rang"), CHAT[1])
+    (problem,) = encode(tokenizer, [Example(messages=messages)])
+    assert_names(str(problem), "message 2", "tool")
+
+
 def test_a_tokenizer_without_an_end_is_refused(tokenizer):
     tokenizer.eos_token = None
     with refuses(ModelError, "end-of-sequence token"):
