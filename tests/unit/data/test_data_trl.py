@@ -28,11 +28,15 @@ TEMPLATES = Path(find_spec("trl").submodule_search_locations[0], "chat_templates
 PAIRS = [
     path.name.removesuffix("_training.jinja") for path in sorted(TEMPLATES.glob("*_training.jinja"))
 ]
+ORIGINALS = [
+    path.stem for path in sorted(TEMPLATES.glob("*.jinja")) if not path.stem.endswith("_training")
+]
 SPECIAL = re.compile(r"<[|｜][^<>'\"\s{}]+?[|｜]>|<(?:bos|sop|end_of_\w+|start_of_turn)>|\[gMASK\]")
 STOPS = {  # eos_token of the tokenizer, then the others of generation_config.json
     "cohere": ["<|END_OF_TURN_TOKEN|>"],
     "deepseek": ["<｜end▁of▁sentence｜>"],
     "diffusion": ["<turn|>", "<|tool_response>"],
+    "gemma4": ["<turn|>", "<|tool_response>"],
     "gemma": ["<eos>", "<end_of_turn>"],
     "glm": ["<|endoftext|>", "<|user|>", "<|observation|>"],
     "gptoss": ["<|return|>", "<|endoftext|>", "<|call|>"],
@@ -70,7 +74,8 @@ class Family:
 
 def family(name: str) -> Family:
     """Return the tokenizers of a family of models: bytes, and the special tokens that it names."""
-    texts = [(TEMPLATES / f"{name}{kind}.jinja").read_text() for kind in ("", "_training")]
+    twin = "_training" if name in PAIRS else ""
+    texts = [(TEMPLATES / f"{name}{kind}.jinja").read_text() for kind in ("", twin)]
     eos, *more = next((STOPS[key] for key in STOPS if name.startswith(key)), ["<|im_end|>"])
     both = []
     for text in texts:
@@ -212,3 +217,24 @@ def shows_all(models: Family, messages: list[dict], tools: list[dict]) -> bool:
     except Exception:
         return False
     return all(word in text for word in ("of a city", "Graz", "sunny"))
+
+
+@pytest.mark.parametrize("name", ORIGINALS)
+def test_of_no_template_a_question_is_learned_or_an_answer_missed(name):
+    """Also of those without a twin; all messages hold pieces of templates."""
+    models = family(name)
+    pieces = ["end", "<|im_", "think>", "assistant\n", "d", "[INST]", "<｜", "of", "|>", "_"]
+    messages = tuple(
+        Message(role, f"{piece} {role[0]}{at} {piece}")
+        for at, piece in enumerate(pieces)
+        for role in ("user", "assistant")
+    )
+    (mine,) = encode(models.own, [Example(messages)], models.stops)
+    assert not isinstance(mine, Problem), mine
+    found = spans(models.own, mine.ids, mine.learned)
+    stops = models.own.convert_ids_to_tokens([models.own.eos_token_id, *models.stops])
+    assert len(found) == len(pieces)
+    for at, (span, message) in enumerate(zip(found, messages[1::2], strict=True)):
+        assert "".join(message.content.split()) in span
+        assert f"u{at}" not in span
+        assert span.endswith(("<|end|>", *stops))  # gpt-oss ends earlier turns with <|end|>
