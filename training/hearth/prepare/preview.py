@@ -88,7 +88,8 @@ def lines(found: Preview, colour: bool, width: int | None = None) -> list[str]:
     for name, value in found.table:
         indent = " " * (wide + 4)
         start = f"  {name:<{wide}}  " if len(name) <= wide else f"  {name}: "
-        text += textwrap.wrap(f"{start}{value}", width, subsequent_indent=indent)
+        row = f"{start}{value}"
+        text += textwrap.wrap(row, width, subsequent_indent=indent, break_on_hyphens=False)
     return text
 
 
