@@ -51,7 +51,10 @@ def test_a_run_that_was_stopped_goes_on_by_hand_to_its_end(house):
 @pytest.mark.rotated(seconds=60)
 def test_a_run_of_its_own_begins_by_hand_after_provisioning(house):
     house.play("provision.yml", "--tags", "workspace")
-    words = [f"--{name.replace('_', '-')}={value}" for name, value in TINY.items()]
+    words = [
+        f"--{name.replace('_', '-')}" + ("" if value is True else f"={value}")
+        for name, value in TINY.items()
+    ]
     words += ["--model", str(house.model), "--dataset", str(house.data), "--max-steps", "4"]
     both = [
         subprocess.Popen(

@@ -41,6 +41,7 @@ def test_this_computer_gets_its_workspaces_and_a_second_time_nothing(house):
     assert config == {
         "node": "laptop",
         "python": sys.executable,
+        "models": str(house.folder / "cache" / "hearth" / "models"),
         "nodes": [
             {"name": name, "rank": rank, "address": f"127.0.0.{rank + 1}"}
             | {"interface": "lo", "nproc": 1}

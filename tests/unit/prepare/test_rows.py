@@ -113,3 +113,15 @@ def test_a_mixture_is_resolved_for_all_its_data_sets(ready, tmp_path):
         - prepared.data.report.held_out_examples
     )
     assert any(line.startswith("auto:") for line in said)
+
+
+def test_documents_are_called_by_the_file_that_was_typed(ready, tmp_path):
+    folder = tmp_path / "chats"
+    folder.mkdir()
+    file = make_dataset(folder / "a.jsonl", 30)
+    for dataset in (folder, file):
+        prepared, _ = ready[0](dataset)
+        report = prepared.data.report
+        assert report.examples + report.held_out_examples == 30
+        sources = prepared.data.train.sources(0)
+        assert sources and all(source.startswith(f"{file}:") for source in sources)

@@ -140,11 +140,11 @@ def _read_all(
     in_mixture = len(settings.data_sets) > 1
     places: dict[str, Any] = dict(layout.datasets(run))
     for name in settings.data_sets:
-        if run.data_checksums[name] and Path(places[name]).is_file():
-            places[name] = LocalFile(Path(places[name]), name)  # messages say what was typed
         if files := run.files_of(name):
             brought = (LocalFile(shards[each], each.path) for each in files)
             places[name] = LocalFiles(tuple(brought), name)
+        elif run.data_checksums[name]:
+            places[name] = LocalFile(Path(places[name]), name)  # messages say what was typed
     shares, findings = dict[Tokenised, float](), list[str]()
     for name, share in settings.data_sets.items():
         try:
