@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping
 from typing import Any
 
@@ -9,7 +10,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hearth.base.errors import did_you_mean
 from hearth.config import Settings
-from hearth.config.cli import MOST_EXAMPLES
+from hearth.config.cli import examples_in
 from hearth_controller.script.request import WORDS
 
 LAUNCHERS = ("hearth", "slurm")
@@ -122,14 +123,11 @@ def _misfits(launch: dict[str, Any]) -> list[str]:
         launch["min_nodes"] = int(least)
         if launch.get("elastic") is False:
             findings.append("-e min_nodes: -e elastic=false waits for every node; leave it out")
-    examples = str(launch.get("preview", 1))
-    if not (examples.isdecimal() and 0 < int(examples[:6]) <= MOST_EXAMPLES):
-        findings.append(
-            f"-e preview: {examples!r} cannot be used; a number of examples up to "
-            f"{MOST_EXAMPLES} is wanted"
-        )
-    elif "preview" in launch:
-        launch["preview"] = int(examples)
+    if "preview" in launch:
+        try:
+            launch["preview"] = examples_in(str(launch["preview"]))
+        except ArgumentTypeError as error:
+            findings.append(f"-e preview: {error}")
     port = str(launch.get("meeting_port", 0))
     if port.isdecimal() and (int(port) == 0 or 1024 <= int(port) < 65536):
         launch["meeting_port"] = int(port)

@@ -54,8 +54,8 @@ def _shape(schema: dict[str, Any]) -> str:
     return "{" + ",".join(shapes) + "}" if len(shapes) > 1 else shapes[0]
 
 
-def _count(text: str) -> int:
-    """Return a number of examples. Raises `argparse.ArgumentTypeError`."""
+def examples_in(text: str) -> int:
+    """Return the number of examples to preview. Raises `argparse.ArgumentTypeError`."""
     if not (text.isdecimal() and 0 < int(text[:6]) <= MOST_EXAMPLES):
         raise argparse.ArgumentTypeError(
             f"{text!r} cannot be used; a number up to {MOST_EXAMPLES} is wanted"
@@ -76,7 +76,7 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument("--dry-run", action="store_true", help="print the settings, start nothing")
     parser.add_argument(
         "--preview",
-        type=_count,
+        type=examples_in,
         nargs="?",
         const=5,
         metavar="N",

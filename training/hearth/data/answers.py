@@ -350,10 +350,10 @@ def _left_out(messages: Sequence[Message], regions: Sequence[Region]) -> list[st
     for message, region in zip(messages, regions, strict=True):
         if message.role == "system" and message.content.strip() and _CONTENT not in region.shown:
             notes.append(HIDDEN_SYSTEM)
-        _, marks = _with_marks(message, _FIRST_MARK)
-        thinks = any(part == _THOUGHT for part, _ in marks.values())
-        if message.role == "assistant" and thinks and _THOUGHT not in region.shown:
-            notes.append(HIDDEN_THOUGHTS)
+        if message.role == "assistant" and _THOUGHT not in region.shown:
+            _, marks = _with_marks(message, _FIRST_MARK)
+            if any(part == _THOUGHT for part, _ in marks.values()):
+                notes.append(HIDDEN_THOUGHTS)
     return notes
 
 

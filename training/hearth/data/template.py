@@ -186,15 +186,11 @@ class ChatTemplate:
     @functools.cached_property
     def stops(self) -> frozenset[str]:
         """The tokens that stop generation; if the template writes none of them, also its own."""
-        try:
-            closing = text_behind([_ASK, _ANSWER], self.render)
-        except Problem:
+        if any(stop in self._closing for stop in self._stops):
             return frozenset(self._stops)
-        if not any(stop in closing for stop in self._stops):
-            # The last of several: some templates end the text first, and then the turn.
-            own = re.findall(one_of(sorted(special_tokens(self.tokenizer))), closing)[-1:]
-            return frozenset(self._stops | set(own))
-        return frozenset(self._stops)
+        # The last of several: some templates end the text first, and then the turn.
+        own = re.findall(one_of(sorted(special_tokens(self.tokenizer))), self._closing)[-1:]
+        return frozenset({*self._stops, *own})
 
     @functools.cached_property
     def ends(self) -> Ends:
@@ -205,12 +201,16 @@ class ChatTemplate:
     @functools.cached_property
     def end_of_turn(self) -> str | None:
         """The token that ends the last answer of a conversation; None if the template has none."""
-        try:
-            closing = text_behind([_ASK, _ANSWER], self.render)
-        except Problem:
-            return None
-        found = self.ends.find(closing, 0, len(closing), calls=False)
+        found = self.ends.find(self._closing, 0, len(self._closing), calls=False)
         return found[1] if found else None
+
+    @functools.cached_property
+    def _closing(self) -> str:
+        """The text behind the last answer of a conversation; "" if the template hides that."""
+        try:
+            return text_behind([_ASK, _ANSWER], self.render)
+        except Problem:
+            return ""
 
     @functools.cached_property
     def control(self) -> frozenset[str]:
