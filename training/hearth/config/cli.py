@@ -145,7 +145,7 @@ def parse_command_line(arguments: Sequence[str] | None = None) -> CommandLine:
 
 
 def with_small_model(typed: CommandLine) -> tuple[dict[str, Any], str]:
-    """Return the typed settings with a model, and what to say of one that nobody named.
+    """Return the typed settings with a model, and a notice for the user if none was named.
 
     Without a model, in the settings or in their file, a run by hand takes the small preset.
 

@@ -1,4 +1,4 @@
-"""Reads a list of messages, in the forms in which data sets write them.
+"""Reads a list of messages in the common forms of data sets.
 
 | part of a message | names |
 |---|---|
