@@ -2,7 +2,12 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import pickle
+import subprocess
+import sys
 from types import SimpleNamespace
 
 import pytest
@@ -83,3 +88,27 @@ def test_who_left_and_who_joined_is_seen_by_a_rank_that_was_in_the_last_group():
     assert parting.joined(("tower", "oldbox")) == ["oldbox"]
     paused = Parting("paused", "", 2, ("tower", "laptop"), 0.0)
     assert paused.left(("tower",)) == {"laptop": "it left in order"}
+
+
+def test_a_disk_that_fills_under_tensorboard_is_one_error_and_no_traceback(run, tmp_path):
+    """In a process of its own, whose files may not grow: an error as that of a full disk."""
+    script = """if True:
+        import pickle, resource, signal, sys
+        from pathlib import Path
+        from hearth.trainer.telemetry import Telemetry
+        run, folder = pickle.loads(bytes.fromhex(sys.argv[1])), Path(sys.argv[2])
+        telemetry = Telemetry(run, folder, keeps=False)
+        telemetry.lead(True, 0)
+        signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
+        try:
+            for step in range(1, 100_000):
+                telemetry.record("evaluate", step=step, loss=1.0)
+        except OSError as error:
+            telemetry.close(failed=True)
+            sys.exit(f"refused: {error.strerror}")
+    """
+    words = [sys.executable, "-c", script, pickle.dumps(run).hex(), str(tmp_path)]
+    done = subprocess.run(words, capture_output=True, text=True)
+    assert done.stderr.splitlines()[-1] == f"refused: {os.strerror(errno.EFBIG)}"
+    assert "Traceback" not in done.stderr

@@ -15,6 +15,7 @@ import json
 import logging
 import math
 import os
+import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
@@ -74,6 +75,7 @@ class Telemetry:
         """
         self._leads = leads
         if leads and not self._board:
+            threading.excepthook = _report_unless_kept
             self._board = SummaryWriter(str(self._folder / "tensorboard"), purge_step=step + 1)
             self._wandb = _start_wandb(self._run, self._folder)
         elif not leads:
@@ -125,6 +127,16 @@ class Telemetry:
         finally:
             if online:
                 online.finish(exit_code=int(failed))
+
+
+def _report_unless_kept(failure: threading.ExceptHookArgs) -> None:
+    """Print a thread's uncaught exception unless the thread keeps it for its owner.
+
+    TensorBoard's writer thread does: the next write raises the exception, for example of a full
+    disk, and the run reports it once, in its own words.
+    """
+    if getattr(failure.thread, "exception", None) is not failure.exc_value:
+        threading.__excepthook__(failure)
 
 
 def _finite(value: Any) -> Any:
