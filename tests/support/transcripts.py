@@ -106,7 +106,7 @@ def _index(lines: list[str], text: str, begin: int) -> int:
 
 
 def _label(line: str) -> str:
-    """Return how a line begins: a row's label, or the first words of a sentence."""
+    """Return the beginning of a line: a row's label, or the first words of a sentence."""
     text = re.sub(r"[\w.-]+-\d{8}-\d{6}\b", "RUN", line.strip())
     text = re.sub(r"\d[\d.,]*", "0", text)
     first = re.split(r"\s{2,}|[:·(=]", text)[0].strip()

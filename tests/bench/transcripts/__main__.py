@@ -28,7 +28,7 @@ _PATIENCE = 1800
 
 
 class Terminal:
-    """What a reader types, and what the screen shows then."""
+    """A reader's terminal: runs commands and keeps their screens."""
 
     def __init__(self) -> None:
         self.screens: dict[str, str] = {}
