@@ -39,10 +39,13 @@ class Answer:
         """Add a task's result and the text that it shows.
 
         Facts come with the text of them, which replaces earlier text: a table that is shown again
-        holds the newer state.
+        holds the newer state. A mapping, such as one by node, is added to what there is of it.
         """
         if "answer" in result:
-            self.facts |= result["answer"]
+            for name, fact in result["answer"].items():
+                before = self.facts.get(name)
+                both = isinstance(before, dict) and isinstance(fact, dict)
+                self.facts[name] = before | fact if both else fact
             self.text = text
         elif text:
             self.text = f"{self.text}\n{text}" if self.text else text
