@@ -21,7 +21,7 @@ VARIABLE = "HEARTH_ANSWER"
 
 @dataclass
 class Answer:
-    """What a play found, and how it ended.
+    """The findings of a play, and how it ended.
 
     Attributes:
         verdict: how it ended.

@@ -23,7 +23,7 @@ _RUNS = ("run", "resume", "replay", "compare", "delete", "move")
 
 
 def script(arguments: Sequence[str]) -> str:
-    """Return what a shell evaluates to complete `hearth`."""
+    """Return the script that a shell evaluates to complete `hearth`."""
     if len(arguments) != 1 or arguments[0] not in SHELLS:
         refuse("hearth", f"completion: name your shell, {', '.join(SHELLS)}")
     return argcomplete.shellcode(["hearth"], shell=arguments[0])
@@ -84,7 +84,7 @@ def presets(repository: Path) -> list[str]:
 
 
 def next_in_list(prefix: str, names: Sequence[str]) -> list[str]:
-    """Return what may stand for `prefix`, a list that is being typed, with one more of `names`."""
+    """Return completions of a list that is being typed, each with one more of `names`."""
     before, comma, _ = prefix.rpartition(",")
     there = before.split(",")
     return [f"{before}{comma}{name}" for name in names if name not in there]

@@ -32,5 +32,14 @@ def installed(repository: Path) -> list[tuple[str, str]]:
     return found
 
 
+def kind_of(repository: Path) -> list[str]:
+    """Return the flags of scripts/setup that install again what is installed."""
+    stamp = repository / ".venv" / _STAMPS[0]
+    first = stamp.read_text(encoding="utf-8").partition("\n")[0] if stamp.is_file() else ""
+    flags = [f"--{side}" for side in ("control", "cpu") if f" for {side} in " in first]
+    tests = any(name == "requirements/test.lock" for name, _ in installed(repository))
+    return [*flags, "--tests"] if tests else flags
+
+
 def _checksum(path: Path) -> str:
     return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

@@ -14,15 +14,22 @@ from hearth_controller.cli.verbs import VERBS
 from hearth_controller.cli.words import read_words, typed_words
 
 
+def request(
+    name: str, given: argparse.Namespace, place: Place
+) -> tuple[str, dict[str, str], list[str]]:
+    """Return the playbook of a verb, its words and the options of ansible-playbook."""
+    words = read_words(place.repository)[name]
+    typed = typed_words(given, words, Paths(place.folder, place.repository))
+    return name, typed, [*ansible_options(given), *given.rest]
+
+
 def play_verb(name: str, given: argparse.Namespace, place: Place) -> int:
     """Do what `given` asks of a verb, and return the exit status."""
-    verb, words = VERBS[name], read_words(place.repository)[name]
-    typed = typed_words(given, words, Paths(place.folder, place.repository))
-    asked = (name, typed, [*ansible_options(given), *given.rest])
+    asked = request(name, given, place)
     if given.show:
         print(place.shown(*asked))
         return EXIT["good"]
-    quiet = verb.quiet and not given.verbose
+    quiet = VERBS[name].quiet and not given.verbose
     if not quiet and not given.json:
         return place.play(*asked)
     ended = place.ask(*asked, captured=quiet)

@@ -10,7 +10,7 @@ from hearth.base.errors import HearthError
 from hearth.base.files import write_whole
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.cli.place import Place
-from hearth_controller.cli.play import play_verb
+from hearth_controller.cli.play import play_verb, request
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -30,7 +30,7 @@ def run(given: argparse.Namespace, place: Place) -> int:
     if given.prometheus is None or given.show:
         return play_verb("status", given, place)
     target = _target(given.prometheus, place.folder) if given.prometheus else None
-    ended = place.ask("status", {})
+    ended = place.ask(*request("status", given, place))
     if ended.answer is None or not ended.answer.facts:
         print(ended.output.strip(), file=sys.stderr)
         return ended.code

@@ -61,7 +61,9 @@ def fittings(ranks: Sequence[Candidate]) -> list[Fitting]:
         shape = preset.shape
         settings = _settings(name, preset).model_copy(update={"micro_batch": 1})
         each = {
-            width: settings.model_copy(update={"load_in_8bit": bits == 8, "load_in_4bit": bits == 4})
+            width: settings.model_copy(
+                update={"load_in_8bit": bits == 8, "load_in_4bit": bits == 4}
+            )
             for width, bits in widths.items()
         }
         nodes = shape and {width: _fits(one, shape, rooms) for width, one in each.items()}
