@@ -66,4 +66,4 @@ class Answer:
     def for_programs(self) -> dict[str, Any]:
         """Return the object that `--json` prints."""
         errors = {"errors": self.errors} if self.errors else {}
-        return {"verdict": self.verdict, **self.facts, **errors}
+        return {**self.facts, "verdict": self.verdict, **errors}

@@ -7,6 +7,7 @@ import sys
 from collections.abc import Sequence
 
 from hearth.base.errors import HearthError, did_you_mean
+from hearth_controller.base.paths import as_typed
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.cli import completion
 from hearth_controller.cli.install import stale
@@ -15,6 +16,8 @@ from hearth_controller.cli.place import REPOSITORY, find_place
 from hearth_controller.cli.play import play_verb
 from hearth_controller.cli.verbs import VERBS
 from hearth_controller.cli.words import read_words
+
+THIS_COMPUTER = "inventory/local, this computer alone"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -37,7 +40,8 @@ def _run(arguments: list[str]) -> int:
         return EXIT["good"]
     table = read_words(REPOSITORY)
     if not name:
-        print(first_screen(table))
+        inventory = find_place().inventory
+        print(first_screen(table, as_typed(inventory) if inventory else THIS_COMPUTER))
         return EXIT["good"]
     if name not in VERBS:
         refuse("hearth", f"there is no verb {name}{did_you_mean(name, VERBS)}")

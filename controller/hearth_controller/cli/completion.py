@@ -12,6 +12,7 @@ import argcomplete
 import yaml
 
 from hearth_controller.cli.parser import Parser, about, build, refuse
+from hearth_controller.cli.paths import Paths
 from hearth_controller.cli.place import REPOSITORY, inventory_of
 from hearth_controller.cli.verbs import VERBS
 from hearth_controller.cli.words import read_words
@@ -59,7 +60,8 @@ def _attach(action: Any, repository: Path) -> None:
     """Give an action the completer of its word."""
 
     def nodes(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
-        inventory = inventory_of(getattr(parsed_args, "inventory", None), os.environ, repository)
+        paths = Paths(Path.cwd(), repository)
+        inventory = inventory_of(getattr(parsed_args, "inventory", None), os.environ, paths)
         return next_in_list(prefix, nodes_of(Path(inventory or repository / _DEFAULT_INVENTORY)))
 
     if action.dest in _RUNS:

@@ -51,8 +51,8 @@ def refuse(command: str, *findings: str) -> NoReturn:
     sys.exit(EXIT["refused"])
 
 
-def first_screen(table: Mapping[str, Words]) -> str:
-    """Return the screen of `hearth` alone: the verbs in their groups."""
+def first_screen(table: Mapping[str, Words], inventory: str) -> str:
+    """Return the screen of `hearth` alone: all verbs, and the `inventory` in use."""
     lines = [_ABOUT, "", "usage: hearth VERB [flags]", ""]
     for heading, verbs in GROUPS.items():
         lines.append(heading)
@@ -63,7 +63,9 @@ def first_screen(table: Mapping[str, Words]) -> str:
             "",
             "hearth VERB --help                  its flags",
             "hearth VERB --show                  the playbook that it plays",
-            'eval "$(hearth completion bash)"    completes verbs and flags; also zsh and fish',
+            'eval "$(hearth completion bash)"    completes verbs and flags; also zsh, fish',
+            "",
+            f"The inventory in use is {inventory}.",
         ]
     )
 
@@ -96,7 +98,7 @@ def build(verb: Verb, table: Mapping[str, Words], whole_help: bool = False) -> P
         description=about(verb, table),
         allow_abbrev=False,
         add_help=False,
-        formatter_class=_formatter,
+        formatter_class=_Formatter,
     )
     words = table.get(verb.name)
     if words:
@@ -116,10 +118,10 @@ def build(verb: Verb, table: Mapping[str, Words], whole_help: bool = False) -> P
         # pylint: disable=protected-access
         shown = [*parser._action_groups[:-2]]
         if verb.first:
-            flags = {action.dest: action for action in parser._actions if action.option_strings}
+            flags = {action.dest: action for action in parser._actions}  # the positional is last
             short = parser.add_argument_group("flags")
             short._group_actions = [flags[name] for name in verb.first]
-            shown = [parser._positionals, short]
+            shown = [short]
         parser._action_groups = [*shown, *([ansible] if verb.asks else []), everywhere]
     return parser
 
@@ -139,9 +141,11 @@ def parse(verb: Verb, table: Mapping[str, Words], arguments: Sequence[str]) -> a
     if unknown:
         from hearth.config.cli import unknown_options  # slow to import
 
-        refuse(parser.prog, *unknown_options(parser, unknown))
+        if unknown[0].startswith("-") or (words and words.takes_settings):
+            refuse(parser.prog, *unknown_options(parser, unknown))
+        refuse(parser.prog, f"{unknown[0]} is a word too many")
     if words and (lacks := missing(given, words)):
-        refuse(parser.prog, *(f"{name} is missing" for name in lacks))
+        refuse(parser.prog, *lacks)
     given.rest = rest
     return given
 
@@ -195,6 +199,15 @@ def _divided(arguments: Sequence[str], mark: str) -> tuple[list[str], list[str]]
     return words[:place], words[place + 1 :]
 
 
-def _formatter(prog: str) -> argparse.HelpFormatter:
-    width = min(shutil.get_terminal_size().columns, _WIDEST)
-    return argparse.HelpFormatter(prog, max_help_position=26, width=width)
+class _Formatter(argparse.HelpFormatter):
+    """Help that fits the terminal, with the placeholder of a value once a line."""
+
+    def __init__(self, prog: str) -> None:
+        width = min(shutil.get_terminal_size().columns, _WIDEST)
+        super().__init__(prog, max_help_position=26, width=width)
+
+    def _format_action_invocation(self, action: argparse.Action) -> str:
+        if not action.option_strings or action.nargs == 0:
+            return super()._format_action_invocation(action)
+        value = self._format_args(action, self._get_default_metavar_for_optional(action))
+        return f"{', '.join(action.option_strings)} {value}"

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 
 from hearth_controller.cli import playing
+from hearth_controller.cli.paths import Paths
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 """The checkout that this package was installed from."""
@@ -18,7 +19,7 @@ REPOSITORY = Path(__file__).resolve().parents[3]
 IN_USE = Path("inventory", ".in-use")
 """File of the checkout with the inventory of `hearth use`."""
 
-_PLAIN = re.compile(r"[\w./:@%+,~*-]*", re.ASCII)
+_PLAIN = re.compile(r"[\w./:@%+,~*=-]*", re.ASCII)
 """Values that `ansible-playbook -e name=value` takes as they are."""
 
 
@@ -85,16 +86,16 @@ def find_place(inventory: str | None = None) -> Place:
 
     `inventory` is the one after `-i`; then ANSIBLE_INVENTORY counts, then that of `hearth use`.
     """
-    return Place(REPOSITORY, inventory_of(inventory, os.environ), Path.cwd())
+    paths = Paths(Path.cwd(), REPOSITORY)
+    return Place(REPOSITORY, inventory_of(inventory, os.environ, paths), paths.folder)
 
 
-def inventory_of(
-    typed: str | None, environment: Mapping[str, str], repository: Path = REPOSITORY
-) -> str | None:
+def inventory_of(typed: str | None, environment: Mapping[str, str], paths: Paths) -> str | None:
     """Return the inventory that counts as an absolute path, None for that of ansible.cfg."""
     if inventory := typed or environment.get("ANSIBLE_INVENTORY"):
-        a_list = inventory.endswith(",")  # of hosts, and no file
-        return inventory if a_list else os.path.abspath(os.path.expanduser(inventory))
-    in_use = repository / IN_USE
+        if "," in inventory:  # a list of hosts, or of several inventories
+            return inventory
+        return str(paths.repository / paths.of_path(inventory))
+    in_use = paths.repository / IN_USE
     remembered = in_use.read_text(encoding="utf-8").strip() if in_use.is_file() else ""
-    return str(repository / remembered) if remembered else None
+    return str(paths.repository / remembered) if remembered else None

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 from hearth.base.errors import HearthError
-from hearth.base.text import listed
+from hearth.base.text import counted, listed
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.cli.install import kind_of, stale
 from hearth_controller.cli.place import Place
@@ -51,7 +51,7 @@ def changes(repository: Path, before: str) -> list[str]:
     subjects = _git(repository, "log", "--format=%s", since).stdout.splitlines()
     if not subjects:
         return ["Hearth is up to date."]
-    lines = [f"{len(subjects)} changes:", *(f"  {subject}" for subject in subjects[:_MOST])]
+    lines = [f"{counted(len(subjects), 'change')}:", *(f"  {subject}" for subject in subjects[:_MOST])]
     if len(subjects) > _MOST:
         lines.append(f"  and {len(subjects) - _MOST} more: git log {since}")
     if _git(repository, "diff", "--name-only", since, "--", *_OF_MACHINES).stdout:

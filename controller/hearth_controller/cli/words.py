@@ -62,21 +62,36 @@ def add_words(parser: argparse.ArgumentParser, words: Words, positional: str, sh
     if positional:
         # pylint: disable-next=protected-access
         flag = next(action for action in parser._actions if action.dest == positional)
-        parser.add_argument(
+        action = group.add_argument(
             positional,
+            action=_Positional,
             nargs="?",
             default=argparse.SUPPRESS,
             metavar=shown or positional.upper(),
-            choices=flag.choices,
             help=flag.help,
         )
+        action.check = flag.type or str
+        action.words = getattr(flag, "words", None)
         flag.help = argparse.SUPPRESS
+        group._group_actions.insert(0, group._group_actions.pop())  # it is typed first
+
+
+class _Positional(argparse.Action):
+    """Store a value that `check` accepts; `type` would be asked for a missing one, too."""
+
+    def __call__(self, parser: Any, namespace: Any, values: Any, *_: Any) -> None:
+        try:
+            setattr(namespace, self.dest, self.check(values))
+        except argparse.ArgumentTypeError as error:
+            raise argparse.ArgumentError(self, str(error)) from None
 
 
 def missing(given: argparse.Namespace, words: Words) -> list[str]:
-    """Return the required words that were not given."""
+    """Return a finding for each required word that was not given."""
     return [
-        name for name, spec in words.specs.items() if spec.get("required") and name not in given
+        f"{_flag(name)} is missing: {_help(spec)}"
+        for name, spec in words.specs.items()
+        if spec.get("required") and name not in given
     ]
 
 
@@ -84,17 +99,18 @@ def _add_word(group: Any, name: str, spec: Mapping[str, Any]) -> None:
     """Add the flag of one word."""
     kind = spec.get("type", "str")
     common: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": _help(spec)}
-    flag = "--" + name.replace("_", "-")
+    flag = _flag(name)
     if kind == "bool":
         group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
         return
-    group.add_argument(
-        flag,
-        type=_checked(spec),
-        choices=spec.get("choices") if kind != "list" else None,
-        metavar=None if spec.get("choices") else _PLACEHOLDERS.get(kind, "TEXT"),
-        **common,
-    )
+    choices = spec.get("choices")
+    shape = "|".join(map(str, choices)) if choices else _PLACEHOLDERS.get(kind, "TEXT")
+    action = group.add_argument(flag, type=_checked(spec), metavar=shape, **common)
+    action.words = choices
+
+
+def _flag(name: str) -> str:
+    return "--" + name.replace("_", "-")
 
 
 def _help(spec: Mapping[str, Any]) -> str:
@@ -116,8 +132,7 @@ def _checked(spec: Mapping[str, Any]) -> Callable[[str], str]:
     def check(text: str) -> str:
         from hearth_controller.inventory.variables import misfit  # slow to import
 
-        plain = {name: value for name, value in spec.items() if name != "choices"}
-        reason = "" if spec.get("type") == "list" else misfit(text, plain, typed=True)
+        reason = "" if spec.get("type") == "list" else misfit(text, spec, typed=True)
         if reason:
             raise argparse.ArgumentTypeError(reason)
         return text
