@@ -64,7 +64,7 @@ def begin(
         if options[word] < least
     ]
     if findings:
-        return {"findings": findings}
+        return {"findings": findings, "refused": True}
     counts = (options[word] for word in ("warm_up", "steps", "repeat"))
     request, interrupted = request_from(wanted, nodes, *counts), unfinished(folder, nodes)
     now = circumstances(nodes, known, version_of(Path(options["project"])))

@@ -51,7 +51,10 @@ def changes(repository: Path, before: str) -> list[str]:
     subjects = _git(repository, "log", "--format=%s", since).stdout.splitlines()
     if not subjects:
         return ["Hearth is up to date."]
-    lines = [f"{counted(len(subjects), 'change')}:", *(f"  {subject}" for subject in subjects[:_MOST])]
+    lines = [
+        f"{counted(len(subjects), 'change')}:",
+        *(f"  {subject}" for subject in subjects[:_MOST]),
+    ]
     if len(subjects) > _MOST:
         lines.append(f"  and {len(subjects) - _MOST} more: git log {since}")
     if _git(repository, "diff", "--name-only", since, "--", *_OF_MACHINES).stdout:

@@ -142,6 +142,7 @@ class ActionModule(ActionBase):
             "known": sorted(known),
             "remark": far_apart(nodes),
             "findings": findings,
+            "refused": True,  # what they are about
             "runs": arguments["runs"],
             "playbook": playbook_command(sources),
         }

@@ -87,6 +87,6 @@ class ActionModule(ActionBase):
         runs, *others = (arguments[name] for name in ("runs", "known", "nodes", "resume"))
         return (
             result
-            | {"changed": False}
+            | {"changed": False, "refused": True}  # what its findings are about
             | requested(typed, Path(runs), *others, say=Screen(self._display).line)
         )
