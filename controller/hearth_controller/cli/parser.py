@@ -36,6 +36,10 @@ _ANSIBLE: tuple[tuple[str, str, dict[str, str], str], ...] = (
 """Options of ansible-playbook that are flags here, too; others may follow `--`."""
 
 
+_FORMS = ("on", "off", "true", "false", "yes", "no")
+"""Values of a switch."""
+
+
 class Parser(argparse.ArgumentParser):
     """A parser that answers a mistake in two lines, with the exit status of wrong input."""
 
@@ -151,30 +155,28 @@ def parse(verb: Verb, table: Mapping[str, Words], arguments: Sequence[str]) -> a
 
 
 def switched(arguments: Iterable[str], parser: argparse.ArgumentParser) -> list[str]:
-    """Return arguments with `--wait on` and `--wait=off` as `--wait` and `--no-wait`.
+    """Return arguments with the value of each switch: `--wait` as `--wait=on`.
 
-    An underscore in a flag's name becomes a hyphen: playbooks write `max_steps`.
+    Otherwise a word behind it, such as the name of a run, would be its value. `--no-wait` is
+    `--wait=off`, and an underscore in a flag's name a hyphen: playbooks write `max_steps`.
     """
-    switches = {
-        action.option_strings[0]
-        for action in parser._actions
-        if isinstance(action, argparse.BooleanOptionalAction)
-    }
+    switches = {action.option_strings[0] for action in parser._actions if action.const == "on"}
     found: list[str] = []
     for argument in arguments:
         flag, equals, value = argument.partition("=")
         if flag.startswith("--"):
             flag = flag.replace("_", "-")
-        if flag in switches and value in ("on", "off"):
-            flag, equals, value = _switch(flag, value), "", ""
-        elif found and found[-1] in switches and argument in ("on", "off"):
-            flag = _switch(found.pop(), argument)
-        found.append(f"{flag}{equals}{value}")
+        off = flag.replace("--no-", "--", 1)
+        if flag in switches and not equals:
+            argument = f"{flag}=on"
+        elif flag not in switches and off in switches and not equals:
+            argument = f"{off}=off"
+        elif found and found[-1].removesuffix("=on") in switches and argument in _FORMS:
+            argument = f"{found.pop().removesuffix('=on')}={argument}"
+        else:
+            argument = f"{flag}{equals}{value}"
+        found.append(argument)
     return found
-
-
-def _switch(flag: str, value: str) -> str:
-    return flag if value == "on" else flag.replace("--", "--no-", 1)
 
 
 def ansible_options(given: argparse.Namespace) -> list[str]:

@@ -16,6 +16,9 @@ from hearth_controller.cli.paths import Paths
 SPECS = Path("playbooks", "meta", "argument_specs.yml")
 """The table of words, in a checkout."""
 
+SWITCH = "on|off"
+"""The placeholder of a switch, which is on where it stands alone."""
+
 _MARKUP = re.compile(r"\b[CVOM]\((.*?)\)")
 _PLACEHOLDERS = {"int": "N", "float": "X", "list": "A,B", "path": "FILE", "raw": "TEXT"}
 _HIDDEN = "train"
@@ -101,7 +104,9 @@ def _add_word(group: Any, name: str, spec: Mapping[str, Any]) -> None:
     common: dict[str, Any] = {"dest": name, "default": argparse.SUPPRESS, "help": _help(spec)}
     flag = _flag(name)
     if kind == "bool":
-        group.add_argument(flag, action=argparse.BooleanOptionalAction, **common)
+        group.add_argument(
+            flag, type=_checked(spec), nargs="?", const="on", metavar=SWITCH, **common
+        )
         return
     choices = spec.get("choices")
     shape = "|".join(map(str, choices)) if choices else _PLACEHOLDERS.get(kind, "TEXT")
@@ -155,9 +160,6 @@ def typed_words(given: argparse.Namespace, words: Words, paths: Paths) -> dict[s
     for name, value in vars(given).items():
         if name not in known:
             continue
-        if isinstance(value, bool):
-            found[name] = "on" if value else "off"
-        else:
-            is_path = words.specs.get(name, {}).get("type") == "path"
-            found[name] = paths.of_word(name, value, is_path)
+        is_path = words.specs.get(name, {}).get("type") == "path"
+        found[name] = paths.of_word(name, value, is_path)
     return found
