@@ -112,7 +112,7 @@ class Cluster(Lab):
                 "train.yml",
                 *("-e", json.dumps({"train": train}), "-e", f"nodes={','.join(nodes)}"),
                 *("-e", f"plan_runs={self._folder / 'runs'}", "-e", "launch_ready_timeout=300"),
-                *("-e", "wait=false"),
+                *("-e", "wait=off"),
             )
             self._await(run, nodes)
         if settings.get("split") != "equal":

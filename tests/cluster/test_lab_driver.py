@@ -177,7 +177,7 @@ def test_a_repositorys_key_is_used_only_if_it_is_the_expected_one(controller, fi
 
 def test_with_permission_the_machines_that_need_it_are_restarted_one_at_a_time(controller):
     before = {node: boot(node) for node in CARDS}
-    controller.play("playbooks/driver.yml", "-e", "driver_reboot=true")
+    controller.play("playbooks/driver.yml", "-e", "driver_reboot=on")
     assert {node: boot(node) != before[node] for node in CARDS} == {
         "tower": True,
         "laptop": True,
@@ -204,7 +204,7 @@ def test_no_restart_under_a_run_unless_forced_and_none_after_a_failure(controlle
     assert {node: boot(node) for node in CARDS} == before
     # Forced, it restarts, but is not reached any more.
     as_root("laptop", "systemctl mask --quiet ssh.service ssh.socket")
-    screen = controller.play(*both, "-e", "force=true", "-e", "reboot_timeout=9", status=None)
+    screen = controller.play(*both, "-e", "force=on", "-e", "reboot_timeout=9", status=None)
     assert_line(screen, "laptop", "198.51.100.12", "9 s")
     until(lambda: boot("laptop") != before["laptop"])
     assert boot("oldbox") == before["oldbox"]

@@ -502,7 +502,7 @@ def test_the_controller_sets_its_own_address_without_ssh(bare, tmp_path):
         "PYTHONDONTWRITEBYTECODE=1 /opt/lab/venv/bin/python -m ansible.cli.playbook "
         "-i /root/hosts.yml playbooks/network.yml --limit me -e network_mode=static"
     )
-    mistake = f"{' '.join(QUICK)} -e network_force=true -e network_gateway=198.51.100.250"
+    mistake = f"{' '.join(QUICK)} -e network_force=on -e network_gateway=198.51.100.250"
 
     def try_it(node: str) -> None:
         me = {"cluster_address": elsewhere(node), "ansible_connection": "local"}

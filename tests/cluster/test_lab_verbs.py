@@ -153,7 +153,7 @@ def test_a_run_that_is_stopped_has_a_checkpoint_on_each_machine_and_a_report_her
 @pytest.mark.rotated("verbs on machines")
 def test_it_goes_on_and_is_attached_to_until_it_has_finished(evening):
     step = [line for line in evening.metrics(RUN) if line["kind"] == "end"][-1]["step"]
-    verb(evening, "resume", f"max_steps={step + 40}", "wait=false")
+    verb(evening, "resume", f"max_steps={step + 40}", "wait=off")
     screen = verb(evening, "attach", f"run={RUN}")
     assert f"{RUN} finished: " in screen
     steps = [line["step"] for line in evening.metrics(RUN) if line["kind"] == "step"]
@@ -168,7 +168,7 @@ def test_a_script_is_launched_again_once_a_lost_machine_is_back(home):
         "train.yml",
         *(*READY, "-e", f"script={home.folder}/plain/train.py", "-e", "run=script"),
         *("-e", "script_args=--steps 100000 --pause 0.1 --out {results}"),
-        *("-e", "wait=false", "-e", "launch_silence_timeout=6"),
+        *("-e", "wait=off", "-e", "launch_silence_timeout=6"),
     )
     try:
         third_steps = "grep -c '^step 3 ' ai-cluster/logs/script.log"

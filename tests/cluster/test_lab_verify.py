@@ -75,7 +75,7 @@ def test_the_token_is_not_shown_however_much_is(home):
 def test_a_slow_cable_is_measured_and_costs_nobody_the_verdict(home):
     lab("link", "oldbox", "100mbit")
     try:
-        screen = verify(home, "-e", "verify_all_reduce=false")
+        screen = verify(home, "-e", "verify_all_reduce=off")
     finally:
         lab("link", "oldbox", "off")
     assert line_of(screen, "oldbox")[0] == "!"
@@ -95,7 +95,7 @@ def test_doctor_finds_what_is_wrong_and_mends_what_is_safe(home, tmp_path):
     )
     lab("link", "oldbox", "100mbit")
     file = tmp_path / "doctor.json"
-    given = ("-e", "hearth_models=", "-e", f"doctor_file={file}", "-e", "fix=true")
+    given = ("-e", "hearth_models=", "-e", f"doctor_file={file}", "-e", "fix=on")
     try:
         screen = home.play("playbooks/doctor.yml", *READY, *given)
     finally:

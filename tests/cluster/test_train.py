@@ -121,9 +121,7 @@ def test_a_model_made_from_scratch_comes_here_whole(house, tmp_path):
     bare = shutil.copytree(house.model, tmp_path / "bare")
     (bare / "model.safetensors").unlink()
     given = house.tiny(model=str(bare), max_steps=3)
-    screen = house.play(
-        "train.yml", *given, "-e", "run=new", "-e", "lora=off", "-e", "scratch=true"
-    )
+    screen = house.play("train.yml", *given, "-e", "run=new", "-e", "lora=off", "-e", "scratch=on")
     assert "  model                runs/new/model\n" in screen
     weights = "model/model.safetensors"
     here = (house.runs / "new" / weights).read_bytes()

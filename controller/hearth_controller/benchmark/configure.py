@@ -9,7 +9,7 @@ from hearth.config import Run
 from hearth_controller.benchmark.results import Benchmark, Configuration, Request
 
 _OWN: Mapping[str, Any] = {
-    "evaluate": False,
+    "eval_held_out": False,
     "eval_every": None,
     "early_stop": None,
     "log_every": 1,

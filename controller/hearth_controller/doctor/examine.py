@@ -64,7 +64,7 @@ def examine(
 
 
 def mends(examined: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return by node the repairs of `-e fix=true`, without duplicates."""
+    """Return by node the repairs of `-e fix=on`, without duplicates."""
     found: dict[str, list[str]] = {name: [] for name in examined["nodes"]}
     for each in examined["checks"]:
         if each["mends"] and each["mends"] not in found[each["node"]]:

@@ -122,7 +122,7 @@ def _misfits(launch: dict[str, Any]) -> list[str]:
     elif "min_nodes" in launch:
         launch["min_nodes"] = int(least)
         if launch.get("elastic") is False:
-            findings.append("-e min_nodes: -e elastic=false waits for every node; leave it out")
+            findings.append("-e min_nodes: -e elastic=off waits for every node; leave it out")
     if "preview" in launch:
         try:
             launch["preview"] = examples_in(str(launch["preview"]))
@@ -152,7 +152,7 @@ def without_all(settings: Settings, elastic: bool | None, least: int) -> list[st
             if typed
         ]
     if elastic is not True:
-        return ["-e min_nodes: with parallel=fsdp it counts only together with -e elastic=true"] * (
+        return ["-e min_nodes: with parallel=fsdp it counts only together with -e elastic=on"] * (
             elastic is None and least > 0
         )
     alone = [

@@ -239,7 +239,7 @@ DEGRADED = [
     ("memory", looks(memory={"used_mib": 7000, "total_mib": 8000}), "1.0 of 7.8 GB"),
     ("identity", looks(identity=KEYS_OF_TOWER), "tower", "ssh-keygen -A"),
     ("orphans", looks(orphans=[{"pid": 77, "what": "rank"}]), "rank", "kill 77"),
-    ("leftovers", looks(leftovers=["/me/x.service"]), "/me/x.service", "-e fix=true"),
+    ("leftovers", looks(leftovers=["/me/x.service"]), "/me/x.service", "-e fix=on"),
     ("data", looks(damaged=["01-a.jsonl"]), "01-a.jsonl", "data/01-a.jsonl"),
     ("data", looks(hub_sums={"owner--rows.parquet": "cd"}), "data/hub/owner--rows.parquet"),
     ("battery", looks(on_battery=True), "battery"),

@@ -442,7 +442,7 @@ def test_a_playbook_refuses_a_word_that_it_does_not_know(name):
 
 
 def test_a_typed_word_of_the_wrong_type_is_refused_before_a_machine_is_touched():
-    done = played("playbooks/logs.yml", "-e", "lines=many", "-e", "follow=true")
+    done = played("playbooks/logs.yml", "-e", "lines=many", "-e", "follow=on")
     assert done.returncode == 2
     assert_names(done.stdout, "logs_lines (-e lines): 'many'", "whole number")
     assert "logs_follow" not in done.stdout
@@ -454,7 +454,7 @@ def test_a_typed_word_of_the_wrong_type_is_refused_before_a_machine_is_touched()
         (("lend_hours=7-8", "lend_wen=idle"), ["desk: lend_hours: '7-8'", "-e lend_wen"]),
         *in_turn(
             (("lend=perhaps",), ["lend_to (-e lend): 'perhaps'", "off, on, auto"]),
-            (("lend=true", "tile=07:00"), ["-e tile", "'till'?"]),
+            (("lend=on", "tile=07:00"), ["-e tile", "'till'?"]),
             (("lend_after=soon",), ["lend_after", "'soon'", "a number"]),
         ),
     ],

@@ -117,7 +117,7 @@ def test_ranks_that_cannot_leave_alone_are_refused_where_a_node_has_terms(tmp_pa
     assert not plan["fetch"]
     found = {name: " ".join(said) for name, said in plan["found"].items() if said}
     assert found.keys() == {"desk", "oldbox"}
-    assert_names(found["desk"], "lend_when, lend_command", kind, "-e lend=false", "-e nodes=")
+    assert_names(found["desk"], "lend_when, lend_command", kind, "-e lend=off", "-e nodes=")
     assert_names(found["oldbox"], "lend_hours")
     assert not any(launch(run | {"lend": False}, looks).plan("", 32e6)["found"].values())
 
@@ -261,7 +261,7 @@ def test_a_gpu_that_does_not_answer_is_refused_by_name_unless_that_is_meant(
     assert ["laptop"] * bool(facts) == [name for name, found in plan["found"].items() if found]
     assert plan["fetch"] != bool(facts)
     for finding in plan["found"].get("laptop", []):
-        assert_names(finding, *facts, "-e cpu=true")
+        assert_names(finding, *facts, "-e cpu=on")
     # Typed, or said by the inventory; what scripts/setup chose for this computer alone is neither.
     assert launch(asked(tmp_path, cpu="true"), looks).idle_gpus() == {}
     addresses = {name: ADDRESSES[name] for name in looks}
@@ -277,7 +277,7 @@ def test_a_gpu_that_torch_does_not_see_is_refused_and_its_node_computes_on_the_p
     run = asked(tmp_path)
     found = launch(run, looks, prepared=nodes).idle_gpus()
     assert list(found) == ["laptop"]
-    assert_names(found["laptop"][0], "RTX 5070 Ti", "torch", "-e cpu=true")
+    assert_names(found["laptop"][0], "RTX 5070 Ti", "torch", "-e cpu=on")
     said = chosen(asked(tmp_path, cpu=True, nodes="all"), looks, nodes)["say"]
     assert_line(said, "desk", "RTX 5070 Ti", "tokens/s")
     assert_line(said, "laptop", "processor", "RTX 5070 Ti idle", "tokens/s")

@@ -182,8 +182,8 @@ def test_a_pipeline_is_judged_in_the_precision_that_it_is_placed_in(tmp_path):
     [
         ({}, (24, 24, 1), "-e nodes=desk,attic", ["shed", "layer"]),
         ({}, (5, 4, 4), "playbooks/models.yml", ["GiB more"]),
-        ({"elastic": "true"}, (10, 8, 8), "load_in_4bit=true", ["elastic"]),
-        ({"compress": "bf16"}, (10, 8, 8), "load_in_4bit=true", ["compress"]),
+        ({"elastic": "true"}, (10, 8, 8), "load_in_4bit=on", ["elastic"]),
+        ({"compress": "bf16"}, (10, 8, 8), "load_in_4bit=on", ["compress"]),
         ({"parallel": "ddp"}, (10, 8, 8), "parallel=pipeline", []),
         ({"parallel": "ddp", "nodes": "desk"}, (8,), "parallel=pipeline", []),  # over its two cards
     ],

@@ -13,7 +13,7 @@ SETTINGS = {
     "micro_batch": "auto",
     "compress": "none",
     "optimizer": "auto",
-    "evaluate": True,
+    "eval_held_out": True,
     "eval_every": None,
     "replay": None,
 }

@@ -71,7 +71,7 @@ def test_unknown_words_are_refused_with_the_nearest_known():
         ({"lend": "idle"}, ["-e lend", "'idle'", "true or false"]),
         ({"elastic": "true", "min_nodes": "0"}, ["-e min_nodes", "'0'", "number"]),
         ({"min_nodes": "2"}, []),
-        ({"elastic": "false", "min_nodes": "2"}, ["-e min_nodes", "-e elastic=false"]),
+        ({"elastic": "false", "min_nodes": "2"}, ["-e min_nodes", "-e elastic=off"]),
     ],
 )
 def test_what_may_be_said_about_going_on_without_a_node(typed, facts):

@@ -251,7 +251,7 @@ def test_a_run_whose_code_has_changed_is_another_run(tmp_path):
 
 
 def test_a_scripts_arguments_are_taken_as_they_are():
-    given = ["script=a.py wait=false", "script_args=--lr=0.1 --name 'a b' x=y"]
+    given = ["script=a.py wait=off", "script_args=--lr=0.1 --name 'a b' x=y"]
     typed = {"script": "a.py", "wait": "false", "script_args": "--lr=0.1 --name 'a b' x=y"}
     assert run.typed_variables(given, DataLoader()) == typed
     later = run.typed_variables([*given, 'script_args="--x 1"'], DataLoader())
