@@ -149,7 +149,7 @@ cluster:
       ansible_become_password: lab
       ansible_python_interpreter: /usr/bin/python3
       driver_repo: nvidia
-      driver_repo_url: file:{REPOSITORY}/nvidia
+      _driver_repo_url: file:{REPOSITORY}/nvidia
       driver_reboot: true
 """
 

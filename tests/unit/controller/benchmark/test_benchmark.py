@@ -488,7 +488,7 @@ def test_a_benchmark_measures_steps_and_nothing_between_them(tmp_path):
     }
     one = variables(benchmark, one_of("tower"), typed | {"hearth_nproc": "2"}, "here")
     assert (one["hearth_nproc"], one["nodes"]) == (1, "tower")
-    assert (train["evaluate"], train["eval_every"], train["wandb"]) == (False, None, "off")
+    assert (train["eval_held_out"], train["eval_every"], train["wandb"]) == (False, None, "off")
     assert (train["max_steps"], train["run"]) == (12, "benchmark-20261122-060000-x-3")
     again = resolve_run(train, Path("none"))  # what train.yml makes of it
     assert request_from(again, NODES, 2, 10, 1) == wanted

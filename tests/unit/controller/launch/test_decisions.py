@@ -6,6 +6,7 @@ import pytest
 from support.facts import assert_names, refuses
 from support.lines import assert_line
 from support.nodes import talk
+from support.words import TRAIN
 
 from hearth.base.errors import LaunchError
 from hearth.config import run_of
@@ -22,7 +23,7 @@ SPEED = {"sizes": [1, 2], "seconds": [1.0, 1.5]}
 def asked(tmp_path, **typed):
     """Return a run as the play has it."""
     names = list(ADDRESSES)
-    run = requested({"model": "smollm2-135m", **typed}, tmp_path, [], names, False)
+    run = requested({"model": "smollm2-135m", **typed}, tmp_path, TRAIN, [], names, False)
     assert not run["findings"]
     return run
 
@@ -464,7 +465,7 @@ def test_a_script_has_one_rank_per_usable_gpu_or_as_many_as_the_inventory_says(t
     program = tmp_path / "mine" / "train.py"
     program.parent.mkdir()
     program.write_text("print()\n")
-    run = requested({"script": str(program)}, tmp_path, [], list(ADDRESSES), False)
+    run = requested({"script": str(program)}, tmp_path, TRAIN, [], list(ADDRESSES), False)
     card = {"name": "RTX", "memory_mib": 8000}
     looks = {"desk": look(gpus=[card, card]), "laptop": look(), "oldbox": look(nproc=3)}
     looks["laptop"]["facts"]["memory"] |= {"gpus": [card], "cuda": False}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.facts import assert_names, refuses
 from support.lines import assert_line
+from support.words import TRAIN
 
 from hearth.base.errors import LaunchError
 from hearth.config import load_preset, run_of
@@ -24,7 +25,7 @@ LAYERS = SHAPE.num_hidden_layers
 def asked(tmp_path, **typed):
     """Return a run as the play has it: a model of 13 GiB, of which no node holds all."""
     typed = {"model": "llama2-7b", "load_in_4bit": False, "gradient_checkpointing": True} | typed
-    run = requested(typed, tmp_path, [], list(ADDRESSES), False)
+    run = requested(typed, tmp_path, TRAIN, [], list(ADDRESSES), False)
     assert not run["findings"]
     return run
 
@@ -34,7 +35,7 @@ def resumed(tmp_path):
     first, runs = asked(tmp_path), tmp_path / "runs"
     (runs / first["name"]).mkdir(parents=True)
     (runs / first["name"] / "run.yml").write_text(first["file"])
-    run = requested({"resume": first["name"]}, runs, [], list(ADDRESSES), False)
+    run = requested({"resume": first["name"]}, runs, TRAIN, [], list(ADDRESSES), False)
     assert not run["findings"]
     assert run["resumes"]
     return run
