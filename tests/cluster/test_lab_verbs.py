@@ -124,7 +124,7 @@ def test_the_verbs_answer_with_the_first_machine_off(evening):
 @pytest.mark.rotated("verbs on machines")
 def test_the_curves_are_seen_through_the_tunnel_that_is_named(evening):
     verb(evening, "ssh")  # until then there is a password, which the tunnel would ask for
-    screen = verb(evening, "dashboard", "dashboard_port=16006")
+    screen = verb(evening, "dashboard", "port=16006")
     assert_line(screen, RUN, "tower", "process")
     command = re.search(r"^ +tunnel +(ssh .+)$", screen, re.MULTILINE)[1]
     tunnel = subprocess.Popen(shlex.split(command), cwd=evening.checkout, env=evening.environment)
@@ -134,7 +134,7 @@ def test_the_curves_are_seen_through_the_tunnel_that_is_named(evening):
     finally:
         tunnel.terminate()
         tunnel.wait(10)
-    verb(evening, "dashboard", "dashboard_state=stopped")
+    verb(evening, "dashboard", "serve=off")
     assert at_home("tower", "pgrep -f '[t]ensorboard.main' || echo none") == "none"
 
 
@@ -205,7 +205,7 @@ def test_a_model_that_one_machine_has_is_brought_to_the_other_before_a_run(home,
 
 @pytest.mark.rotated("launches on machines", seconds=90)
 def test_a_benchmark_compares_the_machines_alone_with_both_together(home):
-    few = ("benchmark_steps=2", "benchmark_warm_up=1")
+    few = ("steps=2", "_benchmark_warm_up=1")
     words = [word for option in few for word in ("-e", option)]
     screen = home.play("playbooks/benchmark.yml", *READY, *home.tiny(), *words)
     for line in ("tower alone", "laptop alone"):

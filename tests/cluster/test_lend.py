@@ -30,7 +30,7 @@ def word_of(house, node: str) -> str:
 @pytest.mark.rotated
 def test_nodes_get_a_word_once_and_one_that_does_not_answer_is_named(house):
     house.play("playbooks/workspace.yml")
-    off = ("playbooks/lend.yml", "-e", "node=laptop", "-e", "lend=off", "-e", "till=07:00")
+    off = ("playbooks/lend.yml", "-e", "nodes=laptop", "-e", "lend=off", "-e", "until=07:00")
     assert_line(house.play(*off, "--check"), "laptop", "off", "07:00")
     assert not word_of(house, "laptop")
     assert "changed on laptop" in house.play(*off)
@@ -39,7 +39,7 @@ def test_nodes_get_a_word_once_and_one_that_does_not_answer_is_named(house):
     assert "desk changed=0 · laptop changed=0" in screen
     assert_line(screen, "laptop", "off", "07:00", "no run is under way")
     assert not word_of(house, "desk")
-    assert_names(house.play(*off[:1], "-e", "node=lapto", status=2), "lapto", "desk, laptop")
+    assert_names(house.play(*off[:1], "-e", "nodes=lapto", status=2), "lapto", "desk, laptop")
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
@@ -84,7 +84,7 @@ def test_a_node_that_is_away_at_the_start_is_not_measured_and_joins_when_it_lend
     assert_line(house.play("playbooks/lend.yml"), "laptop", "film", "has the machine")
     lend = house.workspace("laptop") / "hearth-lend"
     assert not lend.exists()  # provisioning brings it; a launch brings the code that it calls
-    house.play("playbooks/lend.yml", "-e", "node=laptop", "-e", "lend=off")
+    house.play("playbooks/lend.yml", "-e", "nodes=laptop", "-e", "lend=off")
     until(lambda: house.record("laptop", "film")["away"].startswith("switched off by hand"))
     assert_line(house.play("playbooks/lend.yml"), "laptop", "off", "away since", "switched off")
     house.play("playbooks/lend.yml", "-e", "lend=auto")

@@ -247,7 +247,7 @@ def test_the_report_is_named_at_the_end_and_another_look_changes_nothing(short):
 @pytest.mark.rotated
 def test_a_look_at_nodes_without_rank_0_brings_what_they_have(trained, tmp_path):
     house, *_ = trained
-    elsewhere = ("-e", f"plan_runs={tmp_path}")
+    elsewhere = ("-e", f"_plan_runs={tmp_path}")
     screen = house.play("playbooks/attach.yml", "-e", "run=first", "--limit", "laptop", *elsewhere)
     assert_line(screen, "first finished", "6 of 6 steps")
     assert_line(screen, "not seen", "desk")
@@ -342,4 +342,4 @@ def test_a_message_tells_that_the_run_has_failed_and_where_and_why(failed):
     assert error.startswith("rank 1 was killed by signal 9 (SIGKILL)")
     assert cause.startswith("cause: ")
     assert cure.startswith("cure: ")
-    assert more == "more: ansible-playbook playbooks/logs.yml -e run=end -e node=laptop"
+    assert more == "more: ansible-playbook playbooks/logs.yml -e run=end -e nodes=laptop"

@@ -70,7 +70,6 @@ GONE: Mapping[str, str] = {
     "driver_repo_url": "it is always NVIDIA's own",
     "export_cache": "downloads are always in hearth/ in your cache folder",
     "hearth_one_computer": "it follows from the addresses: all of them are loopback",
-    "launch_ready_timeout": _FIXED,
     "machine_timeout": _FIXED,
     "network_confirm_timeout": _FIXED,
     "network_force": "it was for tests",

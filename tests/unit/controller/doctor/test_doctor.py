@@ -213,9 +213,9 @@ def test_three_nodes_with_which_nothing_is_wrong_are_good():
 
 
 STALE = {"name": "", "mtu": None, "macs": [MACS["laptop"]]}
-LIMIT = "--tags power_limit --limit laptop"
-BOOT = "ansible-playbook playbooks/reboot.yml --limit laptop"
-INSTALL = "--tags driver --limit laptop"
+LIMIT = "--tags power_limit -e nodes=laptop"
+BOOT = "ansible-playbook playbooks/reboot.yml -e nodes=laptop"
+INSTALL = "--tags driver -e nodes=laptop"
 NO_TORCH = observed(findings=("no torch",))
 DEAF = another("tower", "oldbox", talk={"failed": {"laptop": "no answer on TCP (firewall?)"}})
 ID_OF_TOWER = {"machine_id": "id-tower", "host_keys": []}
