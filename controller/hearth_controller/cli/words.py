@@ -135,7 +135,7 @@ def _checked(spec: Mapping[str, Any]) -> Callable[[str], str]:
     """Return a function that returns the text of a value, or refuses one of a wrong type."""
 
     def check(text: str) -> str:
-        from hearth_controller.inventory.variables import misfit  # slow to import
+        from hearth_controller.inventory.values import misfit  # slow to import
 
         reason = "" if spec.get("type") == "list" else misfit(text, spec, typed=True)
         if reason:

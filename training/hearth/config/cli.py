@@ -8,12 +8,13 @@ from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any, get_args
+from typing import Any
 
 from hearth.base.errors import ConfigError, did_you_mean
 from hearth.config.presets import SMALL
+from hearth.config.renamed import RENAMED
 from hearth.config.resolve import read_settings_file
-from hearth.config.settings import Settings
+from hearth.config.settings import Settings, takes_switch
 from hearth.config.shown import shown
 
 _DESCRIPTION = """\
@@ -50,6 +51,8 @@ def _alternatives(schema: dict[str, Any]) -> tuple[list[str], list[str]]:
     for kind in schema.get("anyOf", [schema]):
         if listed := kind.get("enum", [kind["const"]] if "const" in kind else []):
             words += listed
+        elif kind["type"] == "boolean":
+            words += ["on", "off"]
         elif kind["type"] in names:
             others.append(names[kind["type"]])
     return words, others
@@ -118,18 +121,18 @@ def add_settings(
             default = ""
         else:
             default = f" (default: {shown(field.default)})"
-        text = f"{field.description}{default}".replace("%", "%%")
-        common = {"dest": name, "default": argparse.SUPPRESS, "help": text}
-        if bool in (field.annotation, *get_args(field.annotation)):
-            words: list[str] = []
-            action = headings[group].add_argument(
-                *options, action=argparse.BooleanOptionalAction, **common
-            )
-        else:
-            words, others = _alternatives(schemas[name])
-            shapes = [*words, *others]
-            shape = "{" + ",".join(shapes) + "}" if len(shapes) > 1 else shapes[0]
-            action = headings[group].add_argument(*options, metavar=shape, **common)
+        words, others = _alternatives(schemas[name])
+        shapes = [*words, *others]
+        # A switch without a value is on.
+        bare = {"nargs": "?", "const": "on"} if takes_switch(field.annotation) else {}
+        action = headings[group].add_argument(
+            *options,
+            dest=name,
+            default=argparse.SUPPRESS,
+            help=f"{field.description}{default}".replace("%", "%%"),
+            metavar="{" + ",".join(shapes) + "}" if len(shapes) > 1 else shapes[0],
+            **bare,
+        )
         action.words = words
 
 
@@ -154,12 +157,8 @@ def parse_command_line(arguments: Sequence[str] | None = None) -> CommandLine:
 def unknown_options(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> list[str]:
     """Return findings on words of a command line that `parser` does not know."""
     options = [option for action in parser._actions for option in action.option_strings]
-    wrong = [word for word in unknown if word.startswith("-")]
-    if wrong:
-        return [
-            f"there is no option {word}{did_you_mean(word.split('=')[0], options)}"
-            for word in wrong
-        ]
+    if wrong := [word for word in unknown if word.startswith("-")]:
+        return [_unknown_option(word, options) for word in wrong]
     name, equals, value = unknown[0].partition("=")
     option = "--" + name.replace("_", "-")
     cure = (
@@ -168,6 +167,19 @@ def unknown_options(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> 
         else "put a pattern such as 'data/*.bin' in quotes"
     )
     return [f"{unknown[0]} belongs to no option; {cure}"]
+
+
+def _unknown_option(word: str, options: Sequence[str]) -> str:
+    """Return the finding on an option that does not exist."""
+    option = word.split("=")[0]
+    name = option.removeprefix("--no-").removeprefix("--").replace("-", "_")
+    present = RENAMED.get(name, name)
+    field = Settings.model_fields.get(present)
+    if option.startswith("--no-") and field and takes_switch(field.annotation):
+        return f"there is no option {word}; write --{present.replace('_', '-')} off"
+    if present != name:
+        return f"there is no option {word}; it is called --{present.replace('_', '-')} now"
+    return f"there is no option {word}{did_you_mean(option, options)}"
 
 
 def with_small_model(typed: CommandLine) -> tuple[dict[str, Any], str]:
