@@ -78,13 +78,13 @@ def _interrupt_again(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def goes_on(run: str, state: str, playbook: str) -> str:
+def goes_on(run: str, state: str, hearth: str) -> str:
     """Return the message for Ctrl-C while a run is being started or followed."""
-    which = f"-e run={run or 'NAME'}"
+    name = run or "NAME"
     return (
         f"\n{run or 'The run'} {state} without this terminal.\n"
-        f"look again  {playbook} playbooks/attach.yml {which}\n"
-        f"stop it     {playbook} playbooks/stop.yml {which}"
+        f"look again  {hearth} attach {name}\n"
+        f"stop it     {hearth} stop {name}"
     )
 
 
@@ -179,7 +179,7 @@ class CallbackModule(Default):
         self._said: list[tuple[str, str]] = []
         self._failed: list[tuple[str, str]] = []
         self._diffs: list[tuple[str, str]] = []
-        self._run, self._state, self._playbook = "", "", "ansible-playbook"
+        self._run, self._state, self._hearth = "", "", "hearth"
         self._ansibles: Any = signal.signal(signal.SIGINT, self._interrupted)
 
     # -- output ----------------------------------------------------------------------------------
@@ -300,7 +300,7 @@ class CallbackModule(Default):
             signal.setitimer(signal.ITIMER_REAL, 0.05)
             return
         if self._state:
-            self._say(goes_on(self._run, self._state, self._playbook))
+            self._say(goes_on(self._run, self._state, self._hearth))
         self._ansibles(number, frame)
 
     @_short
@@ -321,7 +321,7 @@ class CallbackModule(Default):
         if result.task.action in ("hearth_run", "hearth_runs_show"):
             self._run = answer.get("name", self._run)
         if result.task.action == "hearth_inventory":
-            self._playbook = answer.get("playbook", self._playbook)
+            self._hearth = answer.get("hearth", self._hearth)
         self._handle_warnings(answer)
         if answer.get("changed") and not result.task.no_log:
             self._changed.append(result.host.get_name())

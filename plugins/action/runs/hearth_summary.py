@@ -32,10 +32,10 @@ options:
     type: list
     elements: dict
     required: true
-  playbook:
-    description: How to call C(ansible-playbook) for the same inventory.
+  hearth:
+    description: The C(hearth) command for the same inventory.
     type: str
-    default: ansible-playbook
+    default: hearth
   electricity_price:
     description: Price of a kWh, for the cost of the run; 0 if it is not known.
     type: float
@@ -53,7 +53,7 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             return result | {"skipped": True, "msg": "in check mode nothing is written"}
         outcome = Outcome.from_answers(
-            options["answers"], options["playbook"], options["electricity_price"]
+            options["answers"], options["hearth"], options["electricity_price"]
         )
         if not outcome.known:
             return result | {"skipped": True, "msg": "no node knows the run"}
