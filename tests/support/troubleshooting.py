@@ -10,17 +10,16 @@ from hearth.diagnose.catalogue import Entry, ErrorSample, sections
 _INTRO = """\
 # Troubleshooting
 
-When a run fails, `train.yml` names the node where it began, the first error as it was printed, its
-cause and a cure. The same from log files at hand, of one node or of several:
+When a run fails, `hearth train` names the node where it began, the first error as it was printed,
+its cause and a cure. The same from log files at hand, of one node or of several:
 
 ```
 python -m hearth.diagnose runs/RUN/logs/*.log
 ```
 
 It ends with status 0 if it found the cause and 1 if it did not. This page is everything it knows,
-with real messages, to search for yours. `provision.yml --tags …` and `playbooks/…` stand for
-`ansible-playbook -i inventory/NAME …`. What Hearth reports itself (`hearth: error: …`) says what to
-do and is not listed here.
+with real messages, to search for yours. What Hearth reports itself (`hearth: error: …`) says what
+to do and is not listed here.
 
 <!-- Made from training/hearth/diagnose/catalogue.yml; do not edit:
      python -m tests.support.troubleshooting > docs/troubleshooting.md -->

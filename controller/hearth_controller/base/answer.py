@@ -38,10 +38,12 @@ class Answer:
     def add(self, result: Mapping[str, Any], text: str) -> None:
         """Add a task's result and the text that it shows.
 
-        Facts come with the text of them, which replaces earlier text: a table that is shown again
-        holds the newer state. A mapping, such as one by node, is added to what there is of it.
+        Facts come with the text of them, which replaces earlier text. Those with a verdict are all
+        that there is, and the newer ones count; of others a mapping, such as one by node, grows.
         """
-        if "answer" in result:
+        if "verdict" in result.get("answer", {}):
+            self.facts, self.text = dict(result["answer"]), text
+        elif "answer" in result:
             for name, fact in result["answer"].items():
                 before = self.facts.get(name)
                 both = isinstance(before, dict) and isinstance(fact, dict)

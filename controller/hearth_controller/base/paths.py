@@ -24,9 +24,14 @@ def hearth_command(sources: Iterable[str], in_use: Iterable[str]) -> str:
 
     `in_use` are those that it takes by itself.
     """
-    paths, own = ([os.path.abspath(path) for path in each] for each in (sources, in_use))
+    paths, own = ([_whole(path) for path in each] for each in (sources, in_use))
     named = [] if paths == own else [f"-i {as_typed(path)}" for path in paths]
     return " ".join(["hearth", *named])
+
+
+def _whole(source: str) -> str:
+    """Return the absolute path of an inventory, or a list of hosts as it is."""
+    return source if "," in source else os.path.abspath(source)
 
 
 def for_shell(path: str) -> str:
