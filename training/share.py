@@ -32,7 +32,12 @@ def main() -> int:
     )
     parser.add_argument("run", metavar="RUN", help="a run: runs/NAME or NAME")
     parser.add_argument("--push", default="", metavar="OWNER/NAME", help="a repository on the Hub")
-    parser.add_argument("--public", action="store_true", help="everybody may read a new repository")
+    parser.add_argument(
+        "--private",
+        default="on",
+        metavar="{on,off}",
+        help="off: everybody may read a new repository (default: on)",
+    )
     parser.add_argument("--copy-to", default="", metavar="PLACE", help="a folder, or s3://…")
     parser.add_argument(
         "--best", action="store_true", help="the weights with the lowest held-out loss (best/)"
@@ -41,7 +46,7 @@ def main() -> int:
     if not (given.push or given.copy_to):
         raise ConfigError("say where to: --push OWNER/NAME or --copy-to PLACE")
     request = Request.typed(
-        push=given.push, private=not given.public, copy_to=given.copy_to, best=given.best
+        push=given.push, private=given.private, copy_to=given.copy_to, best=given.best
     )
     folder = find_run(given.run, Layout.from_environment().results)
     from hearth.share.after import afterwards, check

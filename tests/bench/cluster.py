@@ -111,8 +111,8 @@ class Cluster(Lab):
             said = self.play(
                 "train.yml",
                 *("-e", json.dumps({"train": train}), "-e", f"nodes={','.join(nodes)}"),
-                *("-e", f"plan_runs={self._folder / 'runs'}", "-e", "launch_ready_timeout=300"),
-                *("-e", "wait=false"),
+                *("-e", f"_plan_runs={self._folder / 'runs'}", "-e", "launch_ready_timeout=300"),
+                *("-e", "wait=off"),
             )
             self._await(run, nodes)
         if settings.get("split") != "equal":

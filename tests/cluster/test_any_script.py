@@ -93,7 +93,7 @@ def test_a_plain_script_runs_on_nodes_with_unlike_numbers_of_ranks(home, monkeyp
         assert (copy / "model.py").read_text() == (work / "model.py").read_text()
         assert not (copy / ".git").exists()
 
-    home.play("playbooks/runs.yml", "-e", "delete=plain", "-e", "yes=true")
+    home.play("playbooks/runs.yml", "-e", "delete=plain", "-e", "yes=on")
     for node in NODES:
         assert not (home.workspace(node) / "code" / "plain").exists()
 
@@ -115,7 +115,7 @@ def test_a_lightning_script_runs_as_its_author_wrote_it(house):
 
 @pytest.mark.rotated(seconds=45)
 def test_a_script_is_looked_at_stopped_and_goes_on_as_it_was_when_it_began(home):
-    given = ("-e", "script_args=--steps 100000 --pause 0.1 --out {results}", "-e", "wait=false")
+    given = ("-e", "script_args=--steps 100000 --pause 0.1 --out {results}", "-e", "wait=off")
     screen = go(home, "long", *given)
     assert_line(screen, "under way", "terminal")
     until(lambda: "step 2 " in (home.workspace("desk") / "logs" / "long.log").read_text())

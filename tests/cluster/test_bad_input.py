@@ -170,12 +170,12 @@ def test_logs_and_curves_that_a_node_out_of_reach_has_are_said_to_be_there(house
     screen = show("logs")
     assert "a word of near" in screen
     assert_line(screen, "not answered", "far, sold")
-    screen = show("logs", "-e", "node=far", status=2)
+    screen = show("logs", "-e", "nodes=far", status=2)
     assert_line(screen, "far", "reached")
-    screen = show("logs", "-e", "node=sold", status=2)
+    screen = show("logs", "-e", "nodes=sold", status=2)
     assert_line(screen, "sold", "evening")
     screen = show("dashboard", status=2)
     assert_line(screen, "far", "reached")
     assert_line(screen, "curves", "evening")
-    screen = show("dashboard", "-e", "dashboard_state=stopped")
+    screen = show("dashboard", "-e", "serve=off")
     assert "not answered: far" in screen

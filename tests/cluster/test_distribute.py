@@ -25,7 +25,7 @@ def caches(house: House) -> Path:
 def distribute(house: House, *arguments: object, status: int = 0, **changes: str) -> str:
     """Play with a model cache for each node, and data files that are always passed on."""
     apart = {"hearth_models": f"{caches(house)}/{{{{ inventory_hostname }}}}"}
-    words = ("-e", f"model={ID}", "-e", f"dataset={house.data}", "-e", "distribute_direct_mb=0")
+    words = ("-e", f"model={ID}", "-e", f"dataset={house.data}", "-e", "_distribute_direct_mb=0")
     words += ("-e", json.dumps(apart), *arguments)
     return house.play("playbooks/distribute.yml", *words, status=status, **changes)
 

@@ -73,7 +73,7 @@ def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
 
     text.unlink()
     stale.write_text("left over")
-    done = home.script("doctor", "--json", "-e", "fix=true")
+    done = home.script("doctor", "--json", "-e", "fix=on")
     seen = json.loads(done.stdout)
     Draft202012Validator(SCHEMA).validate(seen)
     assert seen["mended"] == {"desk": ["leftovers"], "laptop": ["workspace"]}

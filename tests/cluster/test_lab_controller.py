@@ -33,7 +33,7 @@ MACHINES = {
     "ansible_become_password": plan.PASSWORD,
     "network_mode": "static",
     "driver_repo": "nvidia",
-    "driver_repo_url": "file:/opt/lab/repository/nvidia",
+    "_driver_repo_url": "file:/opt/lab/repository/nvidia",
     "driver_reboot": True,
     "python_mode": "venv",
     "python_lock": "cpu",

@@ -98,8 +98,8 @@ def test_a_machine_is_not_restarted_without_permission(controller):
     screen = controller.play("playbooks/driver.yml", status=None)
     for node in ("tower", "laptop"):
         assert_line(screen, NOW, LATER)
-        assert f"-i inventory/lab playbooks/reboot.yml --limit {node})" in screen
-    assert "--limit oldbox" not in screen
+        assert f"-i inventory/lab playbooks/reboot.yml -e nodes={node})" in screen
+    assert "-e nodes=oldbox" not in screen
     assert {node: boot(node) for node in CARDS} == before
 
 
@@ -149,7 +149,7 @@ cluster:
       ansible_become_password: lab
       ansible_python_interpreter: /usr/bin/python3
       driver_repo: nvidia
-      driver_repo_url: file:{REPOSITORY}/nvidia
+      _driver_repo_url: file:{REPOSITORY}/nvidia
       driver_reboot: true
 """
 
@@ -177,7 +177,7 @@ def test_a_repositorys_key_is_used_only_if_it_is_the_expected_one(controller, fi
 
 def test_with_permission_the_machines_that_need_it_are_restarted_one_at_a_time(controller):
     before = {node: boot(node) for node in CARDS}
-    controller.play("playbooks/driver.yml", "-e", "driver_reboot=true")
+    controller.play("playbooks/driver.yml", "-e", "driver_reboot=on")
     assert {node: boot(node) != before[node] for node in CARDS} == {
         "tower": True,
         "laptop": True,
@@ -198,13 +198,13 @@ def test_no_restart_under_a_run_unless_forced_and_none_after_a_failure(controlle
     lock = "ai-cluster/config/supervisor.lock"
     as_user("laptop", f"mkdir -p ai-cluster/config; cat >{lock}", given=b'{"run": "evening"}')
     as_user("laptop", f"setsid --fork flock {lock} sleep 300 </dev/null >/dev/null 2>&1")
-    both = ("playbooks/reboot.yml", "--limit", "laptop:oldbox")
+    both = ("playbooks/reboot.yml", "-e", "nodes=laptop,oldbox")
     screen = controller.play(*both, status=None)
     assert_line(screen, "laptop", "evening", "under way")
     assert {node: boot(node) for node in CARDS} == before
     # Forced, it restarts, but is not reached any more.
     as_root("laptop", "systemctl mask --quiet ssh.service ssh.socket")
-    screen = controller.play(*both, "-e", "force=true", "-e", "reboot_timeout=9", status=None)
+    screen = controller.play(*both, "-e", "force=on", "-e", "_reboot_timeout=9", status=None)
     assert_line(screen, "laptop", "198.51.100.12", "9 s")
     until(lambda: boot("laptop") != before["laptop"])
     assert boot("oldbox") == before["oldbox"]
@@ -223,7 +223,7 @@ def test_ubuntus_packages_are_canonicals_for_the_installed_kernel(controller):
         'printf "ID=ubuntu\\nVERSION_ID=24.04\\n" >/usr/lib/os-release; '
         "echo 'deb [trusted=yes] file:/opt/shop ./' >/etc/apt/sources.list.d/shop.list",
     )
-    screen = controller.play("playbooks/driver.yml", "--limit", "laptop")
+    screen = controller.play("playbooks/driver.yml", "-e", "nodes=laptop")
     assert (
         "(linux-modules-nvidia-580-open-generic-hwe-24.04 nvidia-headless-no-dkms-580-open "
         "nvidia-utils-580)" in screen

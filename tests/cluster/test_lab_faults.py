@@ -192,7 +192,7 @@ def stops_and_is_resumed(
     assert_names(cause["message"], "is full", kept)
     mend(kind, node)
     mended = time.time()
-    home.play("train.yml", *READY, "-e", f"resume={run}", "-e", "wait=false")
+    home.play("train.yml", *READY, "-e", f"resume={run}", "-e", "wait=off")
     back = until_together(run, reached, NODES, NODES)
     return {"seconds_until_in": moment(back) - mended}
 
@@ -220,7 +220,7 @@ def apart_from_one_process(home: Controller, run: str, folder: Path, **own: obje
     kept = f"ai-cluster/checkpoints/{run}/step-{last:08d}/adapter/adapter_model.safetensors"
     assert len({checksum(name, kept) for name in NODES}) == 1
     same = {"model": str(home.model), "dataset": str(home.data), **TINY, **SETTINGS, **own}
-    same |= {"max_steps": last, "micro_batch": same["global_batch"], "evaluate": False}
+    same |= {"max_steps": last, "micro_batch": same["global_batch"], "eval_held_out": False}
     begun = beginning(same)
     undisturbed = change(trained(folder, "undisturbed", 1, *arguments_of(same)), begun)
     found = load(base64.b64decode(at_home("tower", f"base64 {kept}")))

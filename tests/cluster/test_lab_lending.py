@@ -120,9 +120,9 @@ def test_a_person_at_a_machine_takes_it_and_gives_it_back_without_ansible(home):
 
 
 def test_the_machine_of_rank_0_is_taken_and_given_back_from_the_controller(home):
-    lend = ("playbooks/lend.yml", *READY, "-e", "node=tower")
+    lend = ("playbooks/lend.yml", *READY, "-e", "nodes=tower")
     with leaving("tower"):
-        home.play(*lend, "-e", "lend=false")
+        home.play(*lend, "-e", "lend=off")
     assert_line(home.play(*lend), "tower", "off", RUN, "away since", "switched off by hand")
     home.play(*lend, "-e", "lend=auto")
     returns("tower")

@@ -38,7 +38,7 @@ NAMES = ",".join(TRIED)
 PEER = "oldbox"
 NODES = {node.name: node for node in plan.nodes(4)}
 CONFIRM_WITHIN = 15  # in the tests where something goes wrong
-QUICK = ("-e", f"network_confirm_timeout={CONFIRM_WITHIN}")
+QUICK = ("-e", f"_network_confirm_timeout={CONFIRM_WITHIN}")
 
 FILES = "/etc/netplan /etc/NetworkManager/system-connections"
 FINGERPRINT = (
@@ -124,7 +124,7 @@ def play(folder: Path, only: str, *arguments: str, **changed: dict[str, object])
     return Play(
         hosts(folder, **changed),
         "playbooks/network.yml",
-        *("--limit", only, "-e", "network_mode=static"),
+        *("-e", f"nodes={only}", "-e", "network_mode=static"),
         *arguments,
     )
 
@@ -293,8 +293,8 @@ def test_a_mistake_forced_past_the_refusals_is_taken_back(bare, tmp_path, mistak
     inside(PEER, f"ip address replace {TAKEN}/24 dev {NODES[PEER].card}")
 
     def try_it(node: str) -> str:
-        wrong = {node: settings | {"network_force": True}}
-        screen = play(tmp_path / node, node, *QUICK, **wrong).end(status=2)
+        forced = (*QUICK, "-e", "_network_force=on")
+        screen = play(tmp_path / node, node, *forced, **{node: settings}).end(status=2)
         is_as_before(node, bare)
         return screen
 
@@ -418,8 +418,8 @@ def test_two_machines_that_swap_addresses_are_told_how(bare, tmp_path):
     tower, laptop = NODES["tower"].address, NODES["laptop"].address
     swapped = {"tower": {"cluster_address": laptop}, "laptop": {"cluster_address": tower}}
     screen = play(tmp_path, "tower,laptop", **swapped).end(status=2)
-    assert_line(screen, f"tower: {laptop}", "--limit laptop", "third", tower)
-    assert_line(screen, f"laptop: {tower}", "--limit tower", "third", laptop)
+    assert_line(screen, f"tower: {laptop}", "-e nodes=laptop", "third", tower)
+    assert_line(screen, f"laptop: {tower}", "-e nodes=tower", "third", laptop)
     untouched("tower", bare)
 
 
@@ -461,7 +461,7 @@ def test_verify_says_what_is_missing_and_the_two_ways_out(bare, tmp_path):
     node = "laptop"
     missing = {node: {"cluster_address": elsewhere(node)}}
     folder = hosts(tmp_path, **missing)
-    screen = Play(folder, "playbooks/network.yml", "--limit", node).end(status=2)
+    screen = Play(folder, "playbooks/network.yml", "-e", f"nodes={node}").end(status=2)
     assert f"has {NODES[node].address}/24" in screen
     assert_line(screen, elsewhere(node), f"MAC {NODES[node].mac}")
     assert "network_mode: static" in screen
@@ -500,9 +500,9 @@ def test_the_controller_sets_its_own_address_without_ssh(bare, tmp_path):
     ansible = (
         "cd /root/hearth && LC_ALL=C.UTF-8 PYTHONPATH=training:controller "
         "PYTHONDONTWRITEBYTECODE=1 /opt/lab/venv/bin/python -m ansible.cli.playbook "
-        "-i /root/hosts.yml playbooks/network.yml --limit me -e network_mode=static"
+        "-i /root/hosts.yml playbooks/network.yml -e nodes=me -e network_mode=static"
     )
-    mistake = f"{' '.join(QUICK)} -e network_force=true -e network_gateway=198.51.100.250"
+    mistake = f"{' '.join(QUICK)} -e _network_force=on -e network_gateway=198.51.100.250"
 
     def try_it(node: str) -> None:
         me = {"cluster_address": elsewhere(node), "ansible_connection": "local"}

@@ -106,7 +106,7 @@ def test_what_fits_no_machine_is_trained_over_all_merged_and_answers(home):
     takes = f"""{PYTHON} -c 'b"x" * {weights}' && echo enough || echo ended"""
     assert on("tower", takes).startswith("ended"), "the machine is not held to its memory"
     own = {
-        **{"model": ID, "memory_limit": RANK, "max_steps": 4, "evaluate": False},
+        **{"model": ID, "memory_limit": RANK, "max_steps": 4, "eval_held_out": False},
         **{"global_batch": MICRO_BATCHES, "micro_batch": 1, "sequence_length": 64},
         "precision": "fp32",
     }

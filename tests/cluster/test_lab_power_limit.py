@@ -148,7 +148,7 @@ def test_0_takes_back_what_was_laid_and_nothing_else(controller, before):
 
 
 def test_a_card_that_its_firmware_holds_is_said_and_nothing_stays(controller, before):
-    alone = ("--limit", "laptop", "-e", "power_limit=100")
+    alone = ("-e", "nodes=laptop", "-e", "power_limit=100")
     screen = controller.play(STAGE, *alone, status=2)
     assert_line(screen, "power_limit: 100", "4070 Laptop GPU", "still held to 140 W", "firmware")
     assert tree("laptop") == before["laptop"]
@@ -157,7 +157,7 @@ def test_a_card_that_its_firmware_holds_is_said_and_nothing_stays(controller, be
 
 
 def test_doctor_finds_a_limit_that_is_not_the_inventorys_and_sets_it(controller, before):
-    screen = controller.play("playbooks/doctor.yml", *READY, "-e", "fix=true")
+    screen = controller.play("playbooks/doctor.yml", *READY, "-e", "fix=on")
     assert_line(screen, "tower: power limit: GPU 0 is held to 300 W, not to power_limit: 220")
     assert_line(screen, "mended on tower", "power_limit")
     assert_line(screen.split("after mending")[-1], "power limit", "220 of 300 W · 140 W")
@@ -165,7 +165,7 @@ def test_doctor_finds_a_limit_that_is_not_the_inventorys_and_sets_it(controller,
 
 
 def test_a_reset_sets_the_default_limit_again_and_leaves_no_unit(controller, before):
-    screen = controller.play("playbooks/reset.yml", "-e", "yes=true", "--limit", "tower")
+    screen = controller.play("playbooks/reset.yml", "-e", "yes=on", "-e", "nodes=tower")
     assert_line(screen, f"remove /etc/systemd/system/{UNIT}")
     assert limit("tower") == "300.00 W"
     assert ask("tower", "persistence_mode") == "Disabled"

@@ -172,7 +172,7 @@ def test_they_train_together_and_nobody_asks_for_a_password(cluster, provisioned
 
 @pytest.mark.rotated("provisioned twice, and undone", seconds=60)
 def test_a_reset_leaves_etc_as_it_was_but_for_what_it_lists(cluster, bare, provisioned):
-    screen = cluster.play("playbooks/reset.yml", "-e", "yes=true")
+    screen = cluster.play("playbooks/reset.yml", "-e", "yes=on")
     assert "driver packages installed" in screen
     for node, before in bare.items():
         left = {

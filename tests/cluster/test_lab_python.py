@@ -52,8 +52,8 @@ class Home(Controller):
         for name in ("cpu", "gpu"):
             (locks / f"{name}.lock").write_text("".join(lines))
         self.settings = {
-            "python_requirements": str(locks),
-            "python_miniforge_installers": {
+            "_python_requirements": str(locks),
+            "_python_miniforge_installers": {
                 platform.machine(): {
                     "url": f"{index.url}/files/Miniforge3-stand-in-x86_64.sh",
                     "sha256": hashlib.sha256(INSTALLER.encode()).hexdigest(),
@@ -173,8 +173,8 @@ def test_what_stands_in_the_way_is_told_before_anything_is_fetched(controller, f
     assert "Nothing was downloaded" in screen
     screen = controller.provision(
         python_mode="conda",
-        python_miniforge="~/forge",
-        python_miniforge_installers={"riscv64": {}},
+        _hearth_miniforge="~/forge",
+        _python_miniforge_installers={"riscv64": {}},
         status=None,
     )
     assert_line(screen, "Miniforge", "x86_64")

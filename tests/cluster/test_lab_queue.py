@@ -68,9 +68,9 @@ def test_four_runs_are_submitted_behind_the_one_under_way_and_one_is_removed(hom
     start(home, "evening", max_steps=100_000)
     until_step("evening", 3)
     for run in ("fails", "removed"):
-        start(home, run, "-e", "queue=true", max_steps=4)
+        start(home, run, "-e", "queue=on", max_steps=4)
     began = time.monotonic()
-    start(home, "last", "-e", "queue=true", max_steps=4)
+    start(home, "last", "-e", "queue=on", max_steps=4)
     takes = timedelta(seconds=time.monotonic() - began)
     at = datetime.now().astimezone() + timedelta(minutes=2) + 3 * takes
     start(home, "late", "-e", f"at={at:%Y-%m-%dT%H:%M}", max_steps=4)
@@ -81,7 +81,7 @@ def test_four_runs_are_submitted_behind_the_one_under_way_and_one_is_removed(hom
             assert record(node, run)["unit"] == f"hearth-{run}.service"
     assert why("tower", "last") == "waits behind removed, 3rd in the queue"
     assert why("tower", "late").startswith("starts at ")
-    home.play("playbooks/runs.yml", "-e", "delete=removed", "-e", "yes=true")
+    home.play("playbooks/runs.yml", "-e", "delete=removed", "-e", "yes=on")
     for node in NODES:
         assert queue(node) == ["fails", "last", "late"]
         until(lambda node=node: "removed" not in units(node))

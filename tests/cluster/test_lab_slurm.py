@@ -84,7 +84,7 @@ def test_a_run_that_waits_is_stopped_or_cancelled_and_can_be_resumed(home):
     home.play("playbooks/stop.yml", *READY, "-e", "run=early")
     assert queue() == []
     assert {record(node, "early")["state"] for node in NODES} == {"stopped"}
-    again = (*READY, *SLURM, "-e", "run=early", "-e", "wait=false")
+    again = (*READY, *SLURM, "-e", "run=early", "-e", "wait=off")
     home.play("playbooks/resume.yml", *again)
     (job,) = queue()
     as_user("tower", f"scancel {job}")

@@ -37,7 +37,7 @@ def cluster(tiny_model, tiny_data) -> Iterator[None]:
 def typed(tiny_model, tiny_data) -> list[str]:
     """Return the command of a run of Hearth's by hand, which the run's name follows."""
     settings = {"model": tiny_model, "dataset": tiny_data, "max_steps": 4, "split": "2:1:1"}
-    few = {"micro_batch": 1, "global_batch": 8, "sequence_length": 64, "evaluate": False}
+    few = {"micro_batch": 1, "global_batch": 8, "sequence_length": 64, "eval_held_out": False}
     return [str(SCRIPT), *arguments_of(settings | few), "--run-name"]
 
 

@@ -81,7 +81,7 @@ def test_all_that_stands_in_the_way_on_any_machine_comes_at_once(play):
         screen = play(
             PREFLIGHT,
             *("-e", "ansible_become_password=wrong", "-e", "hearth_python=/nowhere/bin/python"),
-            *("-e", "preflight_disk_gb=1000000"),
+            *("-e", "_preflight_disk_gb=1000000"),
             status=2,
         )
     finally:
@@ -149,7 +149,7 @@ def test_rank_0_logs_in_on_the_workers_with_a_key_that_is_good_for_nothing_else(
 
 
 def test_rank_0s_login_is_taken_back_where_it_is_not_wanted(joined, play):
-    screen = play(SSH, "-e", "ssh_between_nodes=false")
+    screen = play(SSH, "-e", "ssh_between_nodes=off")
     assert "Take rank 0's login back where it is not wanted: changed on laptop, oldbox" in screen
     assert "Permission denied" in on("tower", "ssh -o BatchMode=yes laptop true 2>&1 || true")
     assert "restrict" not in on("oldbox", "cat ~/.ssh/authorized_keys")
@@ -186,7 +186,7 @@ def test_a_machine_that_is_off_is_named_and_the_others_are_done(joined, play):
     lab("power-off", "oldbox")
     as_root("laptop", "rm ~lab/.ssh/authorized_keys")
     try:
-        screen = play(SSH, "-e", "machine_timeout=20", status=4)
+        screen = play(SSH, "-e", "_machine_timeout=20", status=4)
     finally:
         lab("power-on", "oldbox")
     assert_line(screen, "oldbox", NODES["oldbox"])

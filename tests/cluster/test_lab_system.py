@@ -111,17 +111,17 @@ def test_a_second_run_changes_nothing(cluster):
 
 
 def test_the_rule_of_a_node_that_has_left_goes(cluster):
-    gone = "-e", '{"firewall_peers": ["198.51.100.11"]}', "--limit", "oldbox"
+    gone = "-e", '{"firewall_peers": ["198.51.100.11"]}', "-e", "nodes=oldbox"
     cluster.play("playbooks/firewall.yml", *gone)
     rules = "ufw allow from {} comment 'hearth'"
     added = as_root("oldbox", "ufw show added").splitlines()[1:]
     assert added == [rules.format("198.51.100.11"), "ufw allow 22/tcp"]
-    cluster.play("playbooks/firewall.yml", "--limit", "oldbox")
+    cluster.play("playbooks/firewall.yml", "-e", "nodes=oldbox")
     assert rules.format("198.51.100.12") in as_root("oldbox", "ufw show added")
 
 
 def test_restricted_only_the_nodes_reach_the_ports_of_a_run(cluster):
-    restrict = ("playbooks/firewall.yml", "--limit", "laptop", "-e", "firewall_restrict=true")
+    restrict = ("playbooks/firewall.yml", "-e", "nodes=laptop", "-e", "firewall_restrict=on")
     cluster.play(*restrict)
     as_user("laptop", "nohup python3 -m http.server 45000 >/dev/null 2>&1 & sleep 1")
     as_root("tower", "ip address add 198.51.100.99/24 dev enp5s0")
@@ -137,7 +137,7 @@ def test_restricted_only_the_nodes_reach_the_ports_of_a_run(cluster):
     finally:
         as_root("tower", "ip address del 198.51.100.99/24 dev enp5s0")
         as_root("laptop", "pkill -f '[h]ttp.server 45000'")
-        cluster.play("playbooks/firewall.yml", "--limit", "laptop")
+        cluster.play("playbooks/firewall.yml", "-e", "nodes=laptop")
     assert "hearth" not in as_root("laptop", "nft list tables")
 
 
@@ -167,7 +167,7 @@ def test_a_power_cut_takes_nothing_away(cluster):
 
 def test_a_reset_undoes_nothing_unless_it_is_told_yes(cluster):
     before = tree("oldbox")
-    reset = ("playbooks/reset.yml", "--limit", "oldbox")
+    reset = ("playbooks/reset.yml", "-e", "nodes=oldbox")
     screen = cluster.play(*reset, status=2)
     assert "Nothing was undone" in screen
     assert "put back /etc/hosts" in screen
@@ -183,7 +183,7 @@ def test_a_machine_that_is_at_work_is_not_reset(cluster):
         "(flock supervisor.lock sleep 3600 >/dev/null 2>&1 &) && sleep 0.2",
     )
     before = tree("laptop")
-    screen = cluster.play("playbooks/reset.yml", "-e", "yes=true", "--limit", "laptop", status=2)
+    screen = cluster.play("playbooks/reset.yml", "-e", "yes=on", "-e", "nodes=laptop", status=2)
     assert_line(screen, "laptop", "'evening'", "under way")
     assert tree("laptop") == before
     as_user("laptop", "pkill -x flock; pkill -x sleep; rm -r ai-cluster")
@@ -198,7 +198,7 @@ def test_a_reset_makes_etc_what_it_was_but_for_what_it_names(bare, cluster):
         as_user(node, "echo scripts >ai-cluster/.hearth-workspace")
     note = "stage=driver note='package nvidia-open 580+standin'"
     assert "SUCCESS" in cluster.module("oldbox", "hearth_record", note, "--become")
-    screen = cluster.play("playbooks/reset.yml", "-e", "yes=true", "-e", "remove=workspace")
+    screen = cluster.play("playbooks/reset.yml", "-e", "yes=on", "-e", "remove=workspace")
 
     assert tree("tower") == bare["tower"]
     assert changed(bare["laptop"], tree("laptop")) == {"etc/hosts", "etc/hostname"}

@@ -124,7 +124,7 @@ def test_the_verbs_answer_with_the_first_machine_off(evening):
 @pytest.mark.rotated("verbs on machines")
 def test_the_curves_are_seen_through_the_tunnel_that_is_named(evening):
     verb(evening, "ssh")  # until then there is a password, which the tunnel would ask for
-    screen = verb(evening, "dashboard", "dashboard_port=16006")
+    screen = verb(evening, "dashboard", "port=16006")
     assert_line(screen, RUN, "tower", "process")
     command = re.search(r"^ +tunnel +(ssh .+)$", screen, re.MULTILINE)[1]
     tunnel = subprocess.Popen(shlex.split(command), cwd=evening.checkout, env=evening.environment)
@@ -134,7 +134,7 @@ def test_the_curves_are_seen_through_the_tunnel_that_is_named(evening):
     finally:
         tunnel.terminate()
         tunnel.wait(10)
-    verb(evening, "dashboard", "dashboard_state=stopped")
+    verb(evening, "dashboard", "serve=off")
     assert at_home("tower", "pgrep -f '[t]ensorboard.main' || echo none") == "none"
 
 
@@ -153,7 +153,7 @@ def test_a_run_that_is_stopped_has_a_checkpoint_on_each_machine_and_a_report_her
 @pytest.mark.rotated("verbs on machines")
 def test_it_goes_on_and_is_attached_to_until_it_has_finished(evening):
     step = [line for line in evening.metrics(RUN) if line["kind"] == "end"][-1]["step"]
-    verb(evening, "resume", f"max_steps={step + 40}", "wait=false")
+    verb(evening, "resume", f"max_steps={step + 40}", "wait=off")
     screen = verb(evening, "attach", f"run={RUN}")
     assert f"{RUN} finished: " in screen
     steps = [line["step"] for line in evening.metrics(RUN) if line["kind"] == "step"]
@@ -168,7 +168,7 @@ def test_a_script_is_launched_again_once_a_lost_machine_is_back(home):
         "train.yml",
         *(*READY, "-e", f"script={home.folder}/plain/train.py", "-e", "run=script"),
         *("-e", "script_args=--steps 100000 --pause 0.1 --out {results}"),
-        *("-e", "wait=false", "-e", "launch_silence_timeout=6"),
+        *("-e", "wait=off", "-e", "launch_silence_timeout=6"),
     )
     try:
         third_steps = "grep -c '^step 3 ' ai-cluster/logs/script.log"
@@ -205,7 +205,7 @@ def test_a_model_that_one_machine_has_is_brought_to_the_other_before_a_run(home,
 
 @pytest.mark.rotated("launches on machines", seconds=90)
 def test_a_benchmark_compares_the_machines_alone_with_both_together(home):
-    few = ("benchmark_steps=2", "benchmark_warm_up=1")
+    few = ("steps=2", "_benchmark_warm_up=1")
     words = [word for option in few for word in ("-e", option)]
     screen = home.play("playbooks/benchmark.yml", *READY, *home.tiny(), *words)
     for line in ("tower alone", "laptop alone"):

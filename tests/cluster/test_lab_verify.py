@@ -68,14 +68,14 @@ def test_three_nodes_are_verified_by_a_real_sum_and_no_file_of_it_stays(home):
 
 
 def test_the_token_is_not_shown_however_much_is(home):
-    screen = verify(home, "-vvv", "-e", "verify_token=secret-of-this-test-only")
+    screen = verify(home, "-vvv", "-e", "_verify_token=secret-of-this-test-only")
     assert "secret-of-this" not in screen
 
 
 def test_a_slow_cable_is_measured_and_costs_nobody_the_verdict(home):
     lab("link", "oldbox", "100mbit")
     try:
-        screen = verify(home, "-e", "verify_all_reduce=false")
+        screen = verify(home, "-e", "_verify_sum=off")
     finally:
         lab("link", "oldbox", "off")
     assert line_of(screen, "oldbox")[0] == "!"
@@ -95,7 +95,7 @@ def test_doctor_finds_what_is_wrong_and_mends_what_is_safe(home, tmp_path):
     )
     lab("link", "oldbox", "100mbit")
     file = tmp_path / "doctor.json"
-    given = ("-e", "hearth_models=", "-e", f"doctor_file={file}", "-e", "fix=true")
+    given = ("-e", "hearth_models=", "-e", f"_doctor_file={file}", "-e", "fix=on")
     try:
         screen = home.play("playbooks/doctor.yml", *READY, *given)
     finally:

@@ -16,7 +16,7 @@ pytestmark = pytest.mark.cluster
 @pytest.mark.rotated(seconds=40)
 def test_a_run_that_was_stopped_goes_on_by_hand_to_its_end(house):
     house.play("provision.yml", "--tags", "workspace")
-    house.play("train.yml", *house.tiny(run="evening", max_steps=80), "-e", "wait=false")
+    house.play("train.yml", *house.tiny(run="evening", max_steps=80), "-e", "wait=off")
     house.until_step("evening")
     here = house.workspace("desk") / "results" / "evening"
     (here / "stop").write_text("stop\n")

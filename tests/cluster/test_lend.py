@@ -30,7 +30,7 @@ def word_of(house, node: str) -> str:
 @pytest.mark.rotated
 def test_nodes_get_a_word_once_and_one_that_does_not_answer_is_named(house):
     house.play("playbooks/workspace.yml")
-    off = ("playbooks/lend.yml", "-e", "node=laptop", "-e", "lend=false", "-e", "till=07:00")
+    off = ("playbooks/lend.yml", "-e", "nodes=laptop", "-e", "lend=off", "-e", "until=07:00")
     assert_line(house.play(*off, "--check"), "laptop", "off", "07:00")
     assert not word_of(house, "laptop")
     assert "changed on laptop" in house.play(*off)
@@ -39,7 +39,7 @@ def test_nodes_get_a_word_once_and_one_that_does_not_answer_is_named(house):
     assert "desk changed=0 · laptop changed=0" in screen
     assert_line(screen, "laptop", "off", "07:00", "no run is under way")
     assert not word_of(house, "desk")
-    assert_names(house.play(*off[:1], "-e", "node=lapto", status=2), "lapto", "desk, laptop")
+    assert_names(house.play(*off[:1], "-e", "nodes=lapto", status=2), "lapto", "desk, laptop")
 
     with socket.create_server(("127.0.0.1", 0)) as server:
         closed = server.getsockname()[1]
@@ -70,7 +70,7 @@ def test_a_node_that_is_away_at_the_start_is_not_measured_and_joins_when_it_lend
     command = f"test ! -e {wanted} || {{ echo the film is on; exit 1; }}"
     set_for(house, "laptop", lend_command=command, lend_after=0)
     settings = house.tiny(run="film", max_steps=100_000, split="auto", checkpoint_every=1000)
-    play = house.start("train.yml", *settings, "-e", "wait=false")
+    play = house.start("train.yml", *settings, "-e", "wait=off")
     screen = ended(play)
     assert_line(screen, "AWAY NOW: laptop (the film is on); it joins when it lends again")
     assert_line(screen, "laptop", "its speed is not known yet")
@@ -84,7 +84,7 @@ def test_a_node_that_is_away_at_the_start_is_not_measured_and_joins_when_it_lend
     assert_line(house.play("playbooks/lend.yml"), "laptop", "film", "has the machine")
     lend = house.workspace("laptop") / "hearth-lend"
     assert not lend.exists()  # provisioning brings it; a launch brings the code that it calls
-    house.play("playbooks/lend.yml", "-e", "node=laptop", "-e", "lend=false")
+    house.play("playbooks/lend.yml", "-e", "nodes=laptop", "-e", "lend=off")
     until(lambda: house.record("laptop", "film")["away"].startswith("switched off by hand"))
     assert_line(house.play("playbooks/lend.yml"), "laptop", "off", "away since", "switched off")
     house.play("playbooks/lend.yml", "-e", "lend=auto")
@@ -99,7 +99,7 @@ def test_what_cannot_lend_is_refused_by_node_and_variable(house):
     set_for(house, "laptop", lend_when="idle")
     set_for(house, "desk", lend_command="no-such-program")
     screen = house.play("train.yml", *house.tiny(parallel="fsdp"), "--check", status=2)
-    assert_line(screen, "laptop: lend_when", "parallel=fsdp", "-e lend=false")
+    assert_line(screen, "laptop: lend_when", "parallel=fsdp", "-e lend=off")
     assert_line(screen, "desk: lend_command", "parallel=fsdp")
     screen = house.play("train.yml", *house.tiny(max_steps=1), status=2)
     assert_line(screen, "desk: lend_command", "no-such-program", "not found")

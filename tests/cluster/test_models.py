@@ -47,7 +47,7 @@ def test_code_that_comes_with_a_model_runs_only_where_it_is_allowed(house, tmp_p
         screen = house.play("train.yml", *asked, status=2, **hub.variables)
         assert_line(screen, "house/hermit", "Transformers")
         assert not any("safetensors" in path for path in hub.asked)
-        allowed = [*asked, "-e", "trust_remote_code=true"]
+        allowed = [*asked, "-e", "trust_remote_code=on"]
         screen = house.play("train.yml", *allowed, **hub.variables)
     assert_line(screen, "[WARNING]", "trust_remote_code", "house/hermit")
     assert_line(screen, "configuration_hermit.py, modeling_hermit.py")

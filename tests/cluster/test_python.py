@@ -28,7 +28,7 @@ def test_two_nodes_on_this_computer_share_one_environment_and_one_download(tmp_p
         (tmp_path / f"{kind}.lock").write_text(lock_line("alpha", "1.0", *ALPHA.values()))
     python = tmp_path / "environment" / "bin" / "python"
     given = {
-        "python_requirements": str(tmp_path),
+        "_python_requirements": str(tmp_path),
         "python_lock": "cpu",
         "python_base": sys.executable,
         "hearth_python": str(python),

@@ -26,13 +26,13 @@ pytestmark = [
 def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
     """A house in which the run `evening` is under way."""
     with closing(House(tmp_path_factory.mktemp("queue"), tiny_model, tiny_data)) as house:
-        house.play("train.yml", *house.tiny(run="evening", max_steps=100_000), "-e", "wait=false")
+        house.play("train.yml", *house.tiny(run="evening", max_steps=100_000), "-e", "wait=off")
         house.until_step("evening")
         yield house
 
 
 def submit(home: House, run: str, *words: str, max_steps: int = 3, status: int = 0) -> str:
-    given = home.tiny(run=run, max_steps=max_steps, split="auto", evaluate=False)
+    given = home.tiny(run=run, max_steps=max_steps, split="auto", eval_held_out=False)
     return home.play("train.yml", *given, *words, status=status)
 
 
@@ -54,9 +54,9 @@ def queue(screen: str) -> list[str]:
 
 def test_a_busy_node_is_refused_without_the_queue_and_waited_for_with_it(home):
     screen = submit(home, "second", status=2)
-    assert_line(screen, "'evening' is under way", "-e queue=true")
+    assert_line(screen, "'evening' is under way", "-e queue=on")
     for run in ("second", "third", "fourth"):
-        screen = submit(home, run, "-e", "queue=true")
+        screen = submit(home, run, "-e", "queue=on")
         assert_line(screen, "not measured, since evening has desk, laptop")
         assert_line(screen, "waits behind", "does not need this terminal")
         assert states(home, run) == {"queued"}
@@ -78,7 +78,7 @@ def test_a_run_is_moved_and_another_one_removed(home):
     assert queue(home.play(*words)) == ["fourth", "second", "third"]
     screen = home.play("playbooks/runs.yml", "-e", "move=evening", "-e", "place=1", status=2)
     assert_line(screen, "'evening'", "waits for its turn")
-    screen = home.play("playbooks/runs.yml", "-e", "delete=second", "-e", "yes=true")
+    screen = home.play("playbooks/runs.yml", "-e", "delete=second", "-e", "yes=on")
     assert "Remove it" in screen
     assert queue(home.play("playbooks/runs.yml")) == ["fourth", "third"]
     for node in NODES:
@@ -109,5 +109,5 @@ def test_a_run_starts_at_its_time_and_not_before(home):
 def test_a_time_that_is_none_and_a_job_of_slurm_are_refused(home):
     screen = submit(home, "never", "-e", "at=tonight", status=2)
     assert_line(screen, "-e at", "'tonight'")
-    screen = submit(home, "never", "-e", "queue=true", "-e", "launcher=slurm", status=2)
+    screen = submit(home, "never", "-e", "queue=on", "-e", "launcher=slurm", status=2)
     assert "--begin" in screen

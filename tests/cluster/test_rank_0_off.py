@@ -62,13 +62,13 @@ def home(tmp_path_factory) -> Path:
 
 def played(home: Path, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    given = ["-i", str(home / "inventory"), f"playbooks/{verb}.yml", "-e", f"plan_runs={home}/runs"]
+    given = ["-i", str(home / "inventory"), f"playbooks/{verb}.yml", "-e", f"_plan_runs={home}/runs"]
     return run("ansible-playbook", *given, *words, cwd=ROOT, PATH=path)
 
 
 @pytest.mark.rotated("the machine of rank 0 is off")
 def test_the_files_come_from_the_node_that_reached_furthest(home):
-    done = played(home, "attach", "-e", "run=evening", "-e", "attach_patience=10")
+    done = played(home, "attach", "-e", "run=evening", "-e", "_attach_patience=10")
     assert done.returncode == 0, done.stdout + done.stderr
     assert_names(done.stdout, "evening finished", "80 of 80 steps")
     assert_line(done.stdout, "not seen to its end", "desk")

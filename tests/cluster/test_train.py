@@ -121,9 +121,7 @@ def test_a_model_made_from_scratch_comes_here_whole(house, tmp_path):
     bare = shutil.copytree(house.model, tmp_path / "bare")
     (bare / "model.safetensors").unlink()
     given = house.tiny(model=str(bare), max_steps=3)
-    screen = house.play(
-        "train.yml", *given, "-e", "run=new", "-e", "lora=off", "-e", "scratch=true"
-    )
+    screen = house.play("train.yml", *given, "-e", "run=new", "-e", "lora=off", "-e", "scratch=on")
     assert "  model                runs/new/model\n" in screen
     weights = "model/model.safetensors"
     here = (house.runs / "new" / weights).read_bytes()
@@ -249,7 +247,7 @@ def test_the_report_is_named_at_the_end_and_another_look_changes_nothing(short):
 @pytest.mark.rotated
 def test_a_look_at_nodes_without_rank_0_brings_what_they_have(trained, tmp_path):
     house, *_ = trained
-    elsewhere = ("-e", f"plan_runs={tmp_path}")
+    elsewhere = ("-e", f"_plan_runs={tmp_path}")
     screen = house.play("playbooks/attach.yml", "-e", "run=first", "--limit", "laptop", *elsewhere)
     assert_line(screen, "first finished", "6 of 6 steps")
     assert_line(screen, "not seen", "desk")
@@ -344,4 +342,4 @@ def test_a_message_tells_that_the_run_has_failed_and_where_and_why(failed):
     assert error.startswith("rank 1 was killed by signal 9 (SIGKILL)")
     assert cause.startswith("cause: ")
     assert cure.startswith("cure: ")
-    assert more == "more: ansible-playbook playbooks/logs.yml -e run=end -e node=laptop"
+    assert more == "more: ansible-playbook playbooks/logs.yml -e run=end -e nodes=laptop"

@@ -28,7 +28,7 @@ pytestmark = [
     pytest.mark.long,
     pytest.mark.rotated("a run's life by its verbs", seconds=25),
 ]
-DETACHED = ("-e", "wait=false", *UNTIL_A_LOSS)
+DETACHED = ("-e", "wait=off", *UNTIL_A_LOSS)
 
 
 @pytest.fixture(scope="module")
@@ -68,7 +68,7 @@ def test_a_run_under_way_is_shown_with_its_speed_and_its_nodes(home):
 
 
 def test_a_run_under_way_is_not_removed(home):
-    screen = home.play("playbooks/runs.yml", "-e", "delete=evening", "-e", "yes=true", status=2)
+    screen = home.play("playbooks/runs.yml", "-e", "delete=evening", "-e", "yes=on", status=2)
     assert_line(screen, "evening", "under way")
     assert home.record("desk", "evening")["state"] == "running"
 
@@ -80,8 +80,8 @@ def test_the_logs_of_the_newest_run_are_shown_by_node(home):
     steps = [line for line in screen.splitlines() if line.startswith("    step ")]
     assert len(steps) == 5  # rank 0 says them
 
-    screen = home.play("playbooks/logs.yml", "-e", "run=evening", "-e", "node=tower", status=2)
-    assert_line(screen, "-e node=tower", "evening", "desk, laptop")
+    screen = home.play("playbooks/logs.yml", "-e", "run=evening", "-e", "nodes=tower", status=2)
+    assert_line(screen, "-e nodes=tower", "evening", "desk, laptop")
 
 
 def test_a_run_that_is_stopped_keeps_a_checkpoint_and_is_summed_up(home):
@@ -112,11 +112,11 @@ def test_the_newest_run_goes_on_and_a_second_stop_ends_it_at_once(home):
     assert_line(screen, f"goes on from step {stopped_at}")
     assert_line(screen, "under way", "terminal")
     home.until_step("evening", stopped_at + 2)
-    follower = home.start("playbooks/logs.yml", "-e", "node=laptop", "-e", "follow=true")
+    follower = home.start("playbooks/logs.yml", "-e", "nodes=laptop", "-e", "follow=on")
     until(lambda: reads(follower))
 
     home.rank("laptop").suspend()  # so that its step does not end
-    ask = ("playbooks/stop.yml", "-e", "run=evening", "-e", "wait=false")
+    ask = ("playbooks/stop.yml", "-e", "run=evening", "-e", "wait=off")
     home.play(*ask)
     assert home.record("desk", "evening")["state"] == "running"
     screen = home.play(*ask)
@@ -199,7 +199,7 @@ def test_the_curves_of_a_run_are_shown_on_loopback_until_that_is_ended(home):
     assert told[0] in screen
     assert "changed on" not in screen
 
-    screen = home.play("playbooks/dashboard.yml", "-e", "dashboard_state=stopped")
+    screen = home.play("playbooks/dashboard.yml", "-e", "serve=off")
     assert "End TensorBoard: changed on desk" in screen
     assert not board.is_running() or board.status() == psutil.STATUS_ZOMBIE
 
@@ -211,11 +211,11 @@ def test_somebody_can_talk_to_the_run_as_they_are_told(home):
     assert done.returncode == 0, done.stderr
     assert len(re.findall(r"^\(\d+ tokens", done.stdout, re.M)) == 2
 
-    screen = home.play("playbooks/chat.yml", "-e", "serve=true", "-e", "node=laptop")
+    screen = home.play("playbooks/chat.yml", "-e", "serve=on", "-e", "nodes=laptop")
     address = re.search(r"http://localhost:\d+/v1", screen)[0]
     models = json.loads(urllib.request.urlopen(f"{address}/models", timeout=HANG).read())
     assert [model["id"] for model in models["data"]] == ["base", "adapter"]
-    screen = home.play("playbooks/chat.yml", "-e", "serve=false")
+    screen = home.play("playbooks/chat.yml", "-e", "serve=off")
     assert "End the endpoint: changed on laptop" in screen
 
 
@@ -226,7 +226,7 @@ def test_a_run_is_removed_only_with_consent(home):
     assert "Nothing was removed. To go ahead:" in screen
     assert log.exists()
 
-    screen = home.play("playbooks/runs.yml", "-e", "delete=evening", "-e", "yes=true")
+    screen = home.play("playbooks/runs.yml", "-e", "delete=evening", "-e", "yes=on")
     assert "Remove it: changed on desk, laptop" in screen
     assert_line(screen, "runs/evening", "kept")
     assert (home.runs / "evening" / "run.yml").exists()
@@ -242,7 +242,7 @@ def test_a_benchmark_of_one_rank_and_all_goes_on_where_it_was_interrupted(home):
         (record,) = home.workspace("desk").glob(f"results/benchmark-*-{attempt}/supervisor.json")
         return re.findall(r'"--nproc-per-node",\s+"(\d+)"', record.read_text())
 
-    asked = (*home.tiny(), "-e", "benchmark_steps=2", "-e", "benchmark_warm_up=1")
+    asked = (*home.tiny(), "-e", "steps=2", "-e", "_benchmark_warm_up=1")
     asked += ("-e", "nodes=desk", "-e", "hearth_nproc=2")
     kept = home.runs / "benchmarks"
     first = home.start("playbooks/benchmark.yml", *asked)

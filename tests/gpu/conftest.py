@@ -71,7 +71,7 @@ def trained(tmp_path: Path, llama: Path, texts: Path, kernels: dict[str, str]) -
     common = [
         *("--model", llama, "--dataset", texts, "--sequence-length", LENGTH, "--held-out", 0),
         *("--learning-rate", 1e-3, "--global-batch", 8, "--split", "equal", "--micro-batch", 4),
-        *("--optimizer", "adamw", "--max-steps", 8, "--wandb", "off", "--no-evaluate"),
+        *("--optimizer", "adamw", "--max-steps", 8, "--wandb", "off", "--eval-held-out", "off"),
     ]
 
     def run(name: str, ranks: int, *changed: object) -> tuple[Path, str]:

@@ -61,7 +61,7 @@ def large(tmp_path):
     data = make_texts(tmp_path / "long.jsonl", 120, 2048)
     return [
         *("--backend", "transformers", "--precision", "fp32", "--dataset", data),
-        *("--sequence-length", 2048, "--no-packing", "--global-batch", 96, "--max-steps", 2),
+        *("--sequence-length", 2048, "--packing", "off", "--global-batch", 96, "--max-steps", 2),
         *("--fit", "warn"),  # a small card would be refused beforehand, as it should be
     ]
 

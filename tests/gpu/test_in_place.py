@@ -174,7 +174,7 @@ def test_the_others_train_on_when_a_rank_on_the_card_is_killed(
         **{"backend": backend, "precision": precision, "micro_batch": 2, "split": "equal"},
         **{"model": str(llama), "dataset": str(texts), "sequence_length": 512, "held_out": 0},
         **{"learning_rate": 1e-3, "global_batch": 8, "max_steps": 8, "optimizer": "adamw"},
-        **{"wandb": "off", "evaluate": False},
+        **{"wandb": "off", "eval_held_out": False},
     }
     common = ("--backend", backend, "--precision", precision, "--micro-batch", 2)
     alone, _ = trained("alone", 1, *common)

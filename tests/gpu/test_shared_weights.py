@@ -56,7 +56,16 @@ def apart(tmp_path: Path, llama: Path, texts: Path, kernels: dict[str, str]) -> 
         words = [
             *("--model", llama, "--dataset", texts, "--sequence-length", 512, "--held-out", 0),
             *("--learning-rate", 1e-3, "--global-batch", 8, "--optimizer", "adamw"),
-            *("--backend", "transformers", "--max-steps", 8, "--wandb", "off", "--no-evaluate"),
+            *(
+                "--backend",
+                "transformers",
+                "--max-steps",
+                8,
+                "--wandb",
+                "off",
+                "--eval-held-out",
+                "off",
+            ),
             *("--run-name", name, *changed),
         ]
         started = command(RANKS, *words)

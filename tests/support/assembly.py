@@ -46,7 +46,7 @@ TINY_WORK: dict[str, Any] = {
     "sequence_length": 96, "packing": True, "global_batch": 6, "micro_batch": 1, "split": "equal",
     "lora_rank": 4,
     "schedule": "constant_with_warmup", "learning_rate": 1e-5, "clip_norm": 0, "precision": "fp64",
-    "warmup_steps": 5, "max_steps": 1_000_000, "checkpoint_every": 20, "evaluate": False,
+    "warmup_steps": 5, "max_steps": 1_000_000, "checkpoint_every": 20, "eval_held_out": False,
     "wandb": "off",
 }  # fmt: skip
 """Settings of a run that nobody ends but a stop: no step knows which is the last."""

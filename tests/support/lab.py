@@ -219,7 +219,7 @@ def machines(count: int = 3, *options: str) -> Iterator[None]:
 
 def short_run(steps: int, model: str, sequence_length: int = 128) -> list[str]:
     """Return the typed words of a run of so many steps."""
-    few = {"max_steps": steps, "sequence_length": sequence_length, "evaluate": "false"}
+    few = {"max_steps": steps, "sequence_length": sequence_length, "eval_held_out": "off"}
     settings = {**TINY, "model": model, **few}
     return [word for name, value in settings.items() for word in ("-e", f"{name}={value}")]
 

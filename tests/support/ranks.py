@@ -59,10 +59,7 @@ def arguments_of(settings: dict[str, Any]) -> list[str]:
     typed = []
     for name, value in settings.items():
         option = name.replace("_", "-")
-        if isinstance(value, bool):
-            typed.append(f"--{option}" if value else f"--no-{option}")
-        else:
-            typed += [f"--{option}", str(value)]
+        typed += [f"--{option}", str(value)]
     return typed
 
 

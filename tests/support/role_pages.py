@@ -1,6 +1,6 @@
-"""The options of each role, and of the verbs, as tables in READMEs, generated from argument_specs.
+"""The options of each role, and the words of the playbooks, as tables in READMEs.
 
-Run `python -m tests.support.role_pages` at the repository's root to write them.
+They are generated from argument_specs: run `python -m tests.support.role_pages`.
 """
 
 from __future__ import annotations
@@ -14,6 +14,7 @@ from typing import Any
 import yaml
 
 from hearth.base.errors import HearthError
+from hearth.base.switch import on_off
 from hearth_controller.inventory.variables import SPECS
 
 COMMAND = "python -m tests.support.role_pages"
@@ -45,22 +46,28 @@ def page_of(folder: Path) -> str:
 
 
 def _lines(specs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
+    of_role = "main" in specs
+    alike: dict[str, list[str]] = {}
     for entry, spec in specs.items():
-        options = spec.get("options")
-        if "main" not in specs:  # those of the verbs
-            if not options:
-                continue
-            yield f"**{entry}**: {spec['short_description']}\n"
-        elif entry != "main":
-            yield f"With `tasks_from: {entry}` ({spec['short_description'].lower()}):\n"
-        if not options:
-            yield "There are no options.\n"
-            continue
-        yield "| option | type | default | |\n|---|---|---|---|"
-        for name, option in options.items():
-            description = _markdown(option["description"])
-            yield f"| `{name}` | {_type(option)} | {_default(option)} | {description} |"
-        yield ""
+        table = "\n".join(_table(spec.get("options") or {}))
+        if of_role:
+            if entry != "main":
+                yield f"With `tasks_from: {entry}` ({spec['short_description'].lower()}):\n"
+            yield f"{table}\n"
+        else:  # playbooks with the same words share a table
+            alike.setdefault(table, []).append(f"**{entry}**: {spec['short_description']}")
+    for table, heads in alike.items():
+        yield "  \n".join(heads) + f"\n\n{table}\n"
+
+
+def _table(options: Mapping[str, Any]) -> Iterator[str]:
+    if not options:
+        yield "There are no options."
+        return
+    yield "| option | type | default | |\n|---|---|---|---|"
+    for name, option in options.items():
+        description = _markdown(option["description"])
+        yield f"| `{name}` | {_type(option)} | {_default(option)} | {description} |"
 
 
 def _type(option: Mapping[str, Any]) -> str:
@@ -76,9 +83,11 @@ def _default(option: Mapping[str, Any]) -> str:
     value = option.get("default")
     if option.get("required") or value is None:
         return "required" if option.get("required") else "–"
-    if value in ("", []):
+    if value in ("", [], {}):
         return "empty"
-    text = str(value).lower() if isinstance(value, bool) else str(value)
+    if isinstance(value, list):
+        return f"`{','.join(value)}`"
+    text = on_off(value) if isinstance(value, bool) else str(value)
     return _markdown(text) if " " in text else f"`{text}`"
 
 

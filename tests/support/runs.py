@@ -40,8 +40,8 @@ def cluster(
 
 def start(house: Controller, run: str, *words: str, **settings: object) -> None:
     # A wrong password for sudo: training asks for none.
-    unwatched = ("-e", f"run={run}", "-e", "wait=false", "-e", "ansible_become_password=wrong")
-    options = (*unwatched, *words, *house.tiny(evaluate=False, **settings))
+    unwatched = ("-e", f"run={run}", "-e", "wait=off", "-e", "ansible_become_password=wrong")
+    options = (*unwatched, *words, *house.tiny(eval_held_out=False, **settings))
     house.play("train.yml", *READY, *options)
 
 

@@ -94,7 +94,7 @@ def poisoned_work(model: Path, folder: Path) -> tuple[object, ...]:
     data.write_text("\n".join(map(json.dumps, lines)))
     return (
         *("--model", poison(model, folder / "poisoned"), "--dataset", data, "--wandb", "off"),
-        *("--no-packing", "--held-out", 0, "--global-batch", 7, "--epochs", 1),
+        *("--packing", "off", "--held-out", 0, "--global-batch", 7, "--epochs", 1),
     )
 
 

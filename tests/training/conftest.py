@@ -24,7 +24,7 @@ def arguments(tiny_model, tiny_data) -> list[object]:
         *("--model", tiny_model, "--dataset", tiny_data),
         *("--sequence-length", 96, "--learning-rate", 0.01, "--warmup-steps", 2),
         *("--global-batch", 7, "--packing", "--epochs", 1, "--split", "equal", "--micro-batch", 1),
-        *("--lora-rank", 4, "--wandb", "off", "--no-evaluate"),
+        *("--lora-rank", 4, "--wandb", "off", "--eval-held-out", "off"),
     ]
 
 

@@ -63,7 +63,7 @@ def finished(home, tiny_model, tiny_data):
             1,
             *("--run-name", "night", "--model", tiny_model, "--dataset", tiny_data),
             *("--sequence-length", 96, "--learning-rate", 0.05, "--max-steps", 4),
-            *("--split", "equal", "--micro-batch", 1, "--wandb", "off", "--no-evaluate"),
+            *("--split", "equal", "--micro-batch", 1, "--wandb", "off", "--eval-held-out", "off"),
             *more,
             HF_TOKEN=hub.token,
             **hub.variables,

@@ -22,7 +22,7 @@ OPT = {"ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0.3}
 @pytest.mark.parametrize(("family", "more"), [(OPTConfig, OPT), (FalconConfig, {})])
 def test_a_family_that_mixes_documents_is_refused_by_name(tmp_path, family, more, lora, precision):
     model = loaded(make_model(tmp_path / "mixes", family=family, **more), precision, lora=lora)
-    with refuses(ModelError, "home/mixes", "documents", "packing=false"):
+    with refuses(ModelError, "home/mixes", "documents", "packing=off"):
         check_isolation(model, "home/mixes", nullcontext)
 
 
@@ -48,9 +48,9 @@ def test_one_that_keeps_them_apart_is_left_as_it_was(tmp_path, family, more, pre
 @pytest.mark.rotated
 def test_a_run_is_refused_before_its_first_step_and_goes_without_packing(tmp_path, arguments):
     opt = make_model(tmp_path / "opt", family=OPTConfig, **OPT)
-    more = [*arguments, "--model", opt, "--max-steps", 1, "--no-lora"]
-    refused(train_forked(tmp_path, 2, "--run-name", "packed", *more), opt, "packing=false")
-    succeeded(train_forked(tmp_path, 2, "--run-name", "single", *more, "--no-packing"))
+    more = [*arguments, "--model", opt, "--max-steps", 1, "--lora", "off"]
+    refused(train_forked(tmp_path, 2, "--run-name", "packed", *more), opt, "packing=off")
+    succeeded(train_forked(tmp_path, 2, "--run-name", "single", *more, "--packing", "off"))
     assert len(metrics(tmp_path / "runs" / "single", "step")) == 1
 
 
@@ -59,7 +59,7 @@ def test_it_is_refused_while_its_speed_is_measured_before_the_ranks_meet(tmp_pat
     opt = make_model(tmp_path / "opt", family=OPTConfig, **OPT)
     by_speed = ["--split", "auto", "--micro-batch", "auto"]
     done = train_forked(tmp_path, 1, *arguments, "--model", opt, *by_speed)
-    refused(done, opt, "packing=false")
+    refused(done, opt, "packing=off")
     assert "measuring" in done.stdout
     assert not (tmp_path / "cache" / "hearth" / "data" / "speeds").exists()
     assert not list((tmp_path / "runs").glob("*/run.yml"))

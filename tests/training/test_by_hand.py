@@ -134,7 +134,7 @@ def test_a_run_that_got_worse_says_so_before_anything_else_at_its_end(tmp_path, 
     texts = [{"text": letter * 60, "split": split} for letter, split in letters]
     data = tmp_path / "letters.jsonl"
     data.write_text("\n".join(map(json.dumps, texts)))
-    worse = ("--dataset", data, "--evaluate", "--learning-rate", 0.05, "--max-steps", 12)
+    worse = ("--dataset", data, "--eval-held-out", "--learning-rate", 0.05, "--max-steps", 12)
     done = succeeded(train_forked(tmp_path, 1, *arguments, *worse))
     lines = done.stdout.splitlines()
     said, finished = (
@@ -146,7 +146,16 @@ def test_a_run_that_got_worse_says_so_before_anything_else_at_its_end(tmp_path, 
 
 
 def test_a_run_keeps_the_steps_that_auto_was_resolved_to(tmp_path, tiny_model, tiny_data):
-    plain = ("--model", tiny_model, "--dataset", tiny_data, "--wandb", "off", "--no-evaluate")
+    plain = (
+        "--model",
+        tiny_model,
+        "--dataset",
+        tiny_data,
+        "--wandb",
+        "off",
+        "--eval-held-out",
+        "off",
+    )
     given = (*plain, "--run-name", "night", "--epochs", 1, "--micro-batch", 1, "--split", "equal")
     done = succeeded(train(tmp_path, 2, *given))
     folder = tmp_path / "runs" / "night"
@@ -161,7 +170,7 @@ def test_a_run_keeps_the_steps_that_auto_was_resolved_to(tmp_path, tiny_model, t
 
 
 def test_a_run_leaves_its_contract_in_its_folder(tmp_path, arguments):
-    more = (*arguments, "--evaluate", "--max-steps", 3, "--wandb", "auto")
+    more = (*arguments, "--eval-held-out", "--max-steps", 3, "--wandb", "auto")
     done = succeeded(train(tmp_path, 2, "--run-name", "night", *more))
     folder = tmp_path / "runs" / "night"
     assert {path.name for path in folder.iterdir()} >= {
@@ -191,7 +200,7 @@ MORE = ("--weight-decay", 0.01, "--clip-norm", 0)
         ["--precision", "bf16"],
         *in_turn(
             ["--optimizer", "adamw_8bit"],
-            ["--no-packing", "--micro-batch", 3, "--lora-dropout", 0.1],
+            ["--packing", "off", "--micro-batch", 3, "--lora-dropout", 0.1],
             ["--gradient-checkpointing", "--schedule", "linear", *MORE],
         ),
     ],

@@ -24,7 +24,7 @@ def settings(tiny_model, tiny_data):
         **{"model": str(tiny_model), "dataset": str(tiny_data), "sequence_length": 96},
         **{"packing": True, "epochs": 1},
         **{"learning_rate": 0.01, "global_batch": 7, "max_steps": STEPS, "split": "equal"},
-        **{"micro_batch": 1, "precision": "fp64", "wandb": "off", "evaluate": False},
+        **{"micro_batch": 1, "precision": "fp64", "wandb": "off", "eval_held_out": False},
     }
 
 
@@ -94,8 +94,7 @@ def test_a_replay_repeats_who_computed_what(changed, settings, tmp_path):
     shutil.copytree(folder, tmp_path / "runs" / "night")
     typed = []
     for name, value in {**settings, "replay": "night"}.items():
-        option = name.replace("_", "-")
-        typed += [f"--no-{option}"] if value is False else [f"--{option}", value]
+        typed += [f"--{name.replace('_', '-')}", value]
     again = trained(tmp_path, "again", 3, *typed)
     assert furthest(again, learned) < 1e-12
     first, second = (rows_by_rank(tmp_path / "runs" / run) for run in ("night", "again"))

@@ -63,7 +63,7 @@ def test_noise_and_magnitudes_are_the_same_after_a_resume(tmp_path, arguments):
 def test_a_models_own_dropout_is_drawn_by_micro_batch_and_again_after_a_resume(tmp_path, arguments):
     gpt2 = functools.partial(make_model, family=GPT2Config, attn_pdrop=0.0)
     drops = gpt2(tmp_path / "drops", resid_pdrop=0.3, embd_pdrop=0.3)
-    whole = [*arguments, "--model", drops, "--no-lora", "--split", "2:1"]
+    whole = [*arguments, "--model", drops, "--lora", "off", "--split", "2:1"]
     whole += ["--max-steps", 4, "--precision", "fp64"]
     expected = trained(tmp_path, "whole", 2, *whole)
     stopped(tmp_path, "night", 2, *whole)

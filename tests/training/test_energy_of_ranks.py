@@ -51,7 +51,7 @@ def settings(tiny_model, tiny_data):
         **{"model": str(tiny_model), "dataset": str(tiny_data), "sequence_length": 96},
         **{"packing": True, "epochs": 1},
         **{"learning_rate": 0.01, "global_batch": 7, "max_steps": STEPS, "split": "equal"},
-        **{"micro_batch": 1, "wandb": "off", "evaluate": False, "checkpoint_every": 4},
+        **{"micro_batch": 1, "wandb": "off", "eval_held_out": False, "checkpoint_every": 4},
     }
 
 

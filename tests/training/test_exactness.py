@@ -65,7 +65,7 @@ class Case:
 
 UNEQUAL = ("--split", "4:2:1", "--micro-batch", 2)
 CLIPPED = ("--clip-norm", 0.05)
-MUON = ("--no-lora", "--scratch", "--optimizer", "muon", "--weight-decay", 0.1)
+MUON = ("--lora", "off", "--scratch", "--optimizer", "muon", "--weight-decay", 0.1)
 # Rows are shuffled, so the same examples make up a step only where it holds all of them.
 WHOLE_EPOCH = ("--global-batch", 64)
 CASES = {
@@ -79,17 +79,25 @@ CASES = {
     "3 ranks, noise": Case(3, UNEQUAL, what=("--neftune", 5), daily=False),
     "3 ranks, noise on padded rows": Case(
         3,
-        (*UNEQUAL, "--no-packing"),
-        what=(*WHOLE_EPOCH, "--no-packing", "--neftune", 5),
+        (*UNEQUAL, "--packing", "off"),
+        what=(*WHOLE_EPOCH, "--packing", "off", "--neftune", 5),
         daily=False,
     ),
-    "3 ranks, whole model": Case(3, UNEQUAL, what=("--no-lora",), daily=False),
-    "3 ranks, from scratch": Case(3, UNEQUAL, what=("--no-lora", "--scratch"), daily=False),
+    "3 ranks, whole model": Case(
+        3,
+        UNEQUAL,
+        what=(
+            "--lora",
+            "off",
+        ),
+        daily=False,
+    ),
+    "3 ranks, from scratch": Case(3, UNEQUAL, what=("--lora", "off", "--scratch"), daily=False),
     "3 ranks, Muon": Case(3, UNEQUAL, what=MUON, within=1e-8),
     "2 ranks, Muon, one idle": Case(
         2, ("--split", "1:0", "--micro-batch", 3), MUON, 1e-8, daily=False
     ),
-    "3 ranks, not packed": Case(3, (*UNEQUAL, "--no-packing"), what=WHOLE_EPOCH, daily=False),
+    "3 ranks, not packed": Case(3, (*UNEQUAL, "--packing", "off"), what=WHOLE_EPOCH, daily=False),
 }
 
 
@@ -100,7 +108,7 @@ def common(tiny_model, tiny_data):
         *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
         *("--learning-rate", 0.01, "--clip-norm", 0, "--global-batch", 7, "--max-steps", STEPS),
         *("--split", "equal", "--micro-batch", 64, "--precision", "fp64"),
-        *("--wandb", "off", "--no-evaluate"),
+        *("--wandb", "off", "--eval-held-out", "off"),
     ]
 
 
@@ -298,11 +306,18 @@ def test_more_steps_take_the_learning_rate_from_the_longer_curve(tmp_path, argum
     "what",
     [
         pytest.param((), id="adapter"),
-        pytest.param(("--no-lora",), id="whole model", marks=pytest.mark.rotated),
+        pytest.param(
+            (
+                "--lora",
+                "off",
+            ),
+            id="whole model",
+            marks=pytest.mark.rotated,
+        ),
     ],
 )
 def test_the_best_is_kept_and_survives_a_resume_on_other_ranks(tmp_path, arguments, what):
-    more = [*arguments, *what, "--evaluate", "--eval-every", 4, "--checkpoint-every", 8]
+    more = [*arguments, *what, "--eval-held-out", "--eval-every", 4, "--checkpoint-every", 8]
     trained(tmp_path, "night", 2, *more, "--learning-rate", 0.05, "--max-steps", 8)
     folder = tmp_path / "runs" / "night"
     told = metrics(folder, "evaluate")

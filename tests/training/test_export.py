@@ -31,7 +31,10 @@ WAYS = {
     "4-bits": ("--load-in-4bit",),
     "8-bits": ("--load-in-8bit",),
     "dora": ("--dora", "--rslora"),
-    "whole": ("--no-lora",),
+    "whole": (
+        "--lora",
+        "off",
+    ),
 }
 OTHER_ADAPTERS = pytest.mark.rotated("exports of quantised and DoRA adapters")
 
@@ -42,7 +45,7 @@ def trained(tmp_path_factory, tiny_model, tiny_data):
     cwd = tmp_path_factory.mktemp("home")
     common = [
         *("--model", tiny_model, "--dataset", tiny_data, "--sequence-length", 96),
-        *("--learning-rate", 0.05, "--max-steps", 4, "--eval-every", 2, "--no-evaluate"),
+        *("--learning-rate", 0.05, "--max-steps", 4, "--eval-every", 2, "--eval-held-out", "off"),
         *("--split", "equal", "--micro-batch", 1, "--lora-rank", 4, "--wandb", "off"),
     ]
 
@@ -115,7 +118,7 @@ def test_a_head_that_was_adapted_is_no_longer_the_embeddings(tmp_path, tiny_mode
     AutoTokenizer.from_pretrained(tiny_model).save_pretrained(tmp_path / "tied")
     typed = [
         *("--model", tmp_path / "tied", "--dataset", tiny_data, "--sequence-length", 96),
-        *("--learning-rate", 0.05, "--max-steps", 4, "--no-evaluate", "--split", "equal"),
+        *("--learning-rate", 0.05, "--max-steps", 4, "--eval-held-out", "off", "--split", "equal"),
         *("--micro-batch", 1, "--lora-targets", "q_proj,lm_head", "--wandb", "off"),
     ]
     succeeded(train_forked(tmp_path, 1, "--run-name", "tied", *typed))
@@ -180,7 +183,7 @@ def test_another_base_model_than_that_of_the_run_is_refused(tmp_path, tiny_model
     base = shutil.copytree(tiny_model, tmp_path / "base")
     typed = [
         *("--model", base, "--dataset", tiny_data, "--sequence-length", 96, "--max-steps", 1),
-        *("--no-evaluate", "--split", "equal", "--micro-batch", 1, "--wandb", "off"),
+        *("--eval-held-out", "off", "--split", "equal", "--micro-batch", 1, "--wandb", "off"),
     ]
     succeeded(train_forked(tmp_path, 1, "--run-name", "night", *typed))
     run, to = tmp_path / "runs" / "night", tmp_path / "merged"

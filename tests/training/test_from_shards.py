@@ -35,7 +35,7 @@ def arguments(tmp_path_factory):
     model = make_model(folder / "gpt", family=GPT2Config, n_positions=64)
     (model / "model.safetensors").unlink()
     return [
-        *("--model", model, "--scratch", "--no-lora", "--dropout", 0),
+        *("--model", model, "--scratch", "--lora", "off", "--dropout", 0),
         *("--dataset", folder / "*_train_*.bin", "--validation", folder / "*_val_*.bin"),
         *("--sequence-length", 64, "--global-batch", 7, "--max-steps", 12),
         *("--learning-rate", 0.005, "--weight-decay", 0.1, "--beta2", 0.95, "--clip-norm", 1),

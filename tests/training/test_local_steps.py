@@ -16,7 +16,7 @@ RANKS = 3
 def common(arguments):
     """Three ranks, of which one has nothing to do."""
     return [
-        *(*arguments, "--evaluate", "--split", "4:2:0", "--micro-batch", 2),
+        *(*arguments, "--eval-held-out", "--split", "4:2:0", "--micro-batch", 2),
         *("--max-steps", STEPS, "--checkpoint-every", 6, "--log-every", 8),
     ]
 

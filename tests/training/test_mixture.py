@@ -27,7 +27,7 @@ def mixed(arguments, tmp_path):
         dataset,
         "--precision",
         "fp64",
-        "--evaluate",
+        "--eval-held-out",
         "--schedule",
         "constant",
     ]

@@ -121,7 +121,7 @@ def test_a_micro_batch_loses_what_its_rows_lose_one_by_one(tiny_model, tiny_data
 def test_the_adapter_is_plain_peft_with_the_same_held_out_loss(
     tmp_path, arguments, tiny_model, tiny_data
 ):
-    more = (*arguments, "--evaluate", "--max-steps", 8)
+    more = (*arguments, "--eval-held-out", "--max-steps", 8)
     succeeded(train_forked(tmp_path, 1, "--run", "night", *more))
     folder = tmp_path / "runs" / "night"
     before, after = metrics(folder, "evaluate")

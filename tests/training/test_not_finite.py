@@ -42,9 +42,9 @@ def trained(cwd, model, bad_lines, *more):
         cwd,
         2,
         *("--run-name", "night", "--model", model, "--dataset", data(cwd / "x.jsonl", bad_lines)),
-        *("--sequence-length", 64, "--no-packing", "--held-out", 0, "--global-batch", 6),
+        *("--sequence-length", 64, "--packing", "off", "--held-out", 0, "--global-batch", 6),
         *("--epochs", 1, "--split", "equal", "--micro-batch", 3),
-        *("--wandb", "off", "--no-evaluate", *more),
+        *("--wandb", "off", "--eval-held-out", "off", *more),
     )
 
 
@@ -146,7 +146,8 @@ def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
             "model": str(tiny_model), "dataset": str(tiny_data), "run": "night",
             "packing": True, "epochs": 1, "warmup_steps": 5,
             "precision": "fp16", "sequence_length": 96, "split": "equal", "micro_batch": 4,
-            "global_batch": 4, "learning_rate": 0.01, "wandb": "off", "evaluate": False, **changed,
+            "global_batch": 4, "learning_rate": 0.01, "wandb": "off",
+            "eval_held_out": False, **changed,
         }  # fmt: skip
         cache = tmp_path / "cache"
         layout = Layout(runs, runs, cache / "data", cache / "models", in_workspace=False)

@@ -47,11 +47,11 @@ def arguments(folder):
             file.write(json.dumps({"text": text[: LENGTH - 2]}) + "\n")
     return [
         *("--model", make_llama(folder / "llama", hidden=128, layers=2), "--dataset", data),
-        *("--sequence-length", LENGTH, "--no-packing", "--held-out", 0, "--seed", SEED),
+        *("--sequence-length", LENGTH, "--packing", "off", "--held-out", 0, "--seed", SEED),
         *("--learning-rate", 0.01, "--lora-rank", 4, "--precision", "fp64", "--split", "3:1"),
         *("--global-batch", GLOBAL_BATCH, "--max-steps", STEP + 1),
         # Otherwise it would be refused beforehand, as it should be.
-        *("--fit", "warn", "--wandb", "off", "--no-evaluate"),
+        *("--fit", "warn", "--wandb", "off", "--eval-held-out", "off"),
     ]
 
 
@@ -91,8 +91,8 @@ def test_held_out_rows_too_are_taken_fewer_at_once(folder, arguments):
             text = f"line {number} of a text " * (LENGTH // 15)
             side = "held_out" if number % 2 else "train"
             file.write(json.dumps({"text": text[: LENGTH - 2], "split": side}) + "\n")
-    more = ("--dataset", data, "--evaluate", "--max-steps", 1, "--micro-batch", 64)
-    few = ("--dataset", data, "--evaluate", "--max-steps", 1, "--micro-batch", 4)
+    more = ("--dataset", data, "--eval-held-out", "--max-steps", 1, "--micro-batch", 64)
+    few = ("--dataset", data, "--eval-held-out", "--max-steps", 1, "--micro-batch", 4)
     losses = []
     for name, asked in (("much", (*more, "--memory-limit", LIMIT)), ("little", few)):
         done = succeeded(
@@ -121,7 +121,7 @@ def test_a_stage_of_a_pipeline_has_all_take_fewer_rows_at_once(folder, arguments
 @pytest.mark.parametrize(
     ("ranks", "how", "facts"),
     [
-        (1, ("--split", "1", "--micro-batch", 1), ("load_in_4bit=true", "parallel=pipeline")),
+        (1, ("--split", "1", "--micro-batch", 1), ("load_in_4bit=on", "parallel=pipeline")),
         (2, ("--parallel", "pipeline", "--split", "equal"), ("layers 1-4", "split=")),
     ],
 )

@@ -24,7 +24,16 @@ def typed(tmp_path, tiny_data):
     """Return the arguments of a short run on such a model."""
     return [
         *("--model", make_hermit(tmp_path / "hermit"), "--dataset", tiny_data),
-        *("--sequence-length", 96, "--learning-rate", 0.05, "--max-steps", 4, "--no-evaluate"),
+        *(
+            "--sequence-length",
+            96,
+            "--learning-rate",
+            0.05,
+            "--max-steps",
+            4,
+            "--eval-held-out",
+            "off",
+        ),
         *("--split", "equal", "--micro-batch", 1, "--wandb", "off", "--run-name", "night"),
     ]
 
@@ -56,7 +65,7 @@ def test_two_ranks_that_load_its_code_at_the_same_time_train_and_the_adapter_is_
 
 @pytest.mark.rotated
 def test_a_whole_model_takes_its_code_along(tmp_path, typed):
-    succeeded(train_forked(tmp_path, 1, *typed, "--trust-remote-code", "--no-lora"))
+    succeeded(train_forked(tmp_path, 1, *typed, "--trust-remote-code", "--lora", "off"))
     model = tmp_path / "runs" / "night" / "model"
     assert (logits(model) - logits(tmp_path / "hermit")).abs().max() > 0.01
     assert {*CODE} < {path.name for path in model.iterdir()}

@@ -72,7 +72,7 @@ def arguments_for(model, data):
 def alone(model, tiny_data, tmp_path_factory):
     """Train in one process; return its folder and the arguments that others repeat."""
     cwd = tmp_path_factory.mktemp("alone")
-    common = [*arguments_for(model, tiny_data), "--evaluate", "--eval-every", 5]
+    common = [*arguments_for(model, tiny_data), "--eval-held-out", "--eval-every", 5]
     trained(cwd, "alone", 1, *common, "--split", "equal")
     return cwd, common
 
@@ -116,7 +116,15 @@ def test_unequal_stages_equal_one_process_also_where_they_change(alone, tmp_path
 @pytest.mark.rotated
 def test_a_pipeline_goes_on_with_the_whole_model_and_the_reverse(llama, tiny_data, tmp_path):
     """With everything that draws at random, in rows that are padded, and as on nodes apart."""
-    common = [*arguments_for(llama, tiny_data), "--max-steps", 6, "--no-evaluate", "--no-packing"]
+    common = [
+        *arguments_for(llama, tiny_data),
+        "--max-steps",
+        6,
+        "--eval-held-out",
+        "off",
+        "--packing",
+        "off",
+    ]
     ways = {"pipeline": (2, *PIPELINE), "ddp": (1, "--parallel", "ddp", "--split", "equal")}
     expected = trained(tmp_path, "whole", 1, *common, "--split", "equal")
     for first, then in (("pipeline", "ddp"), ("ddp", "pipeline")):
@@ -132,7 +140,7 @@ def test_a_resumed_pipeline_has_the_same_bits_also_on_a_node_that_lost_all(
 ):
     noise = ("--lora-dropout", 0.1, "--neftune", 5, "--gradient-checkpointing")
     common = [*arguments_for(llama, tiny_data), *noise, *PIPELINE, "--max-steps", 4]
-    common += ["--no-evaluate", "--precision", "fp32"]
+    common += ["--eval-held-out", "off", "--precision", "fp32"]
     whole, broken = tmp_path / "whole", tmp_path / "broken"
     for cwd in (whole, broken):
         cwd.mkdir()
@@ -158,7 +166,7 @@ def _checkpoints(_folder, names):
 
 @pytest.mark.rotated
 def test_float32_stages_learn_what_one_process_learns(llama, tiny_data, tmp_path):
-    common = [*arguments_for(llama, tiny_data), "--precision", "fp32", "--no-evaluate"]
+    common = [*arguments_for(llama, tiny_data), "--precision", "fp32", "--eval-held-out", "off"]
     start = beginning({"model": str(llama), "precision": "fp32", "lora_rank": 4})
     expected = change(trained(tmp_path, "alone", 1, *common, "--split", "equal"), start)
     found = change(trained(tmp_path, "three", 3, *common, *THREE), start)
@@ -175,7 +183,7 @@ def test_three_stages_of_smollm2_learn_what_one_process_learns_bit_for_bit(tmp_p
     settings = {
         **{"model": str(fetched.path), "dataset": "homelab-qa", "sequence_length": 160},
         **{"precision": "fp32", "learning_rate": 2e-4, "global_batch": 8, "micro_batch": 2},
-        **{"max_steps": 6, "evaluate": False, "wandb": "off"},
+        **{"max_steps": 6, "eval_held_out": False, "wandb": "off"},
     }
     common = arguments_of(settings)
     expected = trained(tmp_path, "alone", 1, *common, "--split", "equal")
@@ -191,7 +199,7 @@ def test_three_stages_of_smollm2_learn_what_one_process_learns_bit_for_bit(tmp_p
 @pytest.mark.rotated
 def test_a_row_that_is_not_finite_is_named_and_a_step_is_skipped_on_all(tmp_path, llama):
     work = poisoned_work(llama, tmp_path)
-    trained(tmp_path, "night", 2, *work, "--no-evaluate", *PIPELINE)
+    trained(tmp_path, "night", 2, *work, "--eval-held-out", "off", *PIPELINE)
     (skip,) = metrics(tmp_path / "runs" / "night", "skip")
     (line,) = skip["rows"]
     assert line.endswith("x.jsonl:7")
@@ -201,7 +209,7 @@ def test_a_row_that_is_not_finite_is_named_and_a_step_is_skipped_on_all(tmp_path
 
 @pytest.mark.rotated
 def test_without_a_split_the_ranks_measure_and_all_get_layers(llama, tiny_data, tmp_path):
-    common = [*arguments_for(llama, tiny_data), "--max-steps", 1, "--no-evaluate"]
+    common = [*arguments_for(llama, tiny_data), "--max-steps", 1, "--eval-held-out", "off"]
     auto = ("--parallel", "pipeline", "--split", "auto", "--micro-batch", "auto")
     trained(tmp_path, "auto", 2, *common, *auto)
     (start,) = metrics(tmp_path / "runs" / "auto", "start")

@@ -25,7 +25,7 @@ def alone(request, tmp_path_factory, arguments):
     """Return a folder with a run of one rank, and what others repeat of it."""
     cwd = tmp_path_factory.mktemp("alone")
     small = f"--{request.param.replace('_', '-')}"
-    common = [*arguments, small, "--max-steps", 12, "--evaluate", "--eval-every", 5]
+    common = [*arguments, small, "--max-steps", 12, "--eval-held-out", "--eval-every", 5]
     succeeded(train_forked(cwd, 1, "--run-name", "night", *common))
     return cwd, common
 

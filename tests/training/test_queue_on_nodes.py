@@ -281,7 +281,7 @@ def test_a_launch_is_told_who_has_the_node_and_who_waits(house):
     night.start()
     until_state("queued", night)
     _, answer = other.look("node0")
-    assert_names("\n".join(answer["findings"]), "'evening' is under way", "-e queue=true")
+    assert_names("\n".join(answer["findings"]), "'evening' is under way", "-e queue=on")
     assert answer["facts"]["busy"] == "evening"
     assert answer["facts"]["queue_end"] == 1
     _, answer = night.look("node0")

@@ -24,7 +24,7 @@ def house(tmp_path, tiny_model, tiny_data, team):
             "sequence_length": 96, "packing": True, "epochs": 1, "lora_rank": 4,
             "global_batch": 6, "split": "equal",
             "micro_batch": 1, "wandb": "off",
-            "evaluate": False, "max_steps": STEPS, **settings,
+            "eval_held_out": False, "max_steps": STEPS, **settings,
         }  # fmt: skip
         run = resolve_run(given, tmp_path / "runs")
         nodes = team(count, python=sys.executable)

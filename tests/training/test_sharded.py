@@ -35,7 +35,7 @@ def one_process(tmp_path_factory, arguments):
     cwd = tmp_path_factory.mktemp("one")
     common = [
         *(*arguments, "--max-steps", STEPS, "--precision", "fp64"),
-        *("--evaluate", "--eval-every", 4, "--checkpoint-every", 8),
+        *("--eval-held-out", "--eval-every", 4, "--checkpoint-every", 8),
     ]
     trained(cwd, "whole", 1, *common)
     return cwd, common
@@ -70,7 +70,7 @@ def test_cut_alike_it_is_bit_for_bit_what_ddp_computes(one_process, tmp_path):
     _, common = one_process
     # Where two ranks have as many micro-batches each, only the blank ones of the third are added.
     more = [*common, "--split", "1:0:1", "--micro-batch", 2]
-    more += ["--precision", "bf16", "--lora-dropout", 0.1, "--no-packing"]
+    more += ["--precision", "bf16", "--lora-dropout", 0.1, "--packing", "off"]
     more += ["--dora", "--neftune", 5]
     for parallel in ("ddp", "fsdp"):
         trained(tmp_path, parallel, 3, *more, "--parallel", parallel)
@@ -159,7 +159,7 @@ def test_experts_stay_frozen_and_ranks_learn_what_one_learns(tmp_path, tiny_data
     common = [
         *("--model", model, "--dataset", tiny_data, "--sequence-length", 96, "--wandb", "off"),
         *("--learning-rate", 0.01, "--warmup-steps", 2, "--global-batch", 7, "--split", "equal"),
-        *("--micro-batch", 1, "--lora-rank", 4, "--no-evaluate", "--max-steps", 8),
+        *("--micro-batch", 1, "--lora-rank", 4, "--eval-held-out", "off", "--max-steps", 8),
         *("--precision", "fp64"),
     ]
     alone = trained(tmp_path, "alone", 1, *common)

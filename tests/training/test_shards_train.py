@@ -28,7 +28,7 @@ def scratch(tmp_path, tiny_model):
         chosen = np.random.default_rng(count).integers(0, 9, count)
         write_shard(tmp_path / f"fine_{name}.bin", words[chosen].ravel().tolist())
     return [
-        *("--model", tiny_model, "--no-lora", "--scratch", "--precision", "fp64"),
+        *("--model", tiny_model, "--lora", "off", "--scratch", "--precision", "fp64"),
         *("--dataset", "fine_train_*.bin", "--validation", "fine_val_*.bin"),
         *("--sequence-length", 32, "--global-batch", 7, "--micro-batch", 2),
         *("--learning-rate", 0.01, "--warmup-steps", 2, "--wandb", "off", *EIGHT),

@@ -43,7 +43,7 @@ def test_a_stream_is_exact_under_any_split_and_goes_on_at_the_row(tmp_path, tiny
     imports = (*Origin().imports, "datasets")
     origin = Origin(imports=imports, variables=tuple(hub.variables.items()))
     more = [
-        *("--model", tiny_model, "--dataset", "owner/words", "--streaming", "--evaluate"),
+        *("--model", tiny_model, "--dataset", "owner/words", "--streaming", "--eval-held-out"),
         *("--sequence-length", 128, "--held-out", 0.05, "--precision", "fp64", "--wandb", "off"),
         *("--learning-rate", 0.01, "--global-batch", 40, "--schedule", "constant"),
         *("--micro-batch", 16),
@@ -66,4 +66,4 @@ def test_a_stream_is_exact_under_any_split_and_goes_on_at_the_row(tmp_path, tiny
     assert json.loads(facts.read_text())["stream"]["window"] >= 1
     assert f"data_revision: {COMMIT}" in (night / "run.yml").read_text()
     assert [each["tokens"] > 0 for each in metrics(whole, "evaluate")] == [True, True]
-    refused(train_forked(tmp_path, 1, *more, "--max-steps", 3), "owner/words", "streaming=false")
+    refused(train_forked(tmp_path, 1, *more, "--max-steps", 3), "owner/words", "streaming=off")

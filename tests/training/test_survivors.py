@@ -42,7 +42,7 @@ def settings(tiny_model, tiny_data):
         **{"model": str(tiny_model), "dataset": str(tiny_data), "sequence_length": 96},
         **{"packing": True, "epochs": 1},
         **{"learning_rate": 0.01, "global_batch": 7, "max_steps": STEPS, "split": "equal"},
-        **{"micro_batch": 1, "precision": "fp64", "wandb": "off", "evaluate": False},
+        **{"micro_batch": 1, "precision": "fp64", "wandb": "off", "eval_held_out": False},
     }
 
 
@@ -181,7 +181,7 @@ def test_a_node_that_comes_back_gets_the_state_and_joins_between_two_steps(
             assert furthest(team.learned(node), trained_by(**more)) < 1e-9
 
 
-EVALUATED = {"evaluate": True, "eval_every": 2, "held_out": 0.2}
+EVALUATED = {"eval_held_out": True, "eval_every": 2, "held_out": 0.2}
 LOSSES_OF_A_SET = "hearth.trainer.evaluation:Evaluator._loss"
 SAMPLE = "hearth.trainer.evaluation:Evaluator._sample"
 LOSSES = "hearth.trainer.evaluation:Evaluator._losses"

@@ -24,7 +24,7 @@ def tied_model(tmp_path_factory):
 
 @pytest.fixture
 def whole(arguments, tied_model):
-    return [*arguments, "--model", tied_model, "--no-lora", "--max-steps", 12]
+    return [*arguments, "--model", tied_model, "--lora", "off", "--max-steps", 12]
 
 
 def trained(cwd, ranks, *arguments):
@@ -40,7 +40,9 @@ def weights(folder):
 def test_the_model_that_is_left_is_plain_transformers_and_as_good_as_was_measured(
     tmp_path, whole, tied_model, tiny_data
 ):
-    folder = trained(tmp_path, 2, "--run-name", "night", *whole, "--evaluate", "--split", "2:1")
+    folder = trained(
+        tmp_path, 2, "--run-name", "night", *whole, "--eval-held-out", "--split", "2:1"
+    )
     before, after = metrics(folder, "evaluate")
     assert after["loss"] < before["loss"]
     assert metrics(folder, "end")[0]["model"] == str(folder / "model")

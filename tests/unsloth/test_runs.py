@@ -31,7 +31,7 @@ def arguments(llama, texts):
         *("--model", llama, "--dataset", texts, "--sequence-length", LENGTH, "--precision", "fp32"),
         *("--global-batch", 4, "--split", "equal", "--micro-batch", 1, "--max-steps", 2),
         *("--learning-rate", 0.01, "--warmup-steps", 0, "--lora-rank", 4, "--optimizer", "adamw"),
-        *("--wandb", "off", "--no-evaluate", "--held-out", 0.2),
+        *("--wandb", "off", "--eval-held-out", "off", "--held-out", 0.2),
     ]
 
 
@@ -103,7 +103,7 @@ def test_by_hand_a_run_is_measured_trained_and_judged_to_its_end(tmp_path, argum
     """In processes of their own, which find the stand-in by the PYTHONPATH of a person."""
     done = train(
         *(tmp_path, 1, *arguments, "--backend", "unsloth", "--run-name", "night"),
-        *("--split", "auto", "--micro-batch", "auto", "--evaluate", "--max-steps", 2),
+        *("--split", "auto", "--micro-batch", "auto", "--eval-held-out", "--max-steps", 2),
         *("--dataset", tiny_data, "--sequence-length", 64, "--held-out", 0.05),
         python=PYTHON,
         **variables("8.9"),

@@ -9,7 +9,7 @@ from hearth.config import Run
 from hearth_controller.benchmark.results import Benchmark, Configuration, Request
 
 _OWN: Mapping[str, Any] = {
-    "evaluate": False,
+    "eval_held_out": False,
     "eval_every": None,
     "early_stop": None,
     "log_every": 1,
@@ -34,11 +34,11 @@ _REFUSED = {
     "run": "a benchmark names its runs by itself",
     "resume": "a benchmark begins its runs anew",
     "replay": "the plans of an earlier run fit its own ranks only, and a benchmark takes others",
-    "max_steps": "-e benchmark_steps=NUMBER says how many steps count",
+    "max_steps": "-e steps=NUMBER says how many steps count",
 }
 
 
-def objections(run: Run, elastic: bool, warm_up: int, steps: int) -> list[str]:
+def objections(run: Run, warm_up: int, steps: int) -> list[str]:
     """Return requested settings that a benchmark cannot have, one sentence each.
 
     The length of a run is accepted from a settings file, which is meant for train.yml.
@@ -57,11 +57,9 @@ def objections(run: Run, elastic: bool, warm_up: int, steps: int) -> list[str]:
     every = run.settings.sync_every
     if warm_up % every or steps % every:
         findings.append(
-            f"sync_every: the nodes exchange every {every} steps and only then tell of them; take "
-            f"multiples of {every} for -e benchmark_warm_up and -e benchmark_steps"
+            f"sync_every: the nodes exchange every {every} steps and only then report them; take a "
+            f"multiple of {every} for -e steps"
         )
-    if elastic:
-        findings.append("-e elastic: a benchmark without one of its nodes is none; leave it out")
     return findings
 
 
@@ -105,7 +103,7 @@ def variables(
         "train": {**settings, **_OWN, **steps},
         **({"hearth_nproc": 1} if configuration.one else {}),
         "nodes": ",".join(configuration.nodes),
-        "plan_runs": runs,
+        "_plan_runs": runs,
         # A run without one of its nodes would measure something else.
         "launch_return_timeout": 0,
         "lend": False,

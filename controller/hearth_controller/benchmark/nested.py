@@ -9,7 +9,7 @@ from typing import Any
 from hearth.config import Settings
 
 _NOT_HANDED_ON = frozenset(
-    {*Settings.model_fields, "train", "config", "nodes", "wait", "elastic", "min_nodes"}
+    {*Settings.model_fields, "train", "config", "nodes", "steps", "repeat"}
 )
 """Variables that a benchmark sets for its plays itself."""
 
@@ -38,7 +38,7 @@ def forwarded(typed: Mapping[str, Any]) -> dict[str, Any]:
     return {
         name: value
         for name, value in typed.items()
-        if name not in _NOT_HANDED_ON and not name.startswith("benchmark_")
+        if name not in _NOT_HANDED_ON and name != "_benchmark_warm_up"
     }
 
 

@@ -38,8 +38,9 @@ class Plays:
 
     def stop(self, run: str) -> None:
         """End a run at once, if it is under way; the next play finds any other obstacle."""
-        given = {**self.typed, "run": run, "stop_now": True, "plan_runs": str(self.folder / "runs")}
-        for word in ("meeting_port", "cpu", "lend", "launcher", *SLURM_WORDS):  # of train.yml alone
+        runs = str(self.folder / "runs")
+        given = {**self.typed, "run": run, "_stop_now": True, "_plan_runs": runs}
+        for word in ("cpu", "launcher", *SLURM_WORDS):  # of train.yml alone
             given.pop(word, None)
         log = self.folder / "stop.txt"
         self.play("playbooks/stop.yml", given, log, run)

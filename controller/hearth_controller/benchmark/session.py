@@ -55,12 +55,12 @@ def begin(
     wanted = run_of(options["run"]["file"], "run.yml")
     names = [str(name) for name in options["nodes"]]
     nodes = [name for name in names if name in options["run"]["nodes"]] or names
-    findings = objections(wanted, options["run"]["elastic"], options["warm_up"], options["steps"])
+    findings = objections(wanted, options["warm_up"], options["steps"])
     findings += cannot
     findings += [
-        f"-e benchmark_{word}: {options[word]} cannot be used; {least} or more is wanted"
-        for word, least in (("steps", 1), ("warm_up", 0), ("repeat", 1))
-        if options[word] < least
+        f"-e {word}: {options[word]} cannot be used; 1 or more is wanted"
+        for word in ("steps", "repeat")
+        if options[word] < 1
     ]
     if findings:
         return {"findings": findings}

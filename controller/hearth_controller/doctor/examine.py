@@ -64,7 +64,7 @@ def examine(
 
 
 def mends(examined: Mapping[str, Any]) -> dict[str, list[str]]:
-    """Return by node the repairs of `-e fix=true`, without duplicates."""
+    """Return by node the repairs of `-e fix=on`, without duplicates."""
     found: dict[str, list[str]] = {name: [] for name in examined["nodes"]}
     for each in examined["checks"]:
         if each["mends"] and each["mends"] not in found[each["node"]]:
@@ -89,7 +89,7 @@ def pairs(cluster: Cluster) -> list[dict[str, Any]]:
 def node_of(
     verified: Observation,
     answers: Mapping[str, Mapping[str, Any]],
-    one_computer: object = False,
+    one_computer: bool = False,
     connection: str | None = None,
     lock: str = "auto",
     power_limit: int = 0,
@@ -98,18 +98,17 @@ def node_of(
 
     `answers` are the results of its modules, some empty: `look`, `claims`, `packages`, the stages
     `plain` and `rooted` (without and with root), and `root`, which tried to become root.
-    The others are its variables `hearth_one_computer`, `ansible_connection`, `python_lock` and
-    `power_limit`.
+    `one_computer` is whether all nodes share one. The others are its variables
+    `ansible_connection`, `python_lock` and `power_limit`.
     """
     plain, rooted = (answers.get(word, {}).get("stages", {}) for word in ("plain", "rooted"))
     root = answers.get("root", {})
-    alone = str(one_computer).lower() in ("true", "yes", "1")
     return ExaminedNode(
         verify=verified,
-        alone=alone,
+        alone=one_computer,
         over_ssh=connection not in ("local", "ansible.builtin.local"),
         lock=str(lock),
-        power_limit=0 if alone else power_limit,
+        power_limit=0 if one_computer else power_limit,
         rootless=describe_failure(root) if root.get("failed") else "",
         inspection=answers.get("look", {}).get("facts", {}),
         packages=_complete(answers.get("packages", {}), "kind"),

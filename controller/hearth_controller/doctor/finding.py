@@ -16,7 +16,7 @@ Outcome = Literal["good", "degraded", "broken", "not applicable", "not checked"]
 class Finding:
     """The result of a check: the observation, and for a problem its importance and its fix.
 
-    `mends` names the repair of `-e fix=true`: a stage of provisioning or `leftovers`, or '' if a
+    `mends` names the repair of `-e fix=on`: a stage of provisioning or `leftovers`, or '' if a
     person has to do it.
     """
 

@@ -52,8 +52,8 @@ def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
         )
     if not its["cards"]:
         return _NO_CARD
-    provision = f"{cluster.stage('driver')} --limit {node.name}"
-    restart = f"{cluster.playbook} playbooks/reboot.yml --limit {node.name}"
+    provision = f"{cluster.stage('driver')} -e nodes={node.name}"
+    restart = f"{cluster.playbook} playbooks/reboot.yml -e nodes={node.name}"
     if its["restart"]:
         return broken(its["restart"], "no program can use the GPU", restart)
     if its["next_boot"]:
@@ -96,7 +96,7 @@ def secure_boot(node: ExaminedNode, cluster: Cluster) -> Finding:
     return broken(
         "on, and no module is loaded",
         "it keeps out a module that is not signed by a key it knows",
-        f"{cluster.stage('driver')} --limit {node.name}, which says how a key is enrolled",
+        f"{cluster.stage('driver')} -e nodes={node.name}, which says how a key is enrolled",
     )
 
 
@@ -124,7 +124,7 @@ def torch(node: ExaminedNode, cluster: Cluster) -> Finding:
         return broken(
             "torch sees no GPU",
             "training would fall back to the processor",
-            f"{cluster.playbook} playbooks/reboot.yml --limit {node.name}",
+            f"{cluster.playbook} playbooks/reboot.yml -e nodes={node.name}",
         )
     if lacking := facts["build_packages"]:
         return broken(
@@ -186,7 +186,7 @@ def power_limit(node: ExaminedNode, cluster: Cluster) -> Finding:
 def _unlike(node: ExaminedNode, cluster: Cluster, gpus: Sequence[Mapping[str, Any]]) -> Finding:
     """Return the finding on the limits of a node whose inventory sets one."""
     result = node.stages.get(_LIMIT, {})
-    fix = f"{cluster.stage(_LIMIT)} --limit {node.name}"
+    fix = f"{cluster.stage(_LIMIT)} -e nodes={node.name}"
     if result.get("findings"):
         why = "the GPUs draw what their default limits allow"
         return degraded(result["findings"][0], why, f"do what it says, then {fix}")
@@ -209,7 +209,7 @@ def _low(node: ExaminedNode, cluster: Cluster, gpus: Sequence[Mapping[str, Any]]
         return degraded(
             "an earlier power_limit of Hearth's",
             "it is still set at every boot",
-            f"{cluster.stage(_LIMIT)} --limit {node.name}",
+            f"{cluster.stage(_LIMIT)} -e nodes={node.name}",
             _LIMIT,
         )
     for gpu in gpus:

@@ -181,7 +181,7 @@ def leftovers(node: ExaminedNode, cluster: Cluster) -> Finding:
         "a unit looks for its run at every boot"
         if unit
         else "its run has ended without tidying up",
-        f"{cluster.playbook} playbooks/doctor.yml -e fix=true",
+        f"{cluster.playbook} playbooks/doctor.yml -e fix=on",
         "leftovers",
     )
 

@@ -52,13 +52,13 @@ def _without_install(machine: Machine) -> DriverPlan | None:
             findings=[
                 "`prime-select intel` (/etc/prime-discrete says off) takes the NVIDIA GPU off the "
                 "bus at every boot: sudo prime-select on-demand, restart the machine, "
-                f"{THEN_AGAIN}; or set driver_install: false for it to train on its processor"
+                f"{THEN_AGAIN}; or set driver_install: off for it to train on its processor"
             ],
         )
     if not cards:
         return DriverPlan("none", "no NVIDIA GPU, so it trains on its processor" + _unused(look))
     if not machine.install:
-        return DriverPlan("none", "its driver is left alone, as driver_install: false says")
+        return DriverPlan("none", "its driver is left alone, as driver_install: off says")
     if not any(each.trains for each in cards):
         named = ", ".join(map(str, cards))
         return DriverPlan(
@@ -66,7 +66,7 @@ def _without_install(machine: Machine) -> DriverPlan | None:
             findings=[
                 f"{named}: torch's CUDA 13 build has no code for cards older than Turing "
                 "(compute capability below 7.5), so it cannot train. Take the machine out of the "
-                "inventory, or set driver_install: false for it to train on its processor"
+                "inventory, or set driver_install: off for it to train on its processor"
             ],
         )
     if look["works"]:

@@ -23,7 +23,6 @@ class Machine:
     branch: str = "auto"
     repository: str = "distribution"
     url: str = ""
-    key: str = ""
 
     @property
     def cards(self) -> list[Card]:

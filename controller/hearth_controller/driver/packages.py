@@ -92,7 +92,7 @@ def from_nvidia(machine: Machine, plan: DriverPlan) -> None:
     if not source:
         plan.findings.append(
             f"NVIDIA's repository for {release} on {look['architecture']} is not known to Hearth: "
-            "set driver_repo_url, and driver_repo_key to the fingerprint of the key that signs it"
+            f"install a driver {FLOOR} or newer by hand, and set driver_install: off"
         )
     if plan.findings:
         return
@@ -121,15 +121,11 @@ def debian_headers(images: list[str]) -> list[str]:
 
 def _source(machine: Machine) -> dict[str, str]:
     """Return the repository's URL, and its key's URL and fingerprint; {} if unknown."""
+    if machine.url:  # of the lab, unsigned
+        return {"url": machine.url, "key_url": "", "fingerprint": ""}
     file, fingerprint = _KEYS.get(machine.release, ("", ""))
     place = _NVIDIA_ARCHITECTURES.get(machine.look["architecture"], "")
-    url = machine.url
-    if not url and file and place:
-        url = f"{_NVIDIA_SITE}/{machine.release}/{place}/"
-    if url.startswith("file:"):
-        return {"url": url, "key_url": "", "fingerprint": ""}
-    if machine.key:
-        file, fingerprint = f"{machine.key[-8:]}.pub", machine.key
-    if not url or not fingerprint:
+    if not file or not place:
         return {}
-    return {"url": url, "key_url": f"{url.rstrip('/')}/{file}", "fingerprint": fingerprint}
+    url = f"{_NVIDIA_SITE}/{machine.release}/{place}/"
+    return {"url": url, "key_url": f"{url}{file}", "fingerprint": fingerprint}

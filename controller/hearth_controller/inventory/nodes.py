@@ -13,7 +13,7 @@ import yaml
 
 from hearth.lend.terms import TERMS, faults
 from hearth_controller.base.paths import as_typed
-from hearth_controller.inventory.variables import misfit
+from hearth_controller.inventory.values import misfit
 
 EXAMPLE = "inventory/homelab.example shows how it looks"
 
@@ -72,8 +72,11 @@ def read_nodes(members: Mapping[str, Mapping[str, Any]]) -> tuple[list[Node], li
         ]
     nodes, findings = [], []
     # If all nodes use loopback, they are on one computer; loopback for only some is a mistake.
-    given = [_parsed(variables.get("cluster_address")) for variables in members.values()]
-    one_computer = all(address is None or address.is_loopback for address in given)
+    one_computer = on_one_computer(
+        variables["cluster_address"]
+        for variables in members.values()
+        if "cluster_address" in variables
+    )
     for position, (name, variables) in enumerate(members.items()):
         # The name becomes a host name, a part of paths and of ssh's command line.
         if not _NAME.fullmatch(name):
@@ -121,6 +124,12 @@ def _lending_faults(variables: Mapping[str, Any]) -> list[str]:
         and not misfit(value, {"type": "float" if key == "after" else "str"})
     }
     return faults(terms)
+
+
+def on_one_computer(addresses: Iterable[Any]) -> bool:
+    """Return whether nodes with these addresses share one computer: all use its loopback."""
+    parsed = [_parsed(address) for address in addresses]
+    return all(address is None or address.is_loopback for address in parsed)
 
 
 def far_apart(nodes: list[Node]) -> str:

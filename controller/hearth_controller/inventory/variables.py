@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Callable, Iterable, Mapping
-from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -17,15 +16,16 @@ import yaml
 from jinja2 import Environment, TemplateSyntaxError
 from jinja2.meta import find_undeclared_variables
 
-from hearth.base.errors import did_you_mean
 from hearth_controller.inventory import environment, notify, price
+from hearth_controller.inventory.renamed import GONE, RENAMED, hint
+from hearth_controller.inventory.values import misfit
 
 SPECS = "meta/argument_specs.yml"
 """Where a role, or the folder of playbooks, declares its options."""
 
-_BOOLEANS = dict.fromkeys(("true", "yes", "on", "1"), True) | dict.fromkeys(
-    ("false", "no", "off", "0"), False
-)
+OF_INVENTORY = "inventory"
+"""Entry of the folder of playbooks with the options that an inventory may set."""
+
 # Similarity from which a name counts as mistyped. (Ansible's own names differ little.)
 _ALIKE, _ALIKE_ANSIBLE = 0.85, 0.95
 
@@ -63,7 +63,10 @@ def role_options(folders: Iterable[str | Path]) -> dict[str, dict[str, Any]]:
 
 
 def verb_options(playbooks: str | Path) -> dict[str, dict[str, dict[str, Any]]]:
-    """Return the specifications of the options that the folder of playbooks declares, by verb."""
+    """Return the specifications of the words of each playbook in a folder, by playbook.
+
+    The entry `OF_INVENTORY` has the options that an inventory may set for them.
+    """
     return entry_options(Path(playbooks) / SPECS)
 
 
@@ -119,20 +122,6 @@ def template_names(value: Any) -> set[str]:
         return set()  # the user of the variable reports it
 
 
-def unknown(typed: Iterable[str], words: Iterable[str], others: Iterable[str]) -> list[str]:
-    """Return errors about names after `-e` that a playbook does not know, one sentence each.
-
-    `words` are the playbook's own; `others` are options, inventory variables and the names
-    used in their templates.
-    """
-    known = [*words, *others]
-    return [
-        f"-e {name}: this playbook has no such word or option{did_you_mean(name, known)}"
-        for name in typed
-        if name not in known and not name.startswith("ansible_")
-    ]
-
-
 def stray(
     name: str, options: Iterable[str], owners: Mapping[str, str], ansible: Iterable[str]
 ) -> str:
@@ -142,6 +131,8 @@ def stray(
         if not near or name in ansible:
             return ""
         return f"Ansible has no such variable (did you mean '{near[0]}'?)"
+    if "_" in name and name in {*RENAMED, *GONE}:
+        return f"there is no such option{hint(name, options)}"
     prefix = next((prefix for prefix in owners if name.startswith(f"{prefix}_")), None)
     # Options of one owner share a prefix, so a lower similarity is enough.
     near = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6 if prefix else _ALIKE)
@@ -152,50 +143,3 @@ def stray(
             f"does not begin with {prefix}_"
         )
     return f"there is no such option{meant}; or give your own variable another name" if near else ""
-
-
-def misfit(value: Any, option: Mapping[str, Any], typed: bool = False) -> str:
-    """Return the reason why a value does not fit an option, or ''."""
-    kind = option.get("type", "str")
-    choices = option.get("choices")
-    if value is None:
-        return "has no value; give one, or remove the line for the default"
-    reason = _wrong_type(value, kind, typed)
-    if not reason and choices and value not in choices and kind != "bool":
-        reason = f"{value!r} cannot be used; one of {', '.join(map(str, choices))} is wanted"
-    if reason and option.get("no_log"):
-        return f"its value, which is not shown, is not of the type {kind}"
-    return reason
-
-
-def _wrong_type(value: Any, kind: str, typed: bool) -> str:
-    """Return the reason why a value is not of a type of options, or ''."""
-    text = value.strip().lower() if isinstance(value, str) else ""
-    if kind in ("str", "path"):
-        if isinstance(value, bool):
-            return f"{str(value).lower()} without quotes is no text; put quotes around it"
-        if isinstance(value, list | dict):
-            shape = "list" if isinstance(value, list) else "mapping"
-            return f"a single text is wanted, not a {shape}"
-        return ""
-    if kind == "bool" and text in _BOOLEANS and not typed:
-        return f'"{value}" in quotes is text; write {str(_BOOLEANS[text]).lower()} without them'
-    number = isinstance(value, int | float) and not isinstance(value, bool)
-    fits, wanted = {
-        "bool": (isinstance(value, bool) or text in _BOOLEANS, "true or false"),
-        "int": (
-            (number and isinstance(value, int)) or text.removeprefix("-").isdecimal(),
-            "a whole number",
-        ),
-        "float": (number or _is_number(text), "a number"),
-        "list": (isinstance(value, list), "a list"),
-        "dict": (isinstance(value, dict), "a mapping"),
-    }.get(kind, (True, ""))
-    return "" if fits else f"{value!r} cannot be used; {wanted} is wanted"
-
-
-def _is_number(text: str) -> bool:
-    with suppress(ValueError):
-        float(text)
-        return True
-    return False

@@ -89,7 +89,7 @@ class Launch:
     def idle_gpus(self) -> dict[str, list[str]]:
         """Return a finding for each node that would train on its processor beside an idle GPU.
 
-        `cpu=true` takes them all, and so does a node's `python_lock: cpu`; on one computer alone
+        `cpu=on` takes them all, and so does a node's `python_lock: cpu`; on one computer alone
         scripts/setup chooses that by itself, so there it is not a person's word.
         """
         prepared, found = self.prepared, {}
@@ -114,7 +114,7 @@ class Launch:
             if given:
                 found[name] = [
                     f"{', '.join(given)}: the ranks of {kind} are launched together on all nodes "
-                    "or none, so that no node can leave for a while: -e lend=false keeps it for "
+                    "or none, so that no node can leave for a while: -e lend=off keeps it for "
                     "the whole run, or leave it out by -e nodes="
                 ]
         return found

@@ -14,7 +14,7 @@ from hearth.base.nvidia import usable_gpus
 from hearth.verify.judgement import short_gpu
 from hearth_controller.driver.cards import card
 
-_TAKEN = "; -e cpu=true trains on its processor all the same"
+_TAKEN = "; -e cpu=on trains on its processor all the same"
 
 
 def unused_gpu(memory: Mapping[str, Any]) -> str:

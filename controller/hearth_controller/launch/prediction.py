@@ -109,7 +109,7 @@ def _predicted(
     lines = describe_prediction(
         contenders, chosen, rows, rank["row_tokens"], traffic, division, devices, unmeasured
     )
-    evaluates = settings["evaluate"] or settings["eval_every"]
+    evaluates = settings["eval_held_out"] or settings["eval_every"]
     held_out_rows = first.prepared["held_out_rows"] if evaluates else 0
     return {
         "names": [name for name in nodes if name in chosen.nodes or name in unmeasured],
@@ -229,7 +229,7 @@ def _divided(
     planned = run_of(run["file"], "the run").pipeline
     seconds = planned.step_seconds if planned else 0.0
     rows_per_second = run["global_batch"] / seconds if seconds else 0.0
-    evaluates = run["settings"]["evaluate"] or run["settings"]["eval_every"]
+    evaluates = run["settings"]["eval_held_out"] or run["settings"]["eval_every"]
     held_out_rows = nodes[names[0]].prepared["held_out_rows"] if evaluates else 0
     return {
         "names": list(names),

@@ -15,12 +15,12 @@ from hearth.config.layout import Layout, staged_name
 from hearth.config.presets import known_shape
 from hearth.model.code import code_warning
 from hearth.prepare.preview import for_preview
+from hearth_controller.inventory.words import EVERY_NODE, Specs, complete, strangers
 from hearth_controller.launch.typed import (
     SLURM_WORDS,
     foreign,
     launch_words,
     sort_out,
-    strangers,
     without_all,
 )
 from hearth_controller.runs.outcome import Outcome
@@ -33,6 +33,7 @@ from hearth_controller.script.tree import Tree
 def requested(
     typed: Mapping[str, Any],
     runs: Path,
+    words: Specs,
     known: list[str],
     names: list[str],
     resume: bool,
@@ -40,22 +41,26 @@ def requested(
 ) -> dict[str, Any]:
     """Return the facts about the requested run, or `findings` that rule it out.
 
-    `runs` is the folder of runs, `known` are names that belong to roles or the inventory, `names`
-    those of the nodes. With `resume` an earlier run goes on: `run=NAME`, or else the newest.
+    `runs` is the folder of runs, `words` are those of the playbook, `known` are names that belong
+    to roles or the inventory, `names` those of the nodes. With `resume` an earlier run goes on:
+    `run=NAME`, or else the newest.
     """
-    given, launch, findings = sort_out(typed, known)
-    nodes = [name.strip() for name in str(launch.get("nodes", "auto")).split(",")]
-    findings += strangers(nodes, names)
+    given, launch, findings = sort_out(typed, words, known)
+    nodes = launch.get("nodes") or ["auto"]
+    everywhere = nodes in EVERY_NODE
+    findings += [] if everywhere else strangers(nodes, names)
     chosen: dict[str, Any] = {
+        "words": complete(launch, words)[0],
         "meeting_port": launch.get("meeting_port", 0),
         "nodes": nodes,
-        "requested": [name for name in names if nodes in (["all"], ["auto"]) or name in nodes],
+        "requested": [name for name in names if everywhere or name in nodes],
         "elastic": launch.get("elastic"),
         "min_nodes": launch.get("min_nodes", 0),
         "cpu": launch.get("cpu", False),
         "lend": launch.get("lend", True),
         "launcher": launch.get("launcher", ""),
         "queue": {},
+        "wait": launch.get("wait", not (launch.get("queue") or "at" in launch)),
         "preview": launch.get("preview", 0),
         "job_options": [
             f"{option}={launch[word]}" for word, option in SLURM_WORDS.items() if word in launch

@@ -55,7 +55,7 @@ def node_specs(
 
 
 def lends(run: Mapping[str, Any]) -> bool:
-    """Return whether nodes may leave and return between two steps: not with `-e lend=false`."""
+    """Return whether nodes may leave and return between two steps: not with `-e lend=off`."""
     return bool(run.get("in_place") and run["lend"])
 
 

@@ -6,25 +6,13 @@ from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from pydantic import TypeAdapter, ValidationError
-
-from hearth.base.errors import did_you_mean
 from hearth.config import Settings
 from hearth.config.cli import examples_in
-from hearth_controller.script.request import WORDS
+from hearth_controller.inventory.renamed import hint
+from hearth_controller.inventory.words import Specs, is_word, parsed
 
-LAUNCHERS = ("hearth", "slurm")
 SLURM_WORDS = {"partition": "--partition", "account": "--account", "time_limit": "--time"}
 """The -e variables of a Slurm job, and the options of sbatch that they become."""
-
-# The -e variables that control the launch; others are settings of the run or options of a role.
-LAUNCH_WORDS = frozenset(
-    {
-        *("train", "config", "wait", "meeting_port", "nodes", "elastic", "min_nodes", "cpu"),
-        *("lend", "queue", "at", "preview"),
-        *("launcher", *SLURM_WORDS, *WORDS),
-    }
-)
 
 _REPEATED = frozenset(
     {"nodes", "elastic", "min_nodes", "meeting_port", "cpu", "lend", "launcher", *SLURM_WORDS}
@@ -35,33 +23,26 @@ _OF_ROLES = ("launch_", "hearth_")
 _SECRET = frozenset({"hearth_environment", "hearth_notify"})
 """Role options with such a prefix whose values, which may be keys, no file of a run may hold."""
 
-_BOOLEAN = TypeAdapter(bool)
-
 
 def sort_out(
-    typed: Mapping[str, Any], options: Iterable[str]
+    typed: Mapping[str, Any], words: Specs, options: Iterable[str]
 ) -> tuple[dict[str, Any], dict[str, Any], list[str]]:
-    """Return the settings of the run, the launch words, and findings on both.
+    """Return the settings of the run, the launch words as values, and findings on both.
 
-    `options` are the names that the roles or the inventory know; they are ignored.
+    `words` are those of the playbook, which control the launch. `options` are the names that the
+    roles or the inventory know; they are ignored.
     """
-    settings, launch, findings = {}, {}, []
+    settings, findings = {}, []
     options = set(options)
-    known = [*Settings.model_fields, *LAUNCH_WORDS, *options]
+    known = [*Settings.model_fields, *words, *options]
     for name, value in typed.items():
         if name in Settings.model_fields:
             settings[name] = value
-        elif name in LAUNCH_WORDS:
-            launch[name] = value
-        elif name not in options and not name.startswith("ansible_"):
-            findings.append(
-                f"-e {name}: there is no such setting or option{did_you_mean(name, known)}"
-            )
-    nested = launch.pop("train", {})
-    if not isinstance(nested, dict):
-        findings.append("""-e train: a mapping is wanted, such as '{"train": {"max_steps": 50}}'""")
-        nested = {}
-    for name, value in nested.items():
+        elif name not in known and is_word(name):
+            findings.append(f"-e {name}: there is no such setting or option{hint(name, known)}")
+    launch, wrong = parsed(typed, words)
+    findings += wrong
+    for name, value in launch.pop("train", {}).items():
         if name in settings and settings[name] != value:
             findings.append(
                 f"-e {name}: given twice, as {settings[name]!r} and in train as {value!r}"
@@ -74,12 +55,14 @@ def sort_out(
 def launch_words(typed: Mapping[str, Any], launch: Mapping[str, Any]) -> dict[str, Any]:
     """Return the `typed` variables that affect the launch, for the record of the run.
 
-    `launch` holds the launch words, with numbers and booleans parsed.
+    `launch` holds the launch words as values.
     """
     return {
-        name: launch.get(name, value)
-        for name, value in typed.items()
-        if (name in _REPEATED or name.startswith(_OF_ROLES)) and name not in _SECRET
+        name: ",".join(value) if isinstance(value, list) else value
+        for name, value in {**typed, **launch}.items()
+        if name in typed
+        and (name in _REPEATED or name.startswith(_OF_ROLES))
+        and name not in _SECRET
     }
 
 
@@ -104,35 +87,20 @@ def foreign(settings: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str]
 
 
 def _misfits(launch: dict[str, Any]) -> list[str]:
-    """Parse numbers and booleans in the launch words in place; return findings."""
+    """Return findings on launch words that are of their types; parse the preview in place."""
     findings = []
-    for name in {"wait", "elastic", "cpu", "lend", "queue"} & launch.keys():
-        try:
-            launch[name] = _BOOLEAN.validate_python(str(launch[name]).strip())
-        except ValidationError:
-            findings.append(f"-e {name}: {launch[name]!r} cannot be used; true or false is wanted")
-    launcher = launch.get("launcher", "slurm")
-    if launcher not in LAUNCHERS:
-        findings.append(
-            f"-e launcher: {launcher!r} cannot be used; one of {', '.join(LAUNCHERS)} is wanted"
-        )
-    least = str(launch.get("min_nodes", 1))
-    if not (least.isdecimal() and int(least)):
-        findings.append(f"-e min_nodes: {least!r} cannot be used; a number of nodes is wanted")
-    elif "min_nodes" in launch:
-        launch["min_nodes"] = int(least)
-        if launch.get("elastic") is False:
-            findings.append("-e min_nodes: -e elastic=false waits for every node; leave it out")
+    if launch.get("min_nodes") == 0:
+        findings.append("-e min_nodes: 0 cannot be used; a number of nodes is wanted")
+    elif "min_nodes" in launch and launch.get("elastic") is False:
+        findings.append("-e min_nodes: -e elastic=off waits for every node; leave it out")
     if "preview" in launch:
         try:
             launch["preview"] = examples_in(str(launch["preview"]))
         except ArgumentTypeError as error:
             findings.append(f"-e preview: {error}")
-    port = str(launch.get("meeting_port", 0))
-    if port.isdecimal() and (int(port) == 0 or 1024 <= int(port) < 65536):
-        launch["meeting_port"] = int(port)
-    else:
-        findings.append(f"-e meeting_port: {port!r} cannot be used; 1024 to 65535 is wanted")
+    port = launch.get("meeting_port", 0)
+    if port and not 1024 <= port < 65536:
+        findings.append(f"-e meeting_port: {port} cannot be used; 1024 to 65535 is wanted")
     return findings
 
 
@@ -152,7 +120,7 @@ def without_all(settings: Settings, elastic: bool | None, least: int) -> list[st
             if typed
         ]
     if elastic is not True:
-        return ["-e min_nodes: with parallel=fsdp it counts only together with -e elastic=true"] * (
+        return ["-e min_nodes: with parallel=fsdp it counts only together with -e elastic=on"] * (
             elastic is None and least > 0
         )
     alone = [
@@ -167,12 +135,3 @@ def without_all(settings: Settings, elastic: bool | None, least: int) -> list[st
         )
         if fixed
     ]
-
-
-def strangers(wanted: list[str], names: list[str]) -> list[str]:
-    """Return a finding if a `wanted` node is not one of `names`."""
-    unknown = [name for name in wanted if name not in names]
-    if wanted in (["all"], ["auto"]) or not names or not unknown:
-        return []
-    hint = did_you_mean(unknown[0], names)
-    return [f"-e nodes: there is no node {unknown[0]}{hint}; there are {', '.join(names)}"]

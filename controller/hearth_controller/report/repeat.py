@@ -50,8 +50,6 @@ def variable(name: str, value: Any) -> str:
 def _option(name: str, value: Any) -> str:
     """Return a setting as a command-line option of the script."""
     option = name.replace("_", "-")
-    if isinstance(value, bool):
-        return f"--{option}" if value else f"--no-{option}"
     return f"--{option} {shlex.quote(_typed(value))}"
 
 

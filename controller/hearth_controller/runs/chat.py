@@ -33,7 +33,7 @@ def describe_chat(
     if not endpoint:
         typed = typed if local else f"{ssh} -t {' '.join(to)} {shlex.quote(typed)}"
         head = f"{run}: {node} can answer"
-        rows = [("talk to it", typed), ("or serve it", f"{verb} -e run={run} -e serve=true")]
+        rows = [("talk to it", typed), ("or serve it", f"{verb} -e run={run} -e serve=on")]
     else:
         port = endpoint["port"]
         names = " and ".join(endpoint["models"])
@@ -43,7 +43,7 @@ def describe_chat(
             rows.append(("tunnel", f"{ssh} -N -L {port}:127.0.0.1:{port} {' '.join(to)}"))
         rows += [
             ("OpenAI's API", f"http://localhost:{port}/v1"),
-            ("end it", f"{verb} -e serve=false"),
+            ("end it", f"{verb} -e serve=off"),
         ]
     lines = [head, *(f"  {line}" for line in aligned(rows))]
     if answer["busy"]:

@@ -64,7 +64,7 @@ def describe_dashboard(
         rows.append(("tunnel", tunnel))
     rows += [
         ("open", f"http://localhost:{port}/"),
-        ("end it", f"{playbook} playbooks/dashboard.yml -e dashboard_state=stopped"),
+        ("end it", f"{playbook} playbooks/dashboard.yml -e serve=off"),
         *_wandb(answer, variables, local),
     ]
     return [

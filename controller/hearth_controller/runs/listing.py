@@ -7,6 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from hearth.base.errors import LaunchError
+from hearth.base.switch import on_off
 from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration
 from hearth_controller.runs.energy import kwh_of, significant
 from hearth_controller.runs.observed import ObservedRun
@@ -141,7 +142,7 @@ def _typed(value: Any) -> str:
     if isinstance(value, list):
         return ":".join(map(str, value))
     if isinstance(value, bool):
-        return str(value).lower()
+        return on_off(value)
     return NOT_KNOWN if value is None else str(value)
 
 

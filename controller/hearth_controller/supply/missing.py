@@ -47,7 +47,7 @@ def supply(
         }
     except OSError as error:
         raise SupplyError(
-            f"{cache} cannot be used for downloads ({error}): free space, or set python_cache"
+            f"{cache} cannot be used for downloads ({error}): free space, or set XDG_CACHE_HOME to another folder"
         ) from None
 
 

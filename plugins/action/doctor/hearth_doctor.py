@@ -36,6 +36,10 @@ options:
     description: With V(stages), the arguments of each module by its name.
     type: dict
     default: {}
+  one_computer:
+    description: With V(show), whether all nodes share one computer.
+    type: bool
+    default: false
   playbook:
     description: The command that plays on the same inventory, for V(show).
     type: str
@@ -101,7 +105,7 @@ class ActionModule(ActionBase):
             words = ("look", "plain", "rooted", "root", "claims")
             answers = {word: its.get(f"doctor_{word}", {}) for word in words}
             answers["packages"] = its.get("python_look", {})
-            one_computer, connection = its.get("hearth_one_computer"), its.get("ansible_connection")
+            one_computer, connection = given["one_computer"], its.get("ansible_connection")
             lock, watts = its.get("python_lock", "auto"), int(its.get("power_limit", 0))
             nodes.append(node_of(verified, answers, one_computer, connection, lock, watts))
         # A node on which a stage failed has left the play.

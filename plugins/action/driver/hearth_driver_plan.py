@@ -20,7 +20,7 @@ options:
   machines:
     description:
       - "By name: C(look) from M(hearth_driver), and the options C(install), C(branch),
-        C(repository), C(url) and C(key) of the role driver."
+        C(repository) and C(url) of the role driver."
     type: dict
     required: true
 """

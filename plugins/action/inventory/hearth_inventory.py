@@ -5,6 +5,7 @@ Works on the controller alone; no machine is contacted.
 
 from __future__ import annotations
 
+import json
 from collections.abc import Container
 from dataclasses import asdict
 from pathlib import Path
@@ -20,16 +21,17 @@ from ansible.vars.plugins import get_vars_from_inventory_sources
 
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.paths import as_typed, playbook_command
-from hearth_controller.inventory.nodes import far_apart, read_nodes, unreadable
+from hearth_controller.inventory.nodes import far_apart, on_one_computer, read_nodes, unreadable
 from hearth_controller.inventory.variables import (
     CLOSER,
+    OF_INVENTORY,
     Given,
     check,
     role_options,
     template_names,
-    unknown,
     verb_options,
 )
+from hearth_controller.inventory.words import complete, parsed, strangers, unknown
 
 DOCUMENTATION = r"""
 module: hearth_inventory
@@ -44,22 +46,21 @@ options:
     description: Folder of the controller that holds a folder a run.
     type: path
     required: true
+  verb:
+    description:
+      - Playbook whose words may stand after C(-e); what else stands there must be an option, a
+        variable of the inventory or what one is made of. They come back as RV(words).
+      - Without it the words are left to M(hearth_run).
+    type: str
+    default: ""
+  strict:
+    description: Whether unknown words are findings; off after another playbook has looked at them.
+    type: bool
+    default: true
   whole:
     description: Whether all nodes are wanted, so that C(--limit) is refused.
     type: bool
     default: false
-  typed:
-    description: >-
-      Whether what was typed after C(-e) is looked at like the inventory. The options of the verbs
-      always are.
-    type: bool
-    default: false
-  words:
-    description: >-
-      Words of the playbook that may stand after C(-e); what else stands there must be an option, a
-      variable of the inventory or what one is made of. Without it, nothing is looked for.
-    type: list
-    elements: str
 """
 
 
@@ -93,9 +94,10 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the nodes in rank order, and findings.
 
-        Also returned: `runs`; `playbook`, the ansible-playbook command for the same inventory;
-        `known`, the names of all options, inventory variables and those that templates ask for;
-        `remark` on something unusual, or ''.
+        Also returned: `runs`; `words`, the words of the playbook with their values; `playbook`, the
+        ansible-playbook command for the same inventory; `known`, the names of all options,
+        inventory variables and those that templates ask for; `one_computer`, whether the nodes
+        share one; `remark` on something unusual, or ''.
         """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, arguments = self.validate_argument_spec(argument_spec(DOCUMENTATION))
@@ -108,26 +110,29 @@ class ActionModule(ActionBase):
         folders = constants.DEFAULT_ROLES_PATH
         roles = sorted(role.name for folder in folders for role in Path(folder).glob("*"))
         verbs = verb_options(task_vars["playbook_dir"])
-        of_verbs = {name: option for each in verbs.values() for name, option in each.items()}
-        options = role_options(folders) | of_verbs
+        of_inventory = verbs.pop(OF_INVENTORY)
+        options = role_options(folders) | of_inventory
         set_here = variables_of(hostvars._inventory, self._loader)
-        typed = set(load_extra_vars(self._loader))
-        untyped = set_here - typed
-        wanted = set_here | typed if arguments["typed"] else untyped
-        # A word after -e, such as `lines`, reaches the option of its verb by the option's default.
-        wanted = wanted | of_verbs.keys() | CLOSER.keys()
+        typed = json.loads(json.dumps(load_extra_vars(self._loader), default=str))
+        untyped = set_here - typed.keys()
+        wanted = untyped | (typed.keys() & options.keys()) | of_inventory.keys() | CLOSER.keys()
         findings += check(
-            {name: self._given(hostvars, name, wanted, untyped, typed, options) for name in names},
+            {name: self._given(hostvars, name, wanted, untyped, options) for name in names},
             options,
-            {role: f"the role {role}" for role in roles}
-            | {verb: f"the verb {verb}" for verb in verbs},
+            {option.partition("_")[0]: "Hearth" for option in of_inventory}
+            | {role: f"the role {role}" for role in roles},
             {word for words in constants.MAGIC_VARIABLE_MAPPING.values() for word in words},
         )
         raw = (item for name in names for item in hostvars.raw_get(name).items())
         used = template_names([value for variable, value in raw if variable in set_here])
         known = set_here | options.keys() | used
-        if arguments["words"] is not None:
-            findings += unknown(sorted(typed), arguments["words"], known)
+        words: dict[str, Any] = {}
+        if verb := arguments["verb"]:
+            values, faults = parsed(typed, verbs[verb])
+            words, lacking = complete(values, verbs[verb])
+            findings += faults + lacking + strangers(words.get("nodes", ()), names)
+            if arguments["strict"]:
+                findings += unknown(sorted(typed), verbs[verb], known)
         sources = list(context.CLIARGS.get("inventory") or ())
         if sources == list(constants.DEFAULT_HOST_LIST):
             sources = []
@@ -139,7 +144,9 @@ class ActionModule(ActionBase):
             )
         return result | {
             "nodes": [asdict(node) for node in nodes],
+            "words": words,
             "known": sorted(known),
+            "one_computer": on_one_computer(node.address for node in nodes),
             "remark": far_apart(nodes),
             "findings": findings,
             "runs": arguments["runs"],
@@ -152,7 +159,6 @@ class ActionModule(ActionBase):
         host: str,
         wanted: set[str],
         untyped: set[str],
-        typed: set[str],
         options: Container[str],
     ) -> dict[str, Given]:
         """Return the wanted variables that a host has; only the options' templates are resolved."""
@@ -165,7 +171,6 @@ class ActionModule(ActionBase):
                 value = resolved[name] if name in options else raw
             except AnsibleError:
                 continue  # a template of a later value; the role that uses it reports errors
-            word = "".join(f" {each}" for each in sorted(template_names(raw) & typed))
-            source = where(name, raw) if name in untyped else f"-e{word}"
+            source = where(name, raw) if name in untyped else "-e"
             given[name] = Given(value, source, name not in untyped)
         return given

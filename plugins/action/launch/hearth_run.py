@@ -18,6 +18,7 @@ from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import Screen
+from hearth_controller.inventory.variables import verb_options
 from hearth_controller.launch.request import requested
 
 DOCUMENTATION = r"""
@@ -43,10 +44,12 @@ options:
     type: list
     elements: str
     required: true
-  resume:
-    description: Whether an earlier run goes on, that of C(-e run=NAME) or else the newest.
-    type: bool
-    default: false
+  verb:
+    description:
+      - Playbook whose words may stand after C(-e), beside the settings.
+      - With V(resume) an earlier run goes on, that of C(-e run=NAME) or else the newest.
+    type: str
+    required: true
 """
 
 _ARGUMENTS = "script_args="
@@ -84,9 +87,17 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         _, arguments = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         typed = typed_variables(context.CLIARGS.get("extra_vars", ()), self._loader)
-        runs, *others = (arguments[name] for name in ("runs", "known", "nodes", "resume"))
+        verb = arguments["verb"]
         return (
             result
             | {"changed": False}
-            | requested(typed, Path(runs), *others, say=Screen(self._display).line)
+            | requested(
+                typed,
+                Path(arguments["runs"]),
+                verb_options(task_vars["playbook_dir"])[verb],
+                arguments["known"],
+                arguments["nodes"],
+                resume=verb == "resume",
+                say=Screen(self._display).line,
+            )
         )

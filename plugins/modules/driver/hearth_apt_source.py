@@ -56,7 +56,7 @@ def checked(file: bytes, wanted: str, where: str) -> bytes:
     if found != wanted.replace(" ", "").upper():
         raise ValueError(
             f"the key at {where} has the fingerprint {found}, and {wanted} was expected; it is not "
-            "used. Compare with what the repository's owner publishes, then set driver_repo_key"
+            "used. If its owner publishes a new key, bring Hearth up to date"
         )
     return key
 

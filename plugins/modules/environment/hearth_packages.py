@@ -89,10 +89,6 @@ options:
       RV(build_packages), to be installed; otherwise they are a finding.
     type: bool
     default: false
-  keep:
-    description: Whether the wheels stay on the node after they were installed.
-    type: bool
-    default: false
 """
 
 import contextlib
@@ -267,10 +263,9 @@ def do_install(module: AnsibleModule) -> dict:
     if done.returncode or left:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-6:])
         module.fail_json(msg=f"pip could not install {len(left)} packages into {python}:\n{last}")
-    if not params["keep"]:
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # ~/.cache/hearth, unless it has other files
-            os.rmdir(os.path.dirname(folder))
+    shutil.rmtree(folder, ignore_errors=True)
+    with contextlib.suppress(OSError):  # ~/.cache/hearth, unless it has other files
+        os.rmdir(os.path.dirname(folder))
     return {"differing": wrong, "changed": True}
 
 
@@ -299,7 +294,6 @@ def main() -> None:
             "folder": {"type": "str", "default": "~/.cache/hearth/incoming"},
             "needed": {"type": "int", "default": 0},
             "build_packages": {"type": "bool", "default": False},
-            "keep": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )

@@ -44,7 +44,7 @@ SETTINGS = {
     "precision": "fp32",
     "optimizer": "adamw",
     "backend": "transformers",
-    "evaluate": False,
+    "eval_held_out": False,
     "wandb": "off",
 }
 # The format of arm64's programs, as Debian's qemu-user-static registers it. F: the kernel opens the

@@ -43,7 +43,7 @@ class Hearth(Assembly):
         }
         work: dict[str, Any] = {
             "model": str(model), "dataset": str(data), "sequence_length": LENGTH, "lora_rank": 8,
-            "global_batch": ROWS, "max_steps": 100_000, "evaluate": False, "wandb": "off",
+            "global_batch": ROWS, "max_steps": 100_000, "eval_held_out": False, "wandb": "off",
         }  # fmt: skip
         super().__init__(folder, work, NODES, Pace(load=LOAD), **shipped)
 

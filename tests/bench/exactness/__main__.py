@@ -42,7 +42,7 @@ SETTINGS = {
     "optimizer": "adamw",
     "precision": "fp32",
     "global_batch": 7,
-    "evaluate": False,
+    "eval_held_out": False,
     "wandb": "off",
 }
 CHANGE_WITHIN = 1e-3

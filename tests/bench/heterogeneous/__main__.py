@@ -47,7 +47,7 @@ class Machines(Cluster):
     def __init__(self, folder: Path, shares: Mapping[str, float], rows: int = GLOBAL_BATCH) -> None:
         self.rows = rows
         self.model, self.data = make_work(folder, 4 * rows)
-        data = {"dataset": str(self.data), "held_out": 0, "evaluate": False}
+        data = {"dataset": str(self.data), "held_out": 0, "eval_held_out": False}
         self._work = data | {"model": str(self.model), "sequence_length": LENGTH}
         super().__init__(folder, shares, "1gbit", [self.model, self.data, TUTORIAL])
 

@@ -43,7 +43,7 @@ def taken(
         "held_out": 0,
         "wandb": "off",
         "parallel": "fsdp" if ranks > 1 else "ddp",
-        "evaluate": False,
+        "eval_held_out": False,
         "gradient_checkpointing": checkpointing,
     }
     run = f"{size}-{rows}-{length}-{checkpointing}-{ranks}".lower()

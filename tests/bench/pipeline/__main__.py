@@ -42,7 +42,7 @@ SIZES = {
 def settings_of(model: Path, data: Path) -> dict[str, Any]:
     """Return the settings of all runs: full rows, a row at once."""
     return {
-        **{"model": str(model), "dataset": str(data), "held_out": 0, "evaluate": False},
+        **{"model": str(model), "dataset": str(data), "held_out": 0, "eval_held_out": False},
         **{"sequence_length": LENGTH, "global_batch": MICRO_BATCHES, "micro_batch": 1},
     }
 

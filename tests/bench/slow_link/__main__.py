@@ -72,7 +72,7 @@ def make_taught(folder: Path) -> Path:
         "model": make_small(folder / "llama"),
         "dataset": make_rows(help_texts(), folder / "help.jsonl"),
         "lora": False,
-        "evaluate": False,
+        "eval_held_out": False,
         "sequence_length": LENGTH,
         "global_batch": 32,
         "micro_batch": 8,
@@ -104,7 +104,7 @@ class Machines(Cluster):
 
     def alone(self) -> Figures:
         """Train on each node for itself, all at the same time; return how fast each was."""
-        work = self._work() | {"max_steps": ALONE_STEPS, "evaluate": False}
+        work = self._work() | {"max_steps": ALONE_STEPS, "eval_held_out": False}
         return self.side_by_side(parts(self.shares, GLOBAL_BATCH), ALONE_SKIPPED, **work)
 
     def _work(self) -> dict[str, Any]:

@@ -105,18 +105,18 @@ def test_strings_are_parsed_by_the_declared_type(text, name, value):
         ({"split": "0:0"}, ["split", "'0:0'", "above 0"]),
         ({"run": "../x"}, ["run", "'../x'", "letters", "digits"]),
         # Right by themselves, and not together.
-        ({"parallel": "fsdp", "load_in_4bit": True}, ["parallel", "load_in_4bit=false"]),
+        ({"parallel": "fsdp", "load_in_4bit": True}, ["parallel", "load_in_4bit=off"]),
         ({"parallel": "fsdp", "backend": "unsloth"}, ["parallel: fsdp", "backend=transformers"]),
         ({"parallel": "fsdp", "lora": "off"}, ["parallel: fsdp", "parallel=ddp"]),
         ({"parallel": "pipeline", "lora": "off"}, ["parallel: pipeline", "parallel=ddp"]),
         ({"parallel": "pipeline", "backend": "unsloth"}, ["pipeline", "backend=transformers"]),
-        ({"parallel": "pipeline", "compile": True}, ["compile=false", "parallel=ddp"]),
+        ({"parallel": "pipeline", "compile": True}, ["compile=off", "parallel=ddp"]),
         ({"parallel": "pipeline", "trust_remote_code": True}, ["trust_remote_code", "=fsdp"]),
         ({"parallel": "pipeline", "sync_every": 4}, ["parallel=ddp", "sync_every=1"]),
         ({"parallel": "pipeline", "compress": "bf16"}, ["compress=none"]),
         ({"parallel": "pipeline", "replay": "night"}, ["replay", "layers", "parallel=ddp"]),
-        ({"compile": True, "backend": "unsloth"}, ["compile=false", "backend=transformers"]),
-        ({"compile": True, "parallel": "fsdp"}, ["compile=false", "parallel=ddp"]),
+        ({"compile": True, "backend": "unsloth"}, ["compile=off", "backend=transformers"]),
+        ({"compile": True, "parallel": "fsdp"}, ["compile=off", "parallel=ddp"]),
         ({"sync_every": 4, "parallel": "fsdp"}, ["parallel=ddp", "sync_every=1"]),
         ({"sync_every": 4, "optimizer": "adamw_8bit"}, ["optimizer=adamw", "sync_every=1"]),
         (
@@ -129,25 +129,25 @@ def test_strings_are_parsed_by_the_declared_type(text, name, value):
         ({"sync_every": 4, "replay": "night"}, ["replay", "sync_every=1"]),
         ({"scratch": "true"}, ["scratch", "lora=off"]),
         ({"streaming": True, "dataset": "owner/words"}, ["streaming", "max_steps"]),
-        ({"streaming": True, "max_steps": 5}, ["streaming", "homelab-qa", "streaming=false"]),
+        ({"streaming": True, "max_steps": 5}, ["streaming", "homelab-qa", "streaming=off"]),
         (
             {"streaming": True, "max_steps": 5, "dataset": "owner/a=1,owner/b=2"},
-            ["streaming", "streaming=false"],
+            ["streaming", "streaming=off"],
         ),
-        ({"model": "llama2-7b", "lora": "off"}, ["load_in_4bit=false", "lora=on"]),
+        ({"model": "llama2-7b", "lora": "off"}, ["load_in_4bit=off", "lora=on"]),
         ({"lora": "off", "backend": "unsloth"}, ["lora=off", "backend=transformers"]),
         ({"trust_remote_code": "true", "backend": "unsloth"}, ["trust_remote_code", "Unsloth"]),
-        ({"load_in_4bit": True, "precision": "fp64"}, ["precision=fp64", "load_in_4bit=false"]),
+        ({"load_in_4bit": True, "precision": "fp64"}, ["precision=fp64", "load_in_4bit=off"]),
         ({"dropout": 0, "backend": "unsloth"}, ["dropout", "Unsloth", "backend=transformers"]),
         ({"dropout": 1}, ["dropout", "1", "less than 1"]),
         ({"beta2": 1}, ["beta2", "1", "less than 1"]),
-        ({"load_in_8bit": True, "precision": "fp64"}, ["precision=fp64", "load_in_8bit=false"]),
-        ({"load_in_8bit": True, "parallel": "fsdp"}, ["parallel: fsdp", "load_in_8bit=false"]),
-        ({"load_in_8bit": True, "lora": "off"}, ["load_in_8bit=false", "lora=on"]),
-        ({"model": "llama2-7b", "load_in_8bit": "on"}, ["load_in_8bit:", "load_in_4bit=false"]),
-        ({"load_in_8bit": True, "dora": True}, ["dora:", "load_in_4bit=true", "dora=false"]),
-        ({"lora": "off", "dora": True}, ["dora:", "dora=false", "lora=on"]),
-        ({"lora": "off", "rslora": True}, ["rslora:", "rslora=false", "lora=on"]),
+        ({"load_in_8bit": True, "precision": "fp64"}, ["precision=fp64", "load_in_8bit=off"]),
+        ({"load_in_8bit": True, "parallel": "fsdp"}, ["parallel: fsdp", "load_in_8bit=off"]),
+        ({"load_in_8bit": True, "lora": "off"}, ["load_in_8bit=off", "lora=on"]),
+        ({"model": "llama2-7b", "load_in_8bit": "on"}, ["load_in_8bit:", "load_in_4bit=off"]),
+        ({"load_in_8bit": True, "dora": True}, ["dora:", "load_in_4bit=on", "dora=off"]),
+        ({"lora": "off", "dora": True}, ["dora:", "dora=off", "lora=on"]),
+        ({"lora": "off", "rslora": True}, ["rslora:", "rslora=off", "lora=on"]),
         ({"neftune": -1}, ["neftune", "-1", "equal to 0"]),
         ({"early_stop": 3}, ["early_stop:", "eval_every=", "early_stop=none"]),
         ({"early_stop": 0, "eval_every": 5}, ["early_stop", "0", "equal to 1"]),
@@ -232,7 +232,7 @@ def test_a_run_of_a_recognised_repository_resumes_by_any_of_its_names(tmp_path):
     said = []
     given = {"model": "NousResearch/Llama-2-7b-hf", "run": "night"}
     run = resolve_run(given, tmp_path, say=said.append)
-    assert_names(*said, "NousResearch/Llama-2-7b-hf", "llama2-7b", "load_in_4bit=true")
+    assert_names(*said, "NousResearch/Llama-2-7b-hf", "llama2-7b", "load_in_4bit=on")
     write_run(run, tmp_path / "night" / "run.yml")
     for model in (None, "llama2-7b", given["model"]):
         named = {"model": model} if model else {}
@@ -452,8 +452,10 @@ def test_whatever_is_given_the_answer_is_settings_or_findings(given):
 
 
 def test_the_command_line_gives_what_was_typed_and_nothing_else():
-    typed = parse_command_line(["--model", "x/y", "--no-packing", "--max-steps", "5", "--dry-run"])
-    assert typed.given == {"model": "x/y", "packing": False, "max_steps": "5"}
+    typed = parse_command_line(
+        ["--model", "x/y", "--packing", "off", "--max-steps", "5", "--dry-run"]
+    )
+    assert typed.given == {"model": "x/y", "packing": "off", "max_steps": "5"}
     assert typed.dry_run
 
 

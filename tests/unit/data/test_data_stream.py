@@ -172,5 +172,5 @@ def test_a_hub_that_does_not_answer_at_first_is_named(monkeypatch):
     """Stand-in for the Hub: a loopback port on which nothing listens."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     options = {"held_out": 0, "seed": 1, "say": print, "sequence_length": 64, "packing": True}
-    with refuses(DataError, "owner/words", "streaming=false"):
+    with refuses(DataError, "owner/words", "streaming=off"):
         load_stream("owner/words", make_tokenizer(), revision=None, **options)

@@ -235,7 +235,7 @@ def test_gpt2_from_scratch_fits_a_card_of_6_gb_and_not_one_of_4():
     cards = {"oldbox": Room(6 * GIB, "GTX 1060"), "attic": Room(4 * GIB, "GTX 1050 Ti")}
     found = misfits("gpt2-124m", settings, GPT2.shape, one_each(cards))
     assert list(found) == ["attic"]
-    assert_names(found["attic"], "-e nodes=oldbox", "gradient_checkpointing=true")
+    assert_names(found["attic"], "-e nodes=oldbox", "gradient_checkpointing=on")
     assert "lora=" not in found["attic"] and "load_in_4bit" not in found["attic"]
 
 
@@ -388,7 +388,7 @@ def test_what_does_not_fit_is_named_with_what_would_make_it_fit():
     found = misfits("llama2-7b", settings, LLAMA_7B, one_each(HOME))
     assert list(found) == ["laptop"]
     facts = ("llama2-7b", "RTX 4070 has 8.0 GiB", "weights 12.6", "not verified")
-    assert_names(found["laptop"], *facts, "load_in_4bit=true", "-e nodes=tower", "fit=warn")
+    assert_names(found["laptop"], *facts, "load_in_4bit=on", "-e nodes=tower", "fit=warn")
     assert not misfits(
         "m", settings.model_copy(update={"load_in_4bit": True}), LLAMA_7B, one_each(HOME)
     )
@@ -406,23 +406,23 @@ EIGHT = {"micro_batch": 8, "load_in_4bit": True, "backend": "transformers"}
         (LEAN | {"load_in_4bit": True}, [12, 3], "fit=warn", "parallel=fsdp"),  # a half of 12.6 GiB
         (LEAN, [10, 10, 10], "parallel=pipeline", "parallel=fsdp"),
         (LEAN, [10, 10, 10], "parallel=pipeline", "models.yml"),
-        (LEAN | {"fit": "warn"}, [6, 6], "load_in_4bit=true", "parallel=pipeline"),
+        (LEAN | {"fit": "warn"}, [6, 6], "load_in_4bit=on", "parallel=pipeline"),
         (
             LEAN | ROUNDED | {"load_in_4bit": True},
             [5] * 8,
-            "=fsdp and load_in_4bit=false",
+            "=fsdp and load_in_4bit=off",
             "pipeline",
         ),
         (
             LEAN | {"load_in_8bit": True},
             [8],
-            "load_in_4bit=true and load_in_8bit=false",
+            "load_in_4bit=on and load_in_8bit=off",
             "-e nodes",
         ),
         (LEAN | FSDP, [24, 4], "fit=warn", "-e nodes="),
         (LEAN | FSDP, [24, 4], "fit=warn", "load_in_4bit"),
-        (EIGHT, [15], "gradient_checkpointing=true", "load_in_4bit=true"),
-        (EIGHT, [15], "gradient_checkpointing=true", "-e nodes"),
+        (EIGHT, [15], "gradient_checkpointing=on", "load_in_4bit=on"),
+        (EIGHT, [15], "gradient_checkpointing=on", "-e nodes"),
         (EIGHT, [15], "micro_batch=1", "micro_batch=1 and"),
         ({}, [1], "playbooks/models.yml", "it would fit"),
     ],
@@ -483,7 +483,7 @@ def test_advice_goes_by_the_ranks_that_there_are_also_where_one_node_is_looked_a
     settings = Settings(model="m", **FSDP, micro_batch=16)
     ranks = 3 * [Candidate("here", Room(10 * GIB, "RTX 3080"))]
     said = misfits("m", settings, LLAMA_7B, ranks)["here"]
-    assert "gradient_checkpointing=true" in said or "micro_batch=1" in said
+    assert "gradient_checkpointing=on" in said or "micro_batch=1" in said
     assert "models.yml" not in said
 
 

@@ -20,7 +20,7 @@ FILES = {
     for room in ("playbooks", "roles")
     for path in sorted((ROOT / room).rglob("*.yml"))
 }
-SECRETS = ["launch_token", "distribute_secret", "verify_token"]
+SECRETS = ["launch_token", "distribute_secret", "_verify_token"]
 
 
 def mappings(value: Any) -> Iterator[dict[str, Any]]:

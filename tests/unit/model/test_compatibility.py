@@ -168,8 +168,8 @@ def test_packed_weights_of_a_quantised_model_are_no_finding(prepared, folder):
 @pytest.mark.parametrize(
     ("settings", "facts"),
     [
-        ({}, ["load_in_4bit=true", "4 bits"]),
-        ({"load_in_8bit": True}, ["load_in_4bit=true", "4 bits"]),
+        ({}, ["load_in_4bit=on", "4 bits"]),
+        ({"load_in_8bit": True}, ["load_in_4bit=on", "4 bits"]),
         ({"load_in_4bit": True, "parallel": "pipeline"}, ["parallel", "4 bits", "parallel=ddp"]),
     ],
 )

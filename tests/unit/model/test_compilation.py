@@ -100,7 +100,7 @@ def test_a_node_without_a_compiler_is_refused_with_the_cure(
     (tmp_path / "Python.h").touch()
     folder = tmp_path if headers else tmp_path / "none"
     monkeypatch.setattr(sysconfig, "get_path", lambda *_: str(folder))
-    with refuses(ConfigError, "compile", *facts, "compile=false"):
+    with refuses(ConfigError, "compile", *facts, "compile=off"):
         check_compiler(torch.device(device))
     monkeypatch.setenv("CC", "/opt/cc")
     monkeypatch.setenv("CXX", "/opt/c++")
@@ -111,5 +111,5 @@ def test_a_node_without_a_compiler_is_refused_with_the_cure(
 def test_a_model_that_does_not_declare_its_layers_is_refused(tiny_model, monkeypatch):
     network = loaded(tiny_model).network.get_base_model()
     monkeypatch.setattr(network, "_no_split_modules", None)
-    with refuses(ModelError, "LlamaForCausalLM", "compile=false"):
+    with refuses(ModelError, "LlamaForCausalLM", "compile=off"):
         compile_layers(network)

@@ -73,7 +73,7 @@ def test_a_model_of_a_folder_counts_as_another_once_its_code_has_changed(hermit,
 def test_it_is_refused_and_not_run_until_somebody_allows_it(hermit, tmp_path, layout):
     for name in CODE:
         (hermit / name).write_text("raise SystemExit('this code was run')\n")
-    with refuses(HearthError, f"{hermit}:", ", ".join(CODE), "trust_remote_code=true"):
+    with refuses(HearthError, f"{hermit}:", ", ".join(CODE), "trust_remote_code=on"):
         prepare(asked_for(hermit, layout, tmp_path), layout, say=lambda _: None)
 
 
@@ -105,7 +105,7 @@ def test_the_hub_says_that_a_model_needs_code_before_it_is_downloaded(
     with stand_in_hub() as hub:
         hub.models["owner/hermit"] = hermit
         monkeypatch.setenv("HF_ENDPOINT", hub.url)
-        with refuses(ModelError, "owner/hermit", *CODE, "trust_remote_code=true"):
+        with refuses(ModelError, "owner/hermit", *CODE, "trust_remote_code=on"):
             shape_beforehand(asked_for("owner/hermit", layout, tmp_path), layout)
         allowed = asked_for("owner/hermit", layout, tmp_path, trust_remote_code=True)
         assert shape_beforehand(allowed, layout) is None

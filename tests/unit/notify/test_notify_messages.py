@@ -78,7 +78,7 @@ def test_a_failure_comes_with_its_node_its_cause_its_cure_and_the_command_that_s
     assert cause.startswith("cause: The GPU has not the memory")
     assert_names(cure, "cure: ", "micro_batch=1")
     assert more == (
-        "more: ansible-playbook -i inventory/home playbooks/logs.yml -e run=evening -e node=laptop"
+        "more: ansible-playbook -i inventory/home playbooks/logs.yml -e run=evening -e nodes=laptop"
     )
 
 

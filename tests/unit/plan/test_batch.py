@@ -104,7 +104,7 @@ def test_a_typed_number_of_steps_is_the_setting_to_change():
 def test_values_that_were_auto_are_named_with_the_data_they_are_for():
     settings = changed(epochs=3, packing=False)
     said = describe_automatic(settings, ["epochs", "packing"], "270 examples")
-    assert_names(said, "epochs=3", "packing=false", "270 examples")
+    assert_names(said, "epochs=3", "packing=off", "270 examples")
     assert describe_automatic(settings, [], "270 examples") is None
     unused = settings.model_copy(update={"max_steps": 7})
     assert "epochs" not in describe_automatic(unused, ["epochs", "packing"], "270 examples")

@@ -100,8 +100,8 @@ def test_each_part_has_the_line_that_repeats_it():
     assert [shlex.split(line)[3] for line in play] == [
         *["playbooks/eval.yml", "playbooks/share.yml", "playbooks/share.yml"]
     ]
-    assert "push_private=false" in play[2]
+    assert "private=off" in play[2]
     evaluate = ["training/evaluate.py", "runs/r", "a,b", "--limit", "20", "--best"]
     assert shlex.split(hand[0])[1:] == evaluate
     assert shlex.split(hand[1])[3:5] == ["--copy-to", "/mnt/my nas"]
-    assert "--public" in hand[2]
+    assert hand[2].endswith("--private off --best")

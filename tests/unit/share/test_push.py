@@ -79,7 +79,7 @@ def test_what_should_be_private_is_not_pushed_where_everybody_reads(hub):
     hub.pushed["ada/evening"] = {}
     check_push("ada/evening", True)
     hub.public.add("ada/evening")
-    assert_names(told(check_push, "ada/evening", True), "public", "push_private=false")
+    assert_names(told(check_push, "ada/evening", True), "public", "private=off")
     check_push("ada/evening", False)
 
 

@@ -174,7 +174,7 @@ def test_the_first_survivor_proposes_as_soon_as_all_survivors_wait():
 
 @pytest.mark.parametrize(
     ("terms", "told"),
-    [({"elastic": False}, "elastic=false"), ({"min_nodes": 3}, "min_nodes"), ({}, "votes")],
+    [({"elastic": False}, "elastic=off"), ({"min_nodes": 3}, "min_nodes"), ({}, "votes")],
 )
 def test_too_few_wait_and_say_for_whom_and_why(terms, told):
     states = "broken broken gone" if terms else "broken gone gone"

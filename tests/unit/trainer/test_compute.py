@@ -104,7 +104,7 @@ def test_ranks_that_compute_together_take_as_many_turns_and_blank_ones_change_no
     ("holds", "facts"),
     [
         (3, ["4 rows", "parallel=fsdp", "resume", "micro_batch=2"]),
-        (0, ["1 row", "parallel=fsdp", "gradient_checkpointing=true"]),
+        (0, ["1 row", "parallel=fsdp", "gradient_checkpointing=on"]),
     ],
 )
 def test_a_rank_that_computes_with_the_others_cannot_try_again_alone(holds, facts):

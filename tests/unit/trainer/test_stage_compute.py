@@ -65,7 +65,7 @@ def test_a_row_that_one_stage_cannot_hold_ends_all_with_one_message():
     _, found = computed(gradients, holds=(99, 0, 99), order=(2, 0, 1))
     assert all(isinstance(each, HearthError) for each in found)
     assert len({str(each) for each in found}) == 1
-    assert_names(str(found[0]), "stage 2 of 3", "rank 0", "node0", "4 tokens", "load_in_4bit=true")
+    assert_names(str(found[0]), "stage 2 of 3", "rank 0", "node0", "4 tokens", "load_in_4bit=on")
 
 
 @pytest.mark.parametrize(

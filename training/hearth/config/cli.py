@@ -8,12 +8,13 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
-from typing import Any, get_args
+from typing import Any
 
 from hearth.base.errors import ConfigError, did_you_mean
 from hearth.config.presets import SMALL
+from hearth.config.renamed import RENAMED
 from hearth.config.resolve import read_settings_file
-from hearth.config.settings import Settings
+from hearth.config.settings import Settings, takes_switch
 from hearth.config.shown import shown
 
 _DESCRIPTION = """\
@@ -49,6 +50,8 @@ def _shape(schema: dict[str, Any]) -> str:
     for kind in schema.get("anyOf", [schema]):
         if words := kind.get("enum", [kind["const"]] if "const" in kind else []):
             shapes += words
+        elif kind["type"] == "boolean":
+            shapes += ["on", "off"]
         elif kind["type"] in names:
             shapes.append(names[kind["type"]])
     return "{" + ",".join(shapes) + "}" if len(shapes) > 1 else shapes[0]
@@ -101,13 +104,25 @@ def _parser() -> argparse.ArgumentParser:
         elif field.default in (None, (), {}):
             text = field.description
         else:
-            text = f"{field.description} (default: {field.default})"
+            text = f"{field.description} (default: {shown(field.default)})"
         common = {"dest": name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
-        if bool in (field.annotation, *get_args(field.annotation)):
-            headings[group].add_argument(*options, action=argparse.BooleanOptionalAction, **common)
-        else:
-            headings[group].add_argument(*options, metavar=_shape(schemas[name]), **common)
+        # A switch without a value is on.
+        bare = {"nargs": "?", "const": "on"} if takes_switch(field.annotation) else {}
+        headings[group].add_argument(*options, metavar=_shape(schemas[name]), **bare, **common)
     return parser
+
+
+def _unknown_option(word: str, options: Sequence[str]) -> str:
+    """Return the finding on an option that does not exist."""
+    option = word.split("=")[0]
+    name = option.removeprefix("--no-").removeprefix("--").replace("-", "_")
+    present = RENAMED.get(name, name)
+    field = Settings.model_fields.get(present)
+    if option.startswith("--no-") and field and takes_switch(field.annotation):
+        return f"there is no option {word}; write --{present.replace('_', '-')} off"
+    if present != name:
+        return f"there is no option {word}; it is called --{present.replace('_', '-')} now"
+    return f"there is no option {word}{did_you_mean(option, options)}"
 
 
 def parse_command_line(arguments: Sequence[str] | None = None) -> CommandLine:
@@ -129,12 +144,7 @@ def parse_command_line(arguments: Sequence[str] | None = None) -> CommandLine:
                 else "put a pattern such as 'data/*.bin' in quotes"
             )
             raise ConfigError(f"{unknown[0]} belongs to no option; {cure}")
-        raise ConfigError(
-            *(
-                f"there is no option {word}{did_you_mean(word.split('=')[0], options)}"
-                for word in wrong
-            )
-        )
+        raise ConfigError(*(_unknown_option(word, options) for word in wrong))
     given = vars(typed)
     own = {
         key: given.pop(key) for key in ("config", "run_file", "dry_run", "list_models", "preview")

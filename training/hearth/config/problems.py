@@ -7,8 +7,8 @@ from collections.abc import Iterable
 import yaml
 from pydantic import ValidationError
 
-from hearth.base.errors import did_you_mean
 from hearth.base.text import without_credentials
+from hearth.config.renamed import hint
 
 
 def describe(
@@ -28,7 +28,7 @@ def describe(
     for problem in error.errors():
         name = str(problem["loc"][0]) if problem["loc"] else "the file"
         if problem["type"] == "extra_forbidden":
-            findings.append(f"{prefix}there is no setting '{name}'{did_you_mean(name, known)}")
+            findings.append(f"{prefix}there is no setting '{name}'{hint(name, known)}")
         elif problem["type"] == "missing":
             findings.append(f"{prefix}{'.'.join(map(str, problem['loc']))} is required and not set")
         else:

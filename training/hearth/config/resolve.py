@@ -232,7 +232,7 @@ def resolve(
     findings = settings.contradictions()
     name = next(iter(settings.data_sets))
     if settings.streaming and not isinstance(locate(name), HubDataset):
-        findings.append(f"streaming: {name} is not on the Hub; take streaming=false")
+        findings.append(f"streaming: {name} is not on the Hub; take streaming=off")
     if settings.columns and isinstance(locate(name), ShardFiles):
         findings.append(f"columns: {name} are token shards, which have none; leave columns out")
     if findings:

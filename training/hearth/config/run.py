@@ -22,6 +22,7 @@ from hearth.base.files import sha256_of, write_whole
 from hearth.config.planned import PlannedPipeline
 from hearth.config.presets import load_preset
 from hearth.config.problems import describe
+from hearth.config.renamed import with_present_names
 from hearth.config.resolve import read_settings_file, resolve
 from hearth.config.settings import FREE_ON_RESUME, Settings, for_run_name
 from hearth.config.shards import Shard, digest_of, shards_of
@@ -288,8 +289,8 @@ def run_of(text: str, where: str) -> Run:
         return Run(
             name=content["run"],
             created=content["created"],
-            settings=Settings.model_validate(content["settings"]),
-            origins=content["origins"],
+            settings=Settings.model_validate(with_present_names(content["settings"])),
+            origins=with_present_names(content["origins"]),
             source=TypeAdapter(ModelSource).validate_python(content["source"]),
             dataset_sha256=content["dataset_sha256"],
             launch=dict(content.get("launch", {})),  # files of earlier versions have none

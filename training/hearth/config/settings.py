@@ -15,6 +15,7 @@ from urllib.parse import urlsplit
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from hearth.base.places import RUN_NAME
+from hearth.base.switch import switch
 from hearth.config.columns import parse_columns
 from hearth.config.mixture import Mixture, parse_mixture
 from hearth.config.stages import pipeline_conflicts
@@ -59,6 +60,7 @@ REPOSITORY = re.compile(
 )
 """Names of repositories on the Hub, with their owner."""
 
+Switch = Annotated[bool, BeforeValidator(switch, json_schema_input_type=bool)]
 Count = Annotated[int, Field(ge=1)]
 Auto = Literal["auto"]
 _None = Literal["none", "null", ""] | None
@@ -97,6 +99,11 @@ Targets = Annotated[
 ]
 
 
+def takes_switch(annotation: Any) -> bool:
+    """Return whether a setting with this type may be on or off."""
+    return annotation is bool or Switch in get_args(annotation)
+
+
 class Settings(BaseModel):
     """All settings of one run. Frozen; unknown names are refused."""
 
@@ -117,12 +124,12 @@ class Settings(BaseModel):
     resume: OptionalText = _setting(
         "Run", "name of an earlier run to resume from its newest checkpoint", None
     )
-    scratch: bool = _setting(
+    scratch: Switch = _setting(
         "Run",
         "start from random weights; only config.json and the tokenizer of the model are used",
         False,
     )
-    trust_remote_code: bool = _setting(
+    trust_remote_code: Switch = _setting(
         "Run",
         "run Python code that comes with the model, as your user on every node, if Transformers "
         "does not know the model; read the code first",
@@ -130,7 +137,7 @@ class Settings(BaseModel):
     )
     seed: int = _setting("Run", "seed of the data order and of random weights", 1, ge=0)
 
-    streaming: bool = _setting(
+    streaming: Switch = _setting(
         "Data",
         "read a Hub data set while training instead of storing it; needs max_steps",
         False,
@@ -145,7 +152,7 @@ class Settings(BaseModel):
         "maximum tokens per row; auto: 1024, or fewer where the data are few and all examples fit",
         "auto",
     )
-    packing: bool | Auto = _setting(
+    packing: Switch | Auto = _setting(
         "Data",
         "pack several examples into a row, isolated from each other; auto: unless the data are few",
         "auto",
@@ -237,7 +244,7 @@ class Settings(BaseModel):
         ge=0,
     )
 
-    lora: bool = _setting(
+    lora: Switch = _setting(
         "LoRA",
         "train an adapter; off: train all weights, kept in float32 whatever the precision, which "
         "takes 16 bytes per weight and at most a tenth of LoRA's learning rate",
@@ -255,10 +262,10 @@ class Settings(BaseModel):
     lora_targets: Targets = _setting(
         "LoRA", "module names separated by commas, or all-linear", "all-linear"
     )
-    rslora: bool = _setting(
+    rslora: Switch = _setting(
         "LoRA", "scale the adapter by alpha / sqrt(rank) instead, for high ranks (rsLoRA)", False
     )
-    dora: bool = _setting(
+    dora: Switch = _setting(
         "LoRA",
         "also train the magnitude of each adapted weight (DoRA): slower, takes more memory",
         False,
@@ -285,15 +292,17 @@ class Settings(BaseModel):
     precision: Literal["auto", "bf16", "fp16", "fp32", "fp64"] = _setting(
         "Machine", "auto: bf16 if every rank supports it, else fp16 on GPUs, fp32 on CPUs", "auto"
     )
-    load_in_4bit: bool = _setting("Machine", "store the frozen weights in 4 bits (QLoRA)", False)
-    load_in_8bit: bool = _setting("Machine", "store the frozen weights in 8 bits (LLM.int8)", False)
-    compile: bool = _setting(
+    load_in_4bit: Switch = _setting("Machine", "store the frozen weights in 4 bits (QLoRA)", False)
+    load_in_8bit: Switch = _setting(
+        "Machine", "store the frozen weights in 8 bits (LLM.int8)", False
+    )
+    compile: Switch = _setting(
         "Machine",
         "compile the layers with torch.compile, by Transformers: the first step takes a minute "
         "more, the others somewhat less",
         False,
     )
-    gradient_checkpointing: bool = _setting(
+    gradient_checkpointing: Switch = _setting(
         "Machine", "recompute activations: slower, but far less memory", False
     )
     memory_limit: OptionalSize = _setting(
@@ -314,7 +323,7 @@ class Settings(BaseModel):
         ge=0,
     )
 
-    evaluate: bool = _setting(
+    eval_held_out: Switch = _setting(
         "Record", "measure held-out perplexity and show a sample, before and after", True
     )
     eval_every: OptionalCount = _setting(
@@ -349,9 +358,9 @@ class Settings(BaseModel):
     push: OptionalText = _setting(
         "Afterwards", "repository on the Hub (owner/name) for what was trained and its card", None
     )
-    push_private: bool = _setting(
+    private: Switch = _setting(
         "Afterwards",
-        "keep the repository private: what was trained on your data can give them away",
+        "keep a new repository private: what was trained on your data can give them away",
         True,
     )
     copy_to: OptionalText = _setting(
@@ -364,12 +373,12 @@ class Settings(BaseModel):
     @field_validator("*", mode="before")
     @classmethod
     def _no_bool_as_number(cls, value: Any, info: Any) -> Any:
-        """Refuse true and false for a number: Python would read them as 1 and 0."""
+        """Refuse a switch for a number: Python would read it as 1 or 0."""
         annotation = cls.model_fields[info.field_name].annotation
         if value is False and "off" in get_args(annotation):
             return "off"  # YAML reads a bare `off` as false.
-        if isinstance(value, bool) and bool not in (annotation, *get_args(annotation)):
-            raise ValueError("true and false are not accepted here")
+        if isinstance(value, bool) and not takes_switch(annotation):
+            raise ValueError("on and off are not accepted here")
         return value
 
     @field_validator("run", "resume", "replay")
@@ -436,17 +445,17 @@ class Settings(BaseModel):
             ),
             (
                 self.streaming and not isinstance(self.dataset, str),
-                "streaming: a mixture is read before it is trained on; take streaming=false, or "
+                "streaming: a mixture is read before it is trained on; take streaming=off, or "
                 "one data set",
             ),
             (
                 self.load_in_4bit and self.load_in_8bit,
-                "load_in_8bit: the weights are stored in 4 bits or in 8; take load_in_4bit=false "
-                "(large presets set it), or load_in_8bit=false",
+                "load_in_8bit: the weights are stored in 4 bits or in 8; take load_in_4bit=off "
+                "(large presets set it), or load_in_8bit=off",
             ),
             (
                 fsdp and quantised,
-                f"parallel: fsdp cannot shard weights in {bits} bits; take {small}=false, or "
+                f"parallel: fsdp cannot shard weights in {bits} bits; take {small}=off, or "
                 f"parallel=ddp, which is far faster where a card holds the model in {bits} bits",
             ),
             (
@@ -462,12 +471,12 @@ class Settings(BaseModel):
             (
                 self.compile and unsloth,
                 "compile: Unsloth has its own kernels, and compiles what is left itself; take "
-                "compile=false, or backend=transformers",
+                "compile=off, or backend=transformers",
             ),
             (
                 self.compile and fsdp,
                 "compile: with parallel=fsdp a step waits for the network, not for the layers; "
-                "take compile=false, or parallel=ddp",
+                "take compile=off, or parallel=ddp",
             ),
             (
                 self.trust_remote_code and unsloth,
@@ -518,22 +527,22 @@ class Settings(BaseModel):
             (
                 quantised and not self.lora,
                 f"{small}: weights in {bits} bits cannot be trained, and lora=off trains all of "
-                f"them; take {small}=false, or lora=on",
+                f"them; take {small}=off, or lora=on",
             ),
             (
                 quantised and self.precision == "fp64",
                 f"{small}: weights in {bits} bits compute in fp32 at most; with precision=fp64 "
-                f"take {small}=false",
+                f"take {small}=off",
             ),
             (
                 self.dora and self.load_in_8bit,
-                "dora: PEFT loses the scales of weights in 8 bits on a CPU; take load_in_4bit=true "
-                "instead of load_in_8bit, or dora=false",
+                "dora: PEFT loses the scales of weights in 8 bits on a CPU; take load_in_4bit=on "
+                "instead of load_in_8bit, or dora=off",
             ),
             *(
                 (
                     getattr(self, name) and not self.lora,
-                    f"{name}: it changes the adapter, and lora=off trains none; take {name}=false, "
+                    f"{name}: it changes the adapter, and lora=off trains none; take {name}=off, "
                     "or lora=on",
                 )
                 for name in ("rslora", "dora")
@@ -626,10 +635,10 @@ FREE_ON_RESUME = (
     *("epochs", "max_steps", "micro_batch", "split", "replay"),
     *("parallel", "backend", "gradient_checkpointing", "memory_limit", "fit", "threads"),
     "collective_timeout",
-    *("compile", "evaluate", "eval_every", "early_stop", "log_every"),
+    *("compile", "eval_held_out", "eval_every", "early_stop", "log_every"),
     *("checkpoint_every", "checkpoint_minutes", "checkpoint_keep"),
     *("wandb", "wandb_project"),
-    *("eval", "eval_limit", "push", "push_private", "copy_to"),
+    *("eval", "eval_limit", "push", "private", "copy_to"),
 )
 """Settings that may differ when a run is resumed: none of them changes which rows make up a step
 or the result of training on them."""

@@ -4,13 +4,15 @@ from __future__ import annotations
 
 from typing import Any
 
+from hearth.base.switch import on_off
+
 
 def shown(value: Any) -> str:
     """Format a setting's value as a person would type it."""
     if value is None or value in ((), {}):
         return "-"
     if isinstance(value, bool):
-        return str(value).lower()
+        return on_off(value)
     if isinstance(value, dict):
         each = {name: to if isinstance(to, str) else f"{to:g}" for name, to in value.items()}
         return ",".join(f"{name}={to}" for name, to in each.items())

@@ -22,7 +22,7 @@ def pipeline_conflicts(settings: Settings) -> list[tuple[bool, str]]:
         ),
         (
             settings.compile,
-            "compile: the layers of a pipeline's stage are not compiled; take compile=false, or "
+            "compile: the layers of a pipeline's stage are not compiled; take compile=off, or "
             "parallel=ddp",
         ),
         (

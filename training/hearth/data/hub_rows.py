@@ -78,7 +78,7 @@ def open_stream(data: HubDataset, revision: str | None) -> tuple[Any, str]:
         if is_unreachable(error):
             raise DataError(
                 f"{data.name}: the Hub does not answer, and streaming reads from it while it "
-                "trains; connect, or take streaming=false with data that the disk holds"
+                "trains; connect, or take streaming=off with data that the disk holds"
             ) from error
         raise _load_error(data, error, reachable=True) from None
     return rows, revision

@@ -24,7 +24,7 @@ def check_mergeable(base: Path, own_code: bool) -> None:
     if hasattr(AutoConfig.from_pretrained(base, trust_remote_code=own_code), "quantization_config"):
         raise ModelError(
             f"{base}: an adapter cannot be merged into quantised weights; train on the model in "
-            "16 bits (with load_in_4bit=true if memory is scarce)"
+            "16 bits (with load_in_4bit=on if memory is scarce)"
         )
 
 

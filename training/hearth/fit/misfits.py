@@ -8,6 +8,7 @@ from typing import Any
 
 from hearth.config import Settings
 from hearth.config.shape import Shape
+from hearth.config.shown import shown
 from hearth.fit.capacity import GIB, Room
 from hearth.fit.case import case_of, in_common_precision
 from hearth.fit.estimate import Estimate, estimate
@@ -177,4 +178,4 @@ def _measures(settings: Settings) -> list[dict[str, Any]]:
 
 def _typed(name: str, value: Any) -> str:
     """Format a setting as it is typed: `name=value`."""
-    return f"{name}={str(value).lower()}"
+    return f"{name}={shown(value)}"

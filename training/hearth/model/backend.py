@@ -42,7 +42,7 @@ class TrainableModel(ABC):
     """
 
     joins_rows = False
-    isolation_setting = "packing=false (by hand --no-packing)"
+    isolation_setting = "packing=off (by hand --packing off)"
 
     def __init__(self, network: Any, tokenizer: Any, device: torch.device) -> None:
         self.network = network

@@ -58,7 +58,7 @@ def code_problems(named: list[str], model: str, allowed: bool, folder: Path | No
         return [
             f"{model}: Transformers does not know this kind of model; it needs Python code that "
             f"comes with it ({files}) and would run as your user on every node. Read that code, "
-            "then allow it with trust_remote_code=true (by hand --trust-remote-code), or choose "
+            "then allow it with trust_remote_code=on (by hand --trust-remote-code), or choose "
             "another model"
         ]
     if elsewhere := [name for name in named if "--" in name]:

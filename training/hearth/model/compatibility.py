@@ -197,7 +197,7 @@ def check_stored_bits(folder: Path, own_code: bool, settings: Settings) -> None:
     if settings.lora and not getattr(settings, wanted):
         findings.append(
             f"{wanted}: the weights in {folder} are stored in {wanted[8]} bits and train only so; "
-            f"take {wanted}=true, or give the model in 16 bits"
+            f"take {wanted}=on, or give the model in 16 bits"
         )
     if not settings.holds_all:
         findings.append(

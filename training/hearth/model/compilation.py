@@ -29,7 +29,7 @@ def check_compiler(device: torch.device) -> None:
         compiler = "C++" if on_cpu else "C"
         raise ConfigError(
             f"compile: torch.compile needs a {compiler} compiler and Python's headers, which this "
-            f"node lacks; {install_command(lacking)}, or take compile=false"
+            f"node lacks; {install_command(lacking)}, or take compile=off"
         )
 
 
@@ -40,7 +40,7 @@ def compile_layers(base: torch.nn.Module) -> None:
     """
     # The first layer would need versions of its own if its input alone had no gradient.
     base.enable_input_require_grads()
-    for layer in layers_of(base, "compile=true cannot compile them; take compile=false"):
+    for layer in layers_of(base, "compile=on cannot compile them; take compile=off"):
         layer.forward = _in_training(torch.compile(layer.forward, dynamic=True), layer.forward)
 
 

@@ -114,7 +114,7 @@ def check_quantisation(config: PreTrainedConfig, folder: Path, in_8bit: bool) ->
     if in_8bit and has_experts(config):
         raise ModelError(
             f"load_in_8bit: the experts of {folder}, most of its weights, cannot be quantised to 8 "
-            "bits; take load_in_4bit=true"
+            "bits; take load_in_4bit=on"
         )
 
 

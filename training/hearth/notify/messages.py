@@ -133,7 +133,7 @@ def _outlook(event: Event) -> str:
 
 def _more(event: Event) -> str:
     """Return the command that shows more."""
-    node = f" -e node={event.about[0]}" if event.kind in ("failed", "apart") else ""
+    node = f" -e nodes={event.about[0]}" if event.kind in ("failed", "apart") else ""
     return f"more: {event.playbook} playbooks/logs.yml -e run={event.run}{node}"
 
 

@@ -29,7 +29,7 @@ from hearth.model.cache import held_model
 
 _NOT_OF_THE_INPUTS = (
     *("run", "resume", "wandb", "wandb_project"),
-    *("eval", "eval_limit", "push", "push_private", "copy_to"),
+    *("eval", "eval_limit", "push", "private", "copy_to"),
 )
 """Settings that change neither what is prepared nor how fast it is."""
 

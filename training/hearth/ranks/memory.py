@@ -72,13 +72,13 @@ def row_too_large(tokens: int) -> HearthError:
     """Return the error for a single row of `tokens` tokens that does not fit into memory."""
     return HearthError(
         f"one row of {tokens} tokens does not fit into the memory of this rank; take a smaller "
-        "sequence_length, gradient_checkpointing=true or, with LoRA, load_in_4bit=true"
+        "sequence_length, gradient_checkpointing=on or, with LoRA, load_in_4bit=on"
     )
 
 
 def too_large_together(rows: int) -> HearthError:
     """Return the error for `rows` rows at once that do not fit, with `parallel: fsdp`."""
-    remedy = f"micro_batch={rows // 2}" if rows > 1 else "gradient_checkpointing=true"
+    remedy = f"micro_batch={rows // 2}" if rows > 1 else "gradient_checkpointing=on"
     return HearthError(
         f"{counted(rows, 'row')} at once do{'es' * (rows == 1)} not fit into the memory of "
         "this rank, and with parallel=fsdp no rank can retry alone; resume with "
@@ -93,8 +93,8 @@ def stage_too_large(stage: str, tokens: int, rows: int = 1) -> HearthError:
         what = f"{rows} rows of up to {tokens} tokens do not fit"
         cure = f"take a micro_batch below {rows},"
     return HearthError(
-        f"{what} into the memory of {stage}; {cure} gradient_checkpointing=true, "
-        "load_in_4bit=true or a smaller sequence_length, or give it fewer layers with split=…"
+        f"{what} into the memory of {stage}; {cure} gradient_checkpointing=on, "
+        "load_in_4bit=on or a smaller sequence_length, or give it fewer layers with split=…"
     )
 
 

@@ -67,7 +67,7 @@ def again(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
     return {"facts": {"changed": True}}
 
 
-_PARAMETERS = {"eval": "tasks", "eval_limit": "limit", "push_private": "private"}
+_PARAMETERS = {"eval": "tasks", "eval_limit": "limit"}
 """Parameters of `Request.typed` by the settings that have other names."""
 
 if __name__ == "__main__":

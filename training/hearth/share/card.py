@@ -26,7 +26,7 @@ CARD_TAG = "hearth"
 _NOT_SHOWN = frozenset(
     {
         *("model", "dataset", "run", "resume", "replay", "validation"),
-        *("wandb", "wandb_project", "eval", "eval_limit", "push", "push_private", "copy_to"),
+        *("wandb", "wandb_project", "eval", "eval_limit", "push", "private", "copy_to"),
         *("memory_limit", "fit", "threads", "collective_timeout", "parallel", "split"),
         *("micro_batch", "log_every"),
         *("checkpoint_every", "checkpoint_minutes", "checkpoint_keep"),

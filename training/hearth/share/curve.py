@@ -17,5 +17,6 @@ def sparkline(values: Sequence[float], width: int = 40) -> str:
     edges = [round(number * len(values) / count) for number in range(count + 1)]
     means = [fmean(values[a:b]) for a, b in itertools.pairwise(edges)]
     low, high = min(means), max(means)
-    scale = (len(_BLOCKS) - 1) / (high - low) if high > low else 0.0
-    return "".join(_BLOCKS[round((mean - low) * scale)] for mean in means)
+    # Divided first: the inverse of a tiny difference would be infinite.
+    span, top = high - low or 1.0, len(_BLOCKS) - 1
+    return "".join(_BLOCKS[round((mean - low) / span * top)] for mean in means)

@@ -108,8 +108,8 @@ def _check_existing(repository: str, private: bool) -> None:
         )
     if private and not found.private:
         raise SupplyError(
-            f"push: {repository} is public already, and push_private is true; add "
-            "push_private=false if everybody may have what was trained, or name another repository"
+            f"push: {repository} is public already, and private is on; add private=off if "
+            "everybody may have what was trained, or name another repository"
         )
 
 

@@ -8,6 +8,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hearth.base.errors import ConfigError
+from hearth.base.switch import switch
 from hearth.config import Settings
 
 Again = Callable[["Request"], str]
@@ -18,8 +19,8 @@ Again = Callable[["Request"], str]
 class Request:
     """The request about a finished run; see the settings of these names.
 
-    `private` is `push_private`, `tasks` are `eval`, `limit` is `eval_limit`. With `best` the
-    weights with the lowest held-out loss count, not the last ones.
+    `tasks` are `eval`, `limit` is `eval_limit`. With `best` the weights with the lowest held-out
+    loss count, not the last ones.
     """
 
     tasks: tuple[str, ...] = ()
@@ -37,7 +38,7 @@ class Request:
             settings.eval_limit,
             settings.copy_to or "",
             settings.push or "",
-            settings.push_private,
+            settings.private,
         )
 
     @classmethod
@@ -54,7 +55,7 @@ class Request:
 
         Raises `ConfigError` with all that is wrong with them.
         """
-        from pydantic import TypeAdapter, ValidationError
+        from pydantic import ValidationError
 
         from hearth.config.problems import describe
 
@@ -62,14 +63,18 @@ class Request:
         try:
             settings = Settings(
                 model="any",
-                push_private=private,
+                private=private,
                 **{name: value for name, value in given.items() if value not in ("", None)},
             )
             request = cls.from_settings(settings)
-            best = TypeAdapter(bool).validate_python(best)
         except ValidationError as error:
             raise ConfigError(*describe(error, None, Settings.model_fields)) from error
-        if findings := settings.contradictions():
+        findings = settings.contradictions()
+        try:
+            best = switch(best)
+        except ValueError as error:
+            findings.append(f"best: {best!r} cannot be used; {error}")
+        if findings:
             raise ConfigError(*findings)
         return cls(**vars(request) | {"best": best})
 
@@ -102,8 +107,8 @@ class Request:
             "eval_limit": str(self.limit or ""),
             "copy_to": self.copy_to,
             "push": self.push,
-            "push_private": "false" if self.push and not self.private else "",
-            "best": "true" if self.best else "",
+            "private": "off" if self.push and not self.private else "",
+            "best": "on" if self.best else "",
         }
         return {name: text for name, text in words.items() if text}
 
@@ -141,8 +146,8 @@ def by_hand(folder: str) -> Again:
                     parts.append(shlex.quote(text))
                 case "eval_limit":
                     parts += ["--limit", text]
-                case "push_private":
-                    parts.append("--public")
+                case "private":
+                    parts += ["--private", text]
                 case "best":
                     parts.append("--best")
                 case _:

@@ -48,11 +48,11 @@ def check(
             f"{workspace}: run '{run}' waits in the queue here already: watch it, or remove it"
         )
     elif holder and holder["run"] != run:
-        findings += [] if queue else [f"{held_by(workspace, holder)}, or add -e queue=true"]
+        findings += [] if queue else [f"{held_by(workspace, holder)}, or add -e queue=on"]
     elif first := _due(entries, run) if not queue else "":
         findings.append(
             f"{workspace}: run '{first}' waits for its turn here: get behind it with "
-            "-e queue=true, or remove it (playbooks/runs.yml)"
+            "-e queue=on, or remove it (playbooks/runs.yml)"
         )
     elif holder:
         findings.append(f"{workspace}: run '{run}' is under way here already: watch it, or stop it")

@@ -78,7 +78,7 @@ def removal(run: str, playbook: str) -> str:
     """Return advice on a run that keeps its place and may never come back."""
     return (
         f"no supervisor of {run} has come back here: if none can, remove the run with "
-        f"{playbook} playbooks/runs.yml -e delete={run} -e yes=true"
+        f"{playbook} playbooks/runs.yml -e delete={run} -e yes=on"
     )
 
 

@@ -124,7 +124,7 @@ def _attempt(
     if not team:
         return Refusal("every node that is here leaves the run")
     if not settings.elastic and absent:
-        return Refusal("the run goes on with all its nodes only (elastic=false)", absent)
+        return Refusal("the run goes on with all its nodes only (elastic=off)", absent)
     if len(team) < settings.min_nodes:
         return Refusal(f"the run needs {settings.min_nodes} nodes (min_nodes)", absent)
     if not fresh and not any(_has_state(usable[node]) for node in team):

@@ -149,6 +149,6 @@ def _load(
             raise
         part = describe_stage(stage, world.node) if stage else folder.name
         less = "split=… to give it fewer layers" if stage else "parallel=pipeline"
-        raise weights_too_large(part, error, f"load_in_4bit=true or {less}") from None
+        raise weights_too_large(part, error, f"load_in_4bit=on or {less}") from None
     ensure_chat_template(model.tokenizer)
     return model

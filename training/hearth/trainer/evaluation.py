@@ -72,12 +72,12 @@ class Evaluator:
         `GroupBroken` if a rank is lost.
         """
         rows, settings = self._data.held_out, self._settings
-        wanted = settings.evaluate or (settings.eval_every and when != "before")
+        wanted = settings.eval_held_out or (settings.eval_every and when != "before")
         if not wanted or not len(rows):
             return
         loss, tokens, by_set = self._losses(rows)
         perplexity = perplexity_of(loss)
-        answers = settings.evaluate and self._compute.answers != "no" and when != "during"
+        answers = settings.eval_held_out and self._compute.answers != "no" and when != "during"
         sample = self._sample() if answers else None
         telemetry.record(
             "evaluate",

@@ -243,7 +243,7 @@ def _way_to(nic: Nic, address: str, peers: Mapping[str, Sequence[str]]) -> str:
     for name, (its, *now) in peers.items():
         if address not in now or address == its:
             continue
-        first = f"first move {name}, which has it until then, with --limit {name}"
+        first = f"first move {name}, which has it until then, with -e nodes={name}"
         if nic.has(its):
             return (
                 f"two machines cannot swap at once: {first}, to a third address that is free "

@@ -8,7 +8,7 @@ import os
 from ansible.module_utils.hearth_node.runs.pages import Page, PageError, fetch
 
 # A large model takes minutes to load from a slow disk.
-PAGE = Page("The endpoint", "chat", 8000, "chat_port", "/health", seconds=900.0)
+PAGE = Page("The endpoint", "chat", 8000, "/health", seconds=900.0)
 
 _RESULTS = ("adapter", "model")
 

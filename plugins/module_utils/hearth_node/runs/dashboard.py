@@ -6,7 +6,7 @@ import os
 
 from ansible.module_utils.hearth_node.runs.pages import HOST, Page
 
-PAGE = Page("TensorBoard", "tensorboard", 6006, "dashboard_port")
+PAGE = Page("TensorBoard", "tensorboard", 6006)
 
 
 def curves(workspace: str, run: str) -> str:

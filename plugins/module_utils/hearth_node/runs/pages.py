@@ -37,14 +37,13 @@ class Page:
     """A kind of web server.
 
     `title` is its name for a person, `files` that of its record in `config/` and of its log in
-    `logs/`, `port` the one that it takes if it is free, `option` the word after -e that chooses
-    another, `path` what it answers once it is ready, within `seconds`.
+    `logs/`, `port` the one that it takes if it is free, `path` the page that answers once it is
+    ready, within `seconds`.
     """
 
     title: str
     files: str
     port: int
-    option: str
     path: str = "/"
     seconds: float = 90.0
 
@@ -79,7 +78,7 @@ class Page:
                 except OSError:
                     continue
         raise PageError(
-            f"port {wanted} of {HOST} is taken: choose another with -e {self.option}=, or leave it "
+            f"port {wanted} of {HOST} is taken: choose another with -e port=, or leave it "
             "out"
         )
 

@@ -475,20 +475,20 @@ def test_a_benchmark_measures_steps_and_nothing_between_them(tmp_path):
     asked = {"model": "smollm2-135m", "eval_every": 5, "wandb": "online"}
     wanted = request_from(resolve_run(asked, tmp_path), NODES, 2, 10, 1)
     benchmark = Benchmark("20261122-060000-x", "", wanted, Circumstances("", {}), attempts=3)
-    typed = {"hearth_threads": 1, "plan_runs": "elsewhere"}
+    typed = {"hearth_threads": 1, "_plan_runs": "elsewhere"}
     given = variables(benchmark, alone("tower"), typed, "here")
     train = given.pop("train")
     assert given == {
         "hearth_threads": 1,
         "nodes": "tower",
-        "plan_runs": "here",
+        "_plan_runs": "here",
         "launch_return_timeout": 0,
         "lend": False,
         "hearth_notify": "",
     }
     one = variables(benchmark, one_of("tower"), typed | {"hearth_nproc": "2"}, "here")
     assert (one["hearth_nproc"], one["nodes"]) == (1, "tower")
-    assert (train["evaluate"], train["eval_every"], train["wandb"]) == (False, None, "off")
+    assert (train["eval_held_out"], train["eval_every"], train["wandb"]) == (False, None, "off")
     assert (train["max_steps"], train["run"]) == (12, "benchmark-20261122-060000-x-3")
     again = resolve_run(train, Path("none"))  # what train.yml makes of it
     assert request_from(again, NODES, 2, 10, 1) == wanted
@@ -506,20 +506,20 @@ def test_a_benchmark_and_its_runs_have_names_that_fit_whatever_the_model_is_call
 
 def test_what_is_no_business_of_a_benchmark_is_refused_by_name(tmp_path):
     given = {"model": "smollm2-135m", "run": "x", "max_steps": 5, "split": "2:1"}
-    findings = objections(resolve_run(given, tmp_path), True, warm_up=2, steps=10)
+    findings = objections(resolve_run(given, tmp_path), warm_up=2, steps=10)
     words = [finding.partition(":")[0] for finding in findings]
-    assert words == ["run", "max_steps", "split", "-e elastic"]
+    assert words == ["run", "max_steps", "split"]
 
 
 def test_where_nodes_exchange_seldom_whole_rounds_are_measured(tmp_path):
     seldom = resolve_run({"model": "smollm2-135m", "sync_every": 4}, tmp_path)
-    assert objections(seldom, False, warm_up=4, steps=8) == []
-    (finding,) = objections(seldom, False, warm_up=2, steps=8)
+    assert objections(seldom, warm_up=4, steps=8) == []
+    (finding,) = objections(seldom, warm_up=2, steps=8)
     assert_names(finding, "sync_every", 4)
 
 
 def test_options_of_roles_and_ways_to_the_nodes_are_handed_on():
-    typed = {"model": "m", "train": {}, "nodes": "a", "benchmark_steps": 3, "hearth_threads": 1}
+    typed = {"model": "m", "train": {}, "nodes": "a", "steps": 3, "hearth_threads": 1}
     assert forwarded(typed) == {"hearth_threads": 1}
     options = {"inventory": ("/a", "/b"), "private_key_file": "/k", "vault_ids": []}
     assert connection_options(options) == ["-i", "/a", "-i", "/b", "--private-key", "/k"]
@@ -570,14 +570,12 @@ def test_the_ranks_of_a_node_are_those_of_the_inventory_or_its_gpus(nproc, gpus,
 
 def test_what_was_left_under_way_is_ended_with_the_roles_options_that_were_typed(tmp_path):
     (tmp_path / "playbooks").mkdir()
-    words = (
-        "{{ [run, stop_now, plan_runs, hearth_workspace, meeting_port | default(0)] | to_json }}"
-    )
+    words = "{{ [run, _stop_now, _plan_runs, hearth_workspace, cpu | default(0)] | to_json }}"
     (tmp_path / "playbooks" / "stop.yml").write_text(
         "- hosts: localhost\n  connection: local\n  gather_facts: false\n  tasks:\n"
         f"    - ansible.builtin.copy: {{content: '{words}', dest: '{tmp_path}/told.json'}}\n"
     )
-    typed = {"hearth_workspace": "/w", "model": "m", "run": "mine", "meeting_port": 29500}
+    typed = {"hearth_workspace": "/w", "model": "m", "run": "mine", "cpu": "on"}
     typed["ansible_python_interpreter"] = sys.executable
     plays = Plays(tmp_path, tmp_path, ["-i", "localhost,"], forwarded(typed), Display())
     plays.stop("benchmark-1")

@@ -213,9 +213,9 @@ def test_three_nodes_with_which_nothing_is_wrong_are_good():
 
 
 STALE = {"name": "", "mtu": None, "macs": [MACS["laptop"]]}
-LIMIT = "--tags power_limit --limit laptop"
-BOOT = "ansible-playbook playbooks/reboot.yml --limit laptop"
-INSTALL = "--tags driver --limit laptop"
+LIMIT = "--tags power_limit -e nodes=laptop"
+BOOT = "ansible-playbook playbooks/reboot.yml -e nodes=laptop"
+INSTALL = "--tags driver -e nodes=laptop"
 NO_TORCH = observed(findings=("no torch",))
 DEAF = another("tower", "oldbox", talk={"failed": {"laptop": "no answer on TCP (firewall?)"}})
 ID_OF_TOWER = {"machine_id": "id-tower", "host_keys": []}
@@ -239,7 +239,7 @@ DEGRADED = [
     ("memory", looks(memory={"used_mib": 7000, "total_mib": 8000}), "1.0 of 7.8 GB"),
     ("identity", looks(identity=KEYS_OF_TOWER), "tower", "ssh-keygen -A"),
     ("orphans", looks(orphans=[{"pid": 77, "what": "rank"}]), "rank", "kill 77"),
-    ("leftovers", looks(leftovers=["/me/x.service"]), "/me/x.service", "-e fix=true"),
+    ("leftovers", looks(leftovers=["/me/x.service"]), "/me/x.service", "-e fix=on"),
     ("data", looks(damaged=["01-a.jsonl"]), "01-a.jsonl", "data/01-a.jsonl"),
     ("data", looks(hub_sums={"owner--rows.parquet": "cd"}), "data/hub/owner--rows.parquet"),
     ("battery", looks(on_battery=True), "battery"),

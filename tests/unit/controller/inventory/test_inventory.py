@@ -17,17 +17,17 @@ from support.facts import assert_names
 from support.house import ROOT
 from support.programs import run
 from support.rotated import in_turn
+from support.words import VERBS
 
 from hearth_controller.inventory.nodes import far_apart, read_nodes
+from hearth_controller.inventory.values import misfit
 from hearth_controller.inventory.variables import (
+    OF_INVENTORY,
     Given,
     check,
-    misfit,
     role_options,
     stray,
     template_names,
-    unknown,
-    verb_options,
 )
 
 OPTIONS = {
@@ -36,7 +36,7 @@ OPTIONS = {
     "network_gateway": {"type": "str"},
     "power_keep_awake": {"type": "bool"},
 }
-OWNERS = {"network": "the role network", "power": "the role power", "bake": "the verb bake"}
+OWNERS = {"network": "the role network", "power": "the role power", "bake": "Hearth"}
 ANSIBLE = ["ansible_user", "ansible_password", "ansible_host"]
 
 
@@ -154,8 +154,10 @@ def test_addresses_that_are_far_apart_are_remarked_upon_only():
         ("netwrok_mode", ["'network_mode'?"]),
         ("network_gatway", ["role network", "'network_gateway'?"]),
         ("network_colour_of_cable", ["role network", "network_"]),
-        ("bake_slowly", ["verb bake", "bake_"]),
+        ("bake_slowly", ["Hearth", "bake_"]),
         ("ansible_usr", ["'ansible_user'?"]),
+        ("chat_port", ["-e port="]),
+        ("python_cache", ["leave it out"]),
     ],
 )
 def test_a_misspelt_variable_is_named(name, facts):
@@ -173,10 +175,10 @@ def test_variables_of_ones_own_are_let_be(name):
 @pytest.mark.parametrize(
     ("value", "option", "facts"),
     [
-        ("false", {"type": "bool"}, ['"false"', "quotes", "write false"]),
-        ("Yes", {"type": "bool"}, ['"Yes"', "quotes", "write true"]),
-        ("maybe", {"type": "bool"}, ["maybe", "true or false"]),
-        (1, {"type": "bool"}, ["1", "true or false"]),
+        ("false", {"type": "bool"}, ['"false"', "quotes", "write off"]),
+        ("Yes", {"type": "bool"}, ['"Yes"', "quotes", "write on"]),
+        ("maybe", {"type": "bool"}, ["maybe", "on or off"]),
+        (2, {"type": "bool"}, ["2", "on or off"]),
         (True, {"type": "int"}, ["True", "whole number"]),
         ("many", {"type": "int"}, ["many", "whole number"]),
         (1.5, {"type": "int"}, ["1.5", "whole number"]),
@@ -187,7 +189,7 @@ def test_variables_of_ones_own_are_let_be(name):
         ({"a": 1}, {}, ["text", "mapping"]),
         ("a,b", {"type": "list"}, ["a,b", "list"]),
         ("a=b", {"type": "dict"}, ["a=b", "mapping"]),
-        ("statc", {"choices": ["verify", "static"]}, ["statc", "verify, static"]),
+        ("statc", {"choices": ["verify", "static"]}, ["statc", "verify or static"]),
         (None, {"type": "int"}, ["no value"]),
     ],
 )
@@ -199,6 +201,8 @@ def test_a_value_that_does_not_fit_is_named(value, option, facts):
     ("value", "option"),
     [
         (True, {"type": "bool"}),
+        (1, {"type": "bool"}),
+        (False, {"choices": ["off", "on", "auto"]}),
         (3, {"type": "int"}),
         ("3", {"type": "int"}),
         (-1, {"type": "int"}),
@@ -300,35 +304,8 @@ def test_one_mistake_of_a_group_is_said_once_with_its_file_and_line():
 
 # -- what is shipped -------------------------------------------------------------------------------
 
-VERBS = verb_options(ROOT / "playbooks")
-DECLARED = role_options([ROOT / "roles"]).keys() | {
-    name for each in VERBS.values() for name in each
-}
-# What plays give to roles, what belongs together in roles/*/defaults, what is typed for one verb,
-# and what is for one computer alone or for tests.
-INTERNAL = {
-    *("attach_run", "plan_runs", "runs_compare", "runs_delete", "runs_pick", "runs_yes"),
-    *("runs_move", "runs_place"),
-    *("benchmark_repeat", "benchmark_steps", "benchmark_warm_up", "doctor_file", "doctor_fix"),
-    *("chat_node", "chat_port", "chat_state"),
-    *("dashboard_port", "dashboard_state", "distribute_between", "distribute_names"),
-    *("evaluate_best", "evaluate_limit", "evaluate_tasks"),
-    *("export_best", "export_cache", "export_node", "export_onto", "export_precision"),
-    *("export_to", "export_trust_remote_code"),
-    *("lend_nodes", "lend_to", "lend_until"),
-    *("logs_follow", "logs_lines", "logs_nodes", "status_file", "stop_now"),
-    *("share_best", "share_copy_to", "share_private", "share_push"),
-    *("hearth_one_computer", "network_force", "reboot_force"),
-    *("python_miniforge_installers", "python_requirements"),
-    *(
-        "reset_force",
-        "reset_remove",
-        "reset_yes",
-        "verify_single",
-        "workspace_source",
-        "workspace_verdict",
-    ),
-}
+OF_VERBS = VERBS[OF_INVENTORY]
+DECLARED = role_options([ROOT / "roles"]).keys() | OF_VERBS.keys()
 
 
 def test_the_example_names_every_option():
@@ -336,16 +313,14 @@ def test_the_example_names_every_option():
         path.read_text() for path in sorted((ROOT / "inventory/homelab.example").rglob("*.yml"))
     )
     missing = [
-        name
-        for name in DECLARED - INTERNAL
-        if not re.search(rf"^\s*(# )?{name}:", shown, re.MULTILINE)
+        name for name in DECLARED if not re.search(rf"^\s*(# )?{name}:", shown, re.MULTILINE)
     ]
     assert sorted(missing) == []
 
 
 def test_the_example_names_no_option_that_is_none():
     """Options that are commented out count too: they must be right once somebody enables them."""
-    prefixes = [*(path.name for path in (ROOT / "roles").iterdir()), *VERBS]
+    prefixes = [*(path.name for path in (ROOT / "roles").iterdir()), "launch", "lend"]
     owners = dict.fromkeys(prefixes, "it")
     for path in (ROOT / "inventory/homelab.example").rglob("*.yml"):
         for name in re.findall(r"^\s*(?:# )?([a-z][a-z_]+): *\S", path.read_text(), re.MULTILINE):
@@ -353,12 +328,10 @@ def test_the_example_names_no_option_that_is_none():
                 assert stray(name, DECLARED, owners, []) == "", f"{path}: {name}"
 
 
-def test_every_option_of_a_verb_has_its_prefix_and_a_default():
+def test_every_option_of_a_verb_has_a_default():
     defaults = yaml.safe_load((ROOT / "playbooks/group_vars/all.yml").read_text())
     defaults.pop("ansible_python_interpreter")  # Ansible's own
-    assert {name for each in VERBS.values() for name in each} == defaults.keys()
-    for verb, options in VERBS.items():
-        assert all(name.startswith(f"{verb}_") for name in options)
+    assert OF_VERBS.keys() == defaults.keys()
 
 
 def played(*words: str | Path, cwd: Path = ROOT) -> subprocess.CompletedProcess[str]:
@@ -394,14 +367,6 @@ def test_a_play_that_finds_no_configuration_says_why(tmp_path, play):
     done = played(play, cwd=tmp_path)
     assert done.returncode != 0
     assert_names(done.stdout + done.stderr, "ansible.cfg", "chmod o-w", "/mnt/c", "docs/wsl.md")
-
-
-def test_a_mistyped_word_is_refused_and_what_anybody_knows_is_let_be():
-    typed = ["rnu", "run", "hearth_python", "ansible_user", "room", "zzz"]
-    misspelt, stray_word = unknown(typed, ["run", "wait"], {"hearth_python", "room"})
-    assert_names(misspelt, "-e rnu", "'run'?")
-    assert_names(stray_word, "-e zzz")
-    assert "?" not in stray_word
 
 
 def test_what_a_variable_is_made_of_is_known_however_deep_it_lies():
@@ -441,50 +406,65 @@ def test_a_playbook_refuses_a_word_that_it_does_not_know(name):
     assert "ansible_user" not in done.stdout
 
 
-def test_a_typed_word_of_the_wrong_type_is_refused_before_a_machine_is_touched():
-    done = played("playbooks/logs.yml", "-e", "lines=many", "-e", "follow=true")
-    assert done.returncode == 2
-    assert_names(done.stdout, "logs_lines (-e lines): 'many'", "whole number")
-    assert "logs_follow" not in done.stdout
-
-
 @pytest.mark.parametrize(
-    ("words", "facts"),
+    ("name", "words", "facts"),
     [
-        (("lend_hours=7-8", "lend_wen=idle"), ["desk: lend_hours: '7-8'", "-e lend_wen"]),
+        ("logs", ["lines=many", "follow=on"], ["-e lines: 'many'", "whole number"]),
+        ("lend", ["lend=maybe", "nodes=lapto"], ["off, on or auto", "'laptop'?", "desk, laptop"]),
         *in_turn(
-            (("lend=perhaps",), ["lend_to (-e lend): 'perhaps'", "off, on, auto"]),
-            (("lend=true", "tile=07:00"), ["-e tile", "'till'?"]),
-            (("lend_after=soon",), ["lend_after", "'soon'", "a number"]),
+            ("logs", ["node=laptop", "logs_lines=3"], ["-e nodes=", "-e lines="]),
+            ("lend", ["lend_hours=7-8", "lend_wen=idle"], ["lend_hours: '7-8'", "-e lend_wen"]),
+            ("lend", ["lend=on", "untl=07:00"], ["-e untl", "'until'?"]),
+            ("lend", ["lend_after=soon"], ["lend_after", "'soon'", "a number"]),
+            ("chat", ["nodes=desk,laptop"], ["desk,laptop", "one is wanted"]),
+            ("export", [], ["-e to=", "gguf, ollama or merged"]),
+            ("eval", ["best=perhaps"], ["-e eval=", "-e best", "on or off"]),
+            ("status", ["plan_runs=/x"], ["-e plan_runs", "beside train.yml", "leave it out"]),
         ),
     ],
 )
-def test_a_word_on_lending_that_cannot_be_is_refused_before_a_machine_is_touched(words, facts):
-    done = played("playbooks/lend.yml", *(part for word in words for part in ("-e", word)))
+def test_words_that_cannot_be_are_refused_before_a_machine_is_touched(name, words, facts):
+    typed = (part for word in words for part in ("-e", word))
+    done = played(f"playbooks/{name}.yml", *typed)
     assert done.returncode == 2
     assert_names(done.stdout, *facts, "No machine was touched")
+    assert "-e follow" not in done.stdout
+
+
+@pytest.mark.parametrize("play", ["playbooks/time.yml", *in_turn("provision.yml")])
+def test_a_stage_is_of_the_named_nodes_and_refuses_another_name(play):
+    shown = played(play, "--list-hosts", "-e", "nodes=laptop", "--tags", "all,time").stdout
+    assert "laptop" in shown
+    stage = shown[shown.index("Clocks") :]
+    assert "desk" not in stage.partition("play #")[0]
+    done = played(play, "-e", "nodes=lapto,desk")
+    assert done.returncode != 0
+    assert_names(done.stdout + done.stderr, "-e nodes", "lapto", "'laptop'?", "desk, laptop")
 
 
 def test_an_inventory_overrides_a_verbs_default_wherever_it_sets_it(tmp_path):
     here = {"cluster_address": "10.0.0.1"}
-    inline = {"vars": {"attach_patience": "long"}}
+    inline = {"vars": {"lend_after": "long"}}
     hosts = tmp_path / "hosts.yml"
     hosts.write_text(yaml.safe_dump({"all": inline, "cluster": {"hosts": {"tower": here}}}))
     (tmp_path / "group_vars").mkdir()
     everywhere = tmp_path / "group_vars" / "all.yml"
-    everywhere.write_text("attach_interval: often\ndashboard_state: off\nlaunch_ready_timeout: 5\n")
+    everywhere.write_text(
+        "launch_silence_timeout: often\ndashboard_state: off\nlaunch_return_timeout: 5\n"
+    )
     done = played("-i", tmp_path, "playbooks/inventory.yml")
     assert done.returncode == 2
-    assert_names(done.stdout, f"attach_patience ({hosts}:3): 'long'", "dashboard_state")
-    assert_names(done.stdout, f"attach_interval ({everywhere}:1): 'often'")
-    assert "launch_ready_timeout" not in done.stdout
+    assert_names(done.stdout, f"lend_after ({hosts}:3): 'long'")
+    assert_names(done.stdout, f"launch_silence_timeout ({everywhere}:1): 'often'")
+    assert_names(done.stdout, f"dashboard_state ({everywhere}:2)", "-e serve=")
+    assert "launch_return_timeout" not in done.stdout
 
 
 def test_several_faults_come_at_once_with_file_and_line(tmp_path):
     here = {"cluster_address": "10.0.0.1"}
     hosts = {
         "tower": here | {"clustr_address": "10.0.0.1"},
-        "laptop": here | {"hearth_one_computer": "false"},
+        "laptop": here | {"power_keep_awake": "false"},
     }
     file = tmp_path / "hosts.yml"
     file.write_text(yaml.safe_dump({"cluster": {"hosts": hosts}}, sort_keys=False))
@@ -495,7 +475,7 @@ def test_several_faults_come_at_once_with_file_and_line(tmp_path):
         done.stdout,
         *(f"tower: clustr_address ({file}:5)", "'cluster_address'?", "tower and laptop"),
         *(
-            f"laptop: hearth_one_computer ({file}:8)",
+            f"laptop: power_keep_awake ({file}:8)",
             "'python_base'?",
             "RANK",
             "No machine was touched",

@@ -6,6 +6,7 @@ import pytest
 from support.facts import assert_names, refuses
 from support.lines import assert_line
 from support.nodes import talk
+from support.words import TRAIN
 
 from hearth.base.errors import LaunchError
 from hearth.config import run_of
@@ -22,7 +23,7 @@ SPEED = {"sizes": [1, 2], "seconds": [1.0, 1.5]}
 def asked(tmp_path, **typed):
     """Return a run as the play has it."""
     names = list(ADDRESSES)
-    run = requested({"model": "smollm2-135m", **typed}, tmp_path, [], names, False)
+    run = requested({"model": "smollm2-135m", **typed}, tmp_path, TRAIN, [], names, False)
     assert not run["findings"]
     return run
 
@@ -117,7 +118,7 @@ def test_ranks_that_cannot_leave_alone_are_refused_where_a_node_has_terms(tmp_pa
     assert not plan["fetch"]
     found = {name: " ".join(said) for name, said in plan["found"].items() if said}
     assert found.keys() == {"desk", "oldbox"}
-    assert_names(found["desk"], "lend_when, lend_command", kind, "-e lend=false", "-e nodes=")
+    assert_names(found["desk"], "lend_when, lend_command", kind, "-e lend=off", "-e nodes=")
     assert_names(found["oldbox"], "lend_hours")
     assert not any(launch(run | {"lend": False}, looks).plan("", 32e6)["found"].values())
 
@@ -261,7 +262,7 @@ def test_a_gpu_that_does_not_answer_is_refused_by_name_unless_that_is_meant(
     assert ["laptop"] * bool(facts) == [name for name, found in plan["found"].items() if found]
     assert plan["fetch"] != bool(facts)
     for finding in plan["found"].get("laptop", []):
-        assert_names(finding, *facts, "-e cpu=true")
+        assert_names(finding, *facts, "-e cpu=on")
     # Typed, or said by the inventory; what scripts/setup chose for this computer alone is neither.
     assert launch(asked(tmp_path, cpu="true"), looks).idle_gpus() == {}
     addresses = {name: ADDRESSES[name] for name in looks}
@@ -277,7 +278,7 @@ def test_a_gpu_that_torch_does_not_see_is_refused_and_its_node_computes_on_the_p
     run = asked(tmp_path)
     found = launch(run, looks, prepared=nodes).idle_gpus()
     assert list(found) == ["laptop"]
-    assert_names(found["laptop"][0], "RTX 5070 Ti", "torch", "-e cpu=true")
+    assert_names(found["laptop"][0], "RTX 5070 Ti", "torch", "-e cpu=on")
     said = chosen(asked(tmp_path, cpu=True, nodes="all"), looks, nodes)["say"]
     assert_line(said, "desk", "RTX 5070 Ti", "tokens/s")
     assert_line(said, "laptop", "processor", "RTX 5070 Ti idle", "tokens/s")
@@ -464,7 +465,7 @@ def test_a_script_has_one_rank_per_usable_gpu_or_as_many_as_the_inventory_says(t
     program = tmp_path / "mine" / "train.py"
     program.parent.mkdir()
     program.write_text("print()\n")
-    run = requested({"script": str(program)}, tmp_path, [], list(ADDRESSES), False)
+    run = requested({"script": str(program)}, tmp_path, TRAIN, [], list(ADDRESSES), False)
     card = {"name": "RTX", "memory_mib": 8000}
     looks = {"desk": look(gpus=[card, card]), "laptop": look(), "oldbox": look(nproc=3)}
     looks["laptop"]["facts"]["memory"] |= {"gpus": [card], "cuda": False}

@@ -5,6 +5,7 @@ from __future__ import annotations
 import pytest
 from support.facts import assert_names, refuses
 from support.lines import assert_line
+from support.words import TRAIN
 
 from hearth.base.errors import LaunchError
 from hearth.config import load_preset, run_of
@@ -24,7 +25,7 @@ LAYERS = SHAPE.num_hidden_layers
 def asked(tmp_path, **typed):
     """Return a run as the play has it: a model of 13 GiB, of which no node holds all."""
     typed = {"model": "llama2-7b", "load_in_4bit": False, "gradient_checkpointing": True} | typed
-    run = requested(typed, tmp_path, [], list(ADDRESSES), False)
+    run = requested(typed, tmp_path, TRAIN, [], list(ADDRESSES), False)
     assert not run["findings"]
     return run
 
@@ -34,7 +35,7 @@ def resumed(tmp_path):
     first, runs = asked(tmp_path), tmp_path / "runs"
     (runs / first["name"]).mkdir(parents=True)
     (runs / first["name"] / "run.yml").write_text(first["file"])
-    run = requested({"resume": first["name"]}, runs, [], list(ADDRESSES), False)
+    run = requested({"resume": first["name"]}, runs, TRAIN, [], list(ADDRESSES), False)
     assert not run["findings"]
     assert run["resumes"]
     return run
@@ -182,8 +183,8 @@ def test_a_pipeline_is_judged_in_the_precision_that_it_is_placed_in(tmp_path):
     [
         ({}, (24, 24, 1), "-e nodes=desk,attic", ["shed", "layer"]),
         ({}, (5, 4, 4), "playbooks/models.yml", ["GiB more"]),
-        ({"elastic": "true"}, (10, 8, 8), "load_in_4bit=true", ["elastic"]),
-        ({"compress": "bf16"}, (10, 8, 8), "load_in_4bit=true", ["compress"]),
+        ({"elastic": "true"}, (10, 8, 8), "load_in_4bit=on", ["elastic"]),
+        ({"compress": "bf16"}, (10, 8, 8), "load_in_4bit=on", ["compress"]),
         ({"parallel": "ddp"}, (10, 8, 8), "parallel=pipeline", []),
         ({"parallel": "ddp", "nodes": "desk"}, (8,), "parallel=pipeline", []),  # over its two cards
     ],

@@ -13,7 +13,7 @@ SETTINGS = {
     "micro_batch": "auto",
     "compress": "none",
     "optimizer": "auto",
-    "evaluate": True,
+    "eval_held_out": True,
     "eval_every": None,
     "replay": None,
 }
@@ -155,7 +155,7 @@ def test_a_stop_waits_for_a_large_checkpoint_and_for_an_evaluation_if_there_is_o
     with_judging = answered(facts)["stop_grace"]
     assert with_judging == pytest.approx(step + 400 + 12 * 4)
     for evaluate, eval_every, judging in ((False, None, 0), (False, 5, 12 * 4)):
-        settings = SETTINGS | {"evaluate": evaluate, "eval_every": eval_every}
+        settings = SETTINGS | {"eval_held_out": evaluate, "eval_every": eval_every}
         grace = answered(facts, settings=settings)["stop_grace"]
         assert grace == pytest.approx(step + 400 + judging)
 

@@ -6,12 +6,13 @@ from datetime import UTC, datetime
 
 import pytest
 from support.facts import assert_names
+from support.words import TRAIN
 
 from hearth_controller.launch.request import requested
 
 
 def asked(tmp_path, **typed):
-    return requested({"model": "smollm2-135m", **typed}, tmp_path, [], ["desk"], False)
+    return requested({"model": "smollm2-135m", **typed}, tmp_path, TRAIN, [], ["desk"], False)
 
 
 def test_a_run_with_a_time_or_behind_others_is_one_for_the_queue(tmp_path):
@@ -25,7 +26,7 @@ def test_a_run_with_a_time_or_behind_others_is_one_for_the_queue(tmp_path):
     (finding,) = asked(tmp_path, at="soon", queue="yes")["findings"]
     assert_names(finding, "-e at", "'soon'")
     (finding,) = asked(tmp_path, queue="last")["findings"]
-    assert_names(finding, "-e queue", "'last'", "true or false")
+    assert_names(finding, "-e queue", "'last'", "on or off")
 
 
 @pytest.mark.parametrize("queue", [{"queue": "true"}, {"at": "23:00"}])

@@ -526,7 +526,7 @@ def test_the_nodes_and_the_options_of_the_launch_are_repeated(tmp_path):
     write_run(run, tmp_path / "run.yml")
     command = repeat_command(read_run(tmp_path / "run.yml"), "ansible-playbook")
     assert command.endswith(
-        " -e nodes=desk,laptop -e elastic=true -e min_nodes=2 -e launch_return_timeout=90 "
+        " -e nodes=desk,laptop -e elastic=on -e min_nodes=2 -e launch_return_timeout=90 "
         """-e '{"hearth_names": ["a b"]}'"""
     )
     assert "nodes" not in repeat_command(run, None)  # by hand it is torchrun that has them

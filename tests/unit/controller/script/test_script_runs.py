@@ -15,6 +15,7 @@ from support.digests import NODES, digest
 from support.facts import assert_names, refuses
 from support.house import ROOT
 from support.plugins import load
+from support.words import TRAIN
 
 from hearth.base.errors import ConfigError
 from hearth.config import newest_run, run_of
@@ -251,8 +252,8 @@ def test_a_run_whose_code_has_changed_is_another_run(tmp_path):
 
 
 def test_a_scripts_arguments_are_taken_as_they_are():
-    given = ["script=a.py wait=false", "script_args=--lr=0.1 --name 'a b' x=y"]
-    typed = {"script": "a.py", "wait": "false", "script_args": "--lr=0.1 --name 'a b' x=y"}
+    given = ["script=a.py wait=off", "script_args=--lr=0.1 --name 'a b' x=y"]
+    typed = {"script": "a.py", "wait": "off", "script_args": "--lr=0.1 --name 'a b' x=y"}
     assert run.typed_variables(given, DataLoader()) == typed
     later = run.typed_variables([*given, 'script_args="--x 1"'], DataLoader())
     assert later == typed | {"script_args": "--x 1"}
@@ -261,7 +262,7 @@ def test_a_scripts_arguments_are_taken_as_they_are():
 def test_what_does_not_go_with_a_script_is_refused():
     given = {"script": "a.py", "model": "m", "train": {"max_steps": 3}, "elastic": "true"}
     given |= {"min_nodes": "2"}
-    settings, launch, findings = sort_out(given, ())
+    settings, launch, findings = sort_out(given, TRAIN, ())
     assert not findings
     said = [each.partition(":")[0] for each in foreign(settings, launch)]
     assert said == ["-e model and -e script", "-e max_steps", "-e elastic", "-e min_nodes"]

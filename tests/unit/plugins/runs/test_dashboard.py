@@ -138,7 +138,7 @@ def test_the_tunnel_is_a_command_to_type_as_it_is():
     ]
     text = "\n".join(lines)
     assert "http://localhost:6006/" in text
-    assert "-i inventory/home playbooks/dashboard.yml -e dashboard_state=stopped" in text
+    assert "-i inventory/home playbooks/dashboard.yml -e serve=off" in text
     assert "wandb" not in text
     assert describe_dashboard({"dashboard": {}}, "tower", HOME, False, "x") == []
 

@@ -1,0 +1,9 @@
+"""The declared words of each playbook."""
+
+from __future__ import annotations
+
+from hearth_controller.inventory.variables import verb_options
+from support.house import ROOT
+
+VERBS = verb_options(ROOT / "playbooks")
+TRAIN = VERBS["train"]
