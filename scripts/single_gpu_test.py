@@ -13,10 +13,24 @@ from __future__ import annotations
 
 import argparse
 import dataclasses
+import importlib.util
 import json
+import os
 import sys
+from pathlib import Path
 
-from shown import REPOSITORY, enter_venv
+REPOSITORY = Path(__file__).resolve().parent.parent
+PYTHON = REPOSITORY / ".venv" / "bin" / "python"
+
+
+def enter_venv() -> None:
+    """Start this script again in .venv if this Python does not have Hearth; exit without .venv."""
+    if importlib.util.find_spec("hearth") is not None:
+        return
+    if not PYTHON.exists() or Path(sys.prefix) == PYTHON.parent.parent:
+        print(f"{__file__}: there is no .venv with Hearth; run ./scripts/setup", file=sys.stderr)
+        sys.exit(2)
+    os.execv(PYTHON, [str(PYTHON), *sys.argv])
 
 
 def main() -> int:
@@ -26,7 +40,7 @@ def main() -> int:
     )
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     arguments = parser.parse_args()
-    enter_venv("single_gpu_test.py")
+    enter_venv()
     from hearth.verify.single_gpu import describe, examine
 
     examined = examine(REPOSITORY, "./scripts/setup")

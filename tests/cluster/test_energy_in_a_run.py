@@ -53,7 +53,7 @@ def test_a_run_tells_what_it_used_and_what_that_cost(metered):
     assert float(told[1]) == pytest.approx(end["energy_joules"] / 3.6e6, rel=0.01)
     assert "at 0.3 a kWh" in report
     assert "Not measured" not in report
-    shown = metered.script("status", "--prometheus").stdout
+    shown = metered.hearth("status", "--prometheus").stdout
     joules = re.search(r'hearth_run_energy_joules_total\{run="night"\} (\S+)', shown)
     assert float(joules[1]) == end["energy_joules"]
     assert "hearth_run_energy_cost_total" not in shown  # the inventory has no price

@@ -68,7 +68,7 @@ def test_the_queue_is_shown_in_its_order_with_the_reasons(home):
     screen = home.play("playbooks/status.yml")
     assert_line(screen, "waits behind third, 3rd in the queue")
     assert "✓ all is well" in screen
-    seen = json.loads(home.script("status", "--json").stdout)
+    seen = json.loads(home.hearth("status", "--json").stdout)
     places = {run["name"]: run["place"] for run in seen["runs"]}
     assert places == {"evening": None, "second": 1, "third": 2, "fourth": 3}
 

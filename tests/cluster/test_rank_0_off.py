@@ -62,7 +62,13 @@ def home(tmp_path_factory) -> Path:
 
 def played(home: Path, verb: str, *words: str) -> subprocess.CompletedProcess[str]:
     path = f"{Path(sys.executable).parent}:{os.environ['PATH']}"
-    given = ["-i", str(home / "inventory"), f"playbooks/{verb}.yml", "-e", f"_plan_runs={home}/runs"]
+    given = [
+        "-i",
+        str(home / "inventory"),
+        f"playbooks/{verb}.yml",
+        "-e",
+        f"_plan_runs={home}/runs",
+    ]
     return run("ansible-playbook", *given, *words, cwd=ROOT, PATH=path)
 
 

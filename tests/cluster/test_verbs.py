@@ -47,7 +47,7 @@ def test_a_run_under_way_is_shown_with_its_speed_and_its_nodes(home):
     assert "evening  running" in screen
     assert "✓ all is well" in screen
 
-    done = home.script("status", "--json")
+    done = home.hearth("status", "--json")
     assert done.returncode == 0
     seen = json.loads(done.stdout)
     (run,) = seen["runs"]
@@ -147,8 +147,8 @@ def test_a_run_goes_on_by_its_name_but_not_without_the_node_that_has_its_checkpo
 def test_a_run_whose_node_vanished_is_lost_and_that_is_broken(home):
     psutil.Process(home.record("laptop", "evening")["pid"]).kill()
     until(lambda: home.record("desk", "evening")["state"] == "failed")
-    done = home.script("status")
-    assert done.returncode == 2
+    done = home.hearth("status")
+    assert done.returncode == 3
     assert "evening  lost" in done.stdout
     assert "desk, laptop (gone)" in done.stdout
     assert_line(done.stdout, "✗", "evening", "lost")

@@ -141,13 +141,14 @@ class House:
         """Play to the end; return what the screen showed (see `ended`)."""
         return ended(self.start(playbook, *arguments, **changes), status)
 
-    def script(self, name: str, *arguments: object) -> subprocess.CompletedProcess[str]:
-        return self.call(sys.executable, f"scripts/{name}", *arguments)
+    def hearth(self, *arguments: object) -> subprocess.CompletedProcess[str]:
+        """Run the `hearth` command from another folder."""
+        return self.call(Path(sys.executable).with_name("hearth"), *arguments, cwd=self.folder)
 
-    def call(self, *words: object) -> subprocess.CompletedProcess[str]:
+    def call(self, *words: object, cwd: Path | None = None) -> subprocess.CompletedProcess[str]:
         done = subprocess.run(
             list(map(str, words)),
-            cwd=self.checkout,
+            cwd=cwd or self.checkout,
             env=self.environment,
             stdin=subprocess.DEVNULL,
             capture_output=True,

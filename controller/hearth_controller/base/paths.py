@@ -6,14 +6,17 @@ import os
 import shlex
 from collections.abc import Iterable
 
+FOLDER = "HEARTH_FOLDER"
+"""Environment variable with the folder where the user stands, if it is not the current one."""
+
 
 def as_typed(path: str | os.PathLike[str]) -> str:
-    """Return a controller path as one would type it: relative to this folder if it is below.
+    """Return a controller path as its user would type it: relative if it is below their folder.
 
     It is quoted for a shell where necessary, so that it can be pasted.
     """
-    way = os.path.relpath(path)
-    return shlex.quote(os.fspath(path) if way.startswith("..") else way)
+    way = os.path.relpath(path, os.environ.get(FOLDER))
+    return shlex.quote(os.path.abspath(path) if way.startswith("..") else way)
 
 
 def playbook_command(sources: Iterable[str]) -> str:

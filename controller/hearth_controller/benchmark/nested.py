@@ -8,9 +8,7 @@ from typing import Any
 
 from hearth.config import Settings
 
-_NOT_HANDED_ON = frozenset(
-    {*Settings.model_fields, "train", "config", "nodes", "steps", "repeat"}
-)
+_NOT_HANDED_ON = frozenset({*Settings.model_fields, "train", "config", "nodes", "steps", "repeat"})
 """Variables that a benchmark sets for its plays itself."""
 
 _WORDS = {

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import base64
+import json
 import shutil
 import subprocess
 import time
@@ -63,7 +64,7 @@ def begin(
         if options[word] < 1
     ]
     if findings:
-        return {"findings": findings}
+        return {"findings": findings, "refused": True}
     counts = (options[word] for word in ("warm_up", "steps", "repeat"))
     request, interrupted = request_from(wanted, nodes, *counts), unfinished(folder, nodes)
     now = circumstances(nodes, known, version_of(Path(options["project"])))
@@ -157,7 +158,9 @@ def conclude(folder: Path, electricity_price: float = 0.0) -> dict[str, Any]:
     if findings:
         findings.append(f"What was done until then: {as_typed(folder)}")
     lines = ["", *lines, "", f"kept: {', '.join(as_typed(path) for path in files)}"]
-    return {"changed": True, "say": _indented(lines), "findings": findings}
+    facts = json.loads(files[0].read_text(encoding="utf-8"))
+    answer = {"benchmark": facts, "files": [str(path) for path in files]}
+    return {"changed": True, "say": _indented(lines), "findings": findings, "answer": answer}
 
 
 def new_benchmark(model: str, request: Request, now: Circumstances) -> Benchmark:

@@ -1,38 +1,53 @@
-"""The `hearth` command: a thin way to the playbooks."""
+"""The `hearth` command: a thin way to the playbooks, from any folder."""
 
 from __future__ import annotations
 
-import argparse
+import os
 import sys
 from collections.abc import Sequence
 
-from hearth_controller.cli.place import find_place
-from hearth_controller.cli.verbs import GROUPS, VERBS, module_of
+from hearth.base.errors import HearthError, did_you_mean
+from hearth_controller.base.paths import as_typed
+from hearth_controller.base.verdict import EXIT
+from hearth_controller.cli import completion
+from hearth_controller.cli.install import stale
+from hearth_controller.cli.parser import first_screen, parse, refuse, split_verb
+from hearth_controller.cli.place import REPOSITORY, find_place
+from hearth_controller.cli.play import play_verb
+from hearth_controller.cli.verbs import VERBS
+from hearth_controller.cli.words import read_words
+
+THIS_COMPUTER = "inventory/local, this computer alone"
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (by default this process's); return the exit status."""
-    arguments = sys.argv[1:] if arguments is None else list(arguments)
-    typed = next((word for word in arguments if word in VERBS), None)
-    parser = argparse.ArgumentParser(prog="hearth", allow_abbrev=False)
-    parser.add_argument("-i", "--inventory", metavar="FOLDER")
-    verbs = parser.add_subparsers(dest="verb", metavar="VERB", required=True)
-    for group in GROUPS.values():
-        for verb in group:
-            of_verb = verbs.add_parser(verb.name, help=verb.about, allow_abbrev=False)
-            of_verb.add_argument("-i", "--inventory", metavar="FOLDER", default=argparse.SUPPRESS)
-            if verb.name != typed:
-                continue
-            if verb.module:
-                module_of(verb).add_arguments(of_verb)
-            else:
-                of_verb.add_argument("--show", action="store_true")
-    given = parser.parse_args(arguments)
-    verb = VERBS[given.verb]
+    completion.complete()
+    try:
+        return _run(list(sys.argv[1:] if arguments is None else arguments))
+    except HearthError as error:
+        print(*(f"hearth: {finding}" for finding in error.findings), sep="\n", file=sys.stderr)
+        return EXIT["refused"]
+    except BrokenPipeError:  # the reader, such as `head`, has ended
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+        return EXIT["good"]
+
+
+def _run(arguments: list[str]) -> int:
+    name, rest = split_verb(arguments)
+    if name == "completion":
+        print(completion.script(rest))
+        return EXIT["good"]
+    table = read_words(REPOSITORY)
+    if not name:
+        inventory = find_place().inventory
+        print(first_screen(table, as_typed(inventory) if inventory else THIS_COMPUTER))
+        return EXIT["good"]
+    if name not in VERBS:
+        refuse("hearth", f"there is no verb {name}{did_you_mean(name, VERBS)}")
+    verb = VERBS[name]
+    given = parse(verb, table, rest)
+    if line := stale(REPOSITORY):
+        print(line, file=sys.stderr)
     place = find_place(given.inventory)
-    if verb.module:
-        return module_of(verb).run(given, place)
-    if given.show:
-        print(place.shown(place.command(verb.playbook, {})))
-        return 0
-    return place.play(verb.playbook, {})
+    return verb.load().run(given, place) if verb.module else play_verb(name, given, place)

@@ -6,21 +6,20 @@ import json
 import os
 import re
 import shlex
-import signal
-import subprocess
-import sys
-from collections.abc import Iterator, Mapping, Sequence
-from contextlib import contextmanager
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
+
+from hearth_controller.cli import playing
+from hearth_controller.cli.paths import Paths
 
 REPOSITORY = Path(__file__).resolve().parents[3]
 """The checkout that this package was installed from."""
 
-IN_USE = Path("inventory") / ".in-use"
-"""File of the checkout that holds the inventory of `hearth use`."""
+IN_USE = Path("inventory", ".in-use")
+"""File of the checkout with the inventory of `hearth use`."""
 
-_PLAIN = re.compile(r"[\w./:@%+,~-]*", re.ASCII)
+_PLAIN = re.compile(r"[\w./:@%+,~*=-]*", re.ASCII)
 """Values that `ansible-playbook -e name=value` takes as they are."""
 
 
@@ -28,7 +27,7 @@ _PLAIN = re.compile(r"[\w./:@%+,~-]*", re.ASCII)
 class Place:
     """A checkout of Hearth, the inventory in use, and the folder where the user stands.
 
-    `inventory` is absolute, or None for the default of ansible.cfg.
+    `inventory` is absolute, or None for that of ansible.cfg.
     """
 
     repository: Path = REPOSITORY
@@ -38,54 +37,43 @@ class Place:
     def command(
         self, playbook: str, words: Mapping[str, str], options: Sequence[str] = ()
     ) -> list[str]:
-        """Return the `ansible-playbook` command for the repository's folder.
+        """Return the `ansible-playbook` command, for the repository's folder.
 
         `playbook` is a file's name without `.yml`, `words` come after `-e`, and `options` are
         further options of ansible-playbook.
         """
-        top = (self.repository / f"{playbook}.yml").exists()
+        file = f"{playbook}.yml"
         line = ["ansible-playbook"]
         if self.inventory:
             line += ["-i", self._short(self.inventory)]
-        line += [f"{playbook}.yml" if top else f"playbooks/{playbook}.yml"]
+        line.append(file if (self.repository / file).exists() else f"playbooks/{file}")
         for name, value in words.items():
             plain = _PLAIN.fullmatch(value)
             line += ["-e", f"{name}={value}" if plain else json.dumps({name: value})]
         return [*line, *options]
 
-    def shown(self, line: Sequence[str]) -> str:
-        """Return a command as a line for a shell, to be typed in the repository's folder."""
-        return shlex.join(line)
+    def shown(self, playbook: str, words: Mapping[str, str], options: Sequence[str] = ()) -> str:
+        """Return the same as a line for a shell."""
+        return shlex.join(self.command(playbook, words, options))
 
-    def play(
+    def play(self, playbook: str, words: Mapping[str, str], options: Sequence[str] = ()) -> int:
+        """Play a playbook in this terminal; return the exit status for the user."""
+        line = self.command(playbook, words, options)
+        return playing.run(line, self.repository, self.folder).code
+
+    def ask(
         self,
         playbook: str,
         words: Mapping[str, str],
         options: Sequence[str] = (),
         *,
-        environment: Mapping[str, str] | None = None,
-    ) -> int:
-        """Play a playbook in this terminal and return the exit status of ansible-playbook."""
+        captured: bool = True,
+    ) -> playing.Ended:
+        """Play a playbook for its answer; its output is `captured`, or goes to stderr."""
         line = self.command(playbook, words, options)
-        return self.run(line, environment or {})
-
-    def run(self, line: Sequence[str], environment: Mapping[str, str]) -> int:
-        """Run a command of `.venv` in the repository's folder and return its exit status."""
-        program = Path(sys.executable).with_name(line[0])
-        with _signals_left_to_the_child():
-            return subprocess.run(
-                [program, *line[1:]],
-                cwd=self.repository,
-                env=self.environment() | environment,
-                check=False,
-            ).returncode
-
-    def environment(self) -> dict[str, str]:
-        """Return this process's environment with `.venv` first in PATH and a UTF-8 locale."""
-        folder = str(Path(sys.executable).parent)
-        found = dict(os.environ)
-        found["PATH"] = os.pathsep.join([folder, found.get("PATH", os.defpath)])
-        return found
+        return playing.run(
+            line, self.repository, self.folder, captured=captured, to_errors=not captured
+        )
 
     def _short(self, path: str) -> str:
         """Return a path relative to the repository if it is inside it."""
@@ -98,21 +86,16 @@ def find_place(inventory: str | None = None) -> Place:
 
     `inventory` is the one after `-i`; then ANSIBLE_INVENTORY counts, then that of `hearth use`.
     """
-    folder = Path.cwd()
-    if inventory is None and not (inventory := os.environ.get("ANSIBLE_INVENTORY")):
-        in_use = REPOSITORY / IN_USE
-        remembered = in_use.read_text(encoding="utf-8").strip() if in_use.is_file() else ""
-        inventory = str(REPOSITORY / remembered) if remembered else None
-    elif not inventory.endswith(","):  # a list of hosts is no file
-        inventory = os.path.abspath(os.path.expanduser(inventory))
-    return Place(REPOSITORY, inventory, folder)
+    paths = Paths(Path.cwd(), REPOSITORY)
+    return Place(REPOSITORY, inventory_of(inventory, os.environ, paths), paths.folder)
 
 
-@contextmanager
-def _signals_left_to_the_child() -> Iterator[None]:
-    """Ignore Ctrl-C in this process: the child gets it too, and ends as it must."""
-    before = signal.signal(signal.SIGINT, lambda *_: None)  # unlike SIG_IGN it is not inherited
-    try:
-        yield
-    finally:
-        signal.signal(signal.SIGINT, before)
+def inventory_of(typed: str | None, environment: Mapping[str, str], paths: Paths) -> str | None:
+    """Return the inventory that counts as an absolute path, None for that of ansible.cfg."""
+    if inventory := typed or environment.get("ANSIBLE_INVENTORY"):
+        if "," in inventory:  # a list of hosts, or of several inventories
+            return inventory
+        return str(paths.repository / paths.of_path(inventory))
+    in_use = paths.repository / IN_USE
+    remembered = in_use.read_text(encoding="utf-8").strip() if in_use.is_file() else ""
+    return str(paths.repository / remembered) if remembered else None

@@ -1,45 +1,83 @@
-"""The verbs of the `hearth` command, in groups."""
+"""The verbs of the `hearth` command, in the groups of its first screen."""
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
+from importlib import import_module
 from types import ModuleType
 
 
 @dataclass(frozen=True)
 class Verb:
-    """A verb: its line of help, and the playbook that it plays or the module that runs it."""
+    """A verb: a playbook with some habits, or a module of this package, or both.
+
+    Attributes:
+        about: its line of help; that of a playbook is in the table of words.
+        module: a module with `add_arguments` and `run`, for what is more than a playbook.
+        positional: the word that needs no flag.
+        shown: what the positional is called in help, by default its name in capitals.
+        first: the words that `--help` shows, if that is not all.
+        quiet: whether only the answer is shown, and not the play.
+        asks: whether it needs root on the machines, so that Ansible's options are shown.
+    """
 
     name: str
-    about: str
+    about: str = ""
     module: str = ""
-    """Name of the module of this package with `add_arguments` and `run`."""
+    positional: str = ""
+    shown: str = ""
+    first: tuple[str, ...] = ()
+    quiet: bool = False
+    asks: bool = False
 
-    @property
-    def playbook(self) -> str:
-        """The name of the playbook, without `.yml`."""
-        return self.name
+    def load(self) -> ModuleType:
+        """Import the verb's module, which may be slow to import."""
+        return import_module(f"hearth_controller.cli.{self.module}")
 
 
-GROUPS: dict[str, tuple[Verb, ...]] = {
+_TRAIN = (
+    *("model", "dataset", "nodes", "epochs", "max_steps", "learning_rate", "sequence_length"),
+    *("global_batch", "run", "preview", "at", "wait"),
+)
+
+GROUPS: Mapping[str, tuple[Verb, ...]] = {
     "start": (
         Verb("init", "find your machines and write an inventory", module="init"),
-        Verb("use", "remember the inventory to work with", module="use"),
-        Verb("provision", "prepare the machines: network, drivers, Python"),
+        Verb("use", "choose the inventory to work with", module="use"),
+        Verb("provision", asks=True),
+        Verb("models", quiet=True),
+    ),
+    "train": (
+        Verb("train", positional="model", first=_TRAIN),
+        Verb("resume", positional="run", first=("run", "nodes", "epochs", "max_steps", "wait")),
+        Verb("stop", positional="run"),
+        Verb("benchmark", positional="model", first=(*_TRAIN[:3], "steps", "repeat")),
     ),
     "watch": (
-        Verb("status", "show runs and nodes as a table, JSON or metrics"),
+        Verb("status", module="status", quiet=True),
         Verb("watch", "show a run live in this terminal", module="watch"),
+        Verb("attach", positional="run"),
+        Verb("logs", positional="run"),
+        Verb("runs", quiet=True),
+        Verb("dashboard", positional="run"),
+    ),
+    "after": (
+        Verb("chat", module="chat", positional="run"),
+        Verb("eval", positional="eval", shown="TASKS"),
+        Verb("export", positional="run"),
+        Verb("share", positional="run"),
+    ),
+    "machines": (
+        Verb("doctor", quiet=True, asks=True),
+        Verb("lend", positional="lend", shown="off|on|auto", quiet=True),
+        Verb("distribute", positional="model", first=_TRAIN[:3]),
+        Verb("reboot", asks=True),
+        Verb("reset", asks=True),
+        Verb("update", "bring this checkout and its packages up to date", module="update"),
     ),
 }
-"""The verbs under the headings of the first screen."""
+"""The verbs by heading."""
 
-VERBS: dict[str, Verb] = {verb.name: verb for group in GROUPS.values() for verb in group}
+VERBS: Mapping[str, Verb] = {verb.name: verb for group in GROUPS.values() for verb in group}
 """The verbs by name."""
-
-
-def module_of(verb: Verb) -> ModuleType:
-    """Import the module of a verb that is more than a playbook."""
-    from importlib import import_module
-
-    return import_module(f"hearth_controller.cli.{verb.module}")

@@ -139,4 +139,5 @@ def show(
     if file:
         write_whole(Path(file), json.dumps(examined, indent=1) + "\n")
     text = "\n".join(f"  {line}".rstrip() for line in doctor_lines(examined))
-    return {"say": text, "verdict": examined["verdict"], "mends": mends(examined)}
+    verdict = examined["verdict"]
+    return {"say": text, "answer": examined, "verdict": verdict, "mends": mends(examined)}

@@ -297,7 +297,7 @@ class Launch:
                 found.append(
                     f"{name}: its driver lists GPUs for {counted(listed, 'rank')}, and "
                     f"{counted(timed, 'rank')} timed a layer, by the GPUs that torch sees: "
-                    f"./scripts/doctor says why; hearth_nproc sets the ranks of {name}, and -e "
+                    f"`hearth doctor` says why; hearth_nproc sets the ranks of {name}, and -e "
                     "nodes= leaves it out"
                 )
         return found

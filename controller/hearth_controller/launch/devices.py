@@ -46,7 +46,7 @@ def unseen_gpu(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> str:
         return ""
     return (
         f"its driver lists {short_gpu(memory['gpus'])}, and torch sees no GPU there: "
-        f"./scripts/doctor says why{_TAKEN}"
+        f"`hearth doctor` says why{_TAKEN}"
     )
 
 

@@ -2,8 +2,9 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from pathlib import Path
+from typing import Any
 
 from hearth_controller.base.paths import as_typed
 from hearth_controller.report.repeat import variable
@@ -14,9 +15,17 @@ from hearth_controller.runs.summary import script_or_model, script_summary, summ
 
 @dataclass(frozen=True)
 class Closing:
-    """The closing text, whether the report `changed`, and why there is none (`warning`)."""
+    """The end of a run for people and for programs.
+
+    Attributes:
+        text: the closing text.
+        facts: the same as data.
+        changed: whether the report changed.
+        warning: why there is no report, '' if there is one.
+    """
 
     text: str
+    facts: dict[str, Any]
     changed: bool
     warning: str
 
@@ -34,11 +43,23 @@ def close(run: str, folder: Path, outcome: Outcome) -> Closing:
     except Exception as error:  # must not hide how the run ended
         warning = f"{folder}: no report could be written: {error}"
     common = (outcome, as_typed(folder), [path.name for path in folder.glob("*")])
+    facts = {"run": run, "state": outcome.state, "folder": str(folder), "nodes": [*outcome.by_node]}
     script, model = script_or_model(folder / "run.yml")
     if script:
-        return Closing(script_summary(script, *common), changed, warning)
+        return Closing(script_summary(script, *common), facts, changed, warning)
     story = Story.from_lines(read_lines(folder / "metrics.jsonl")).explain(outcome.launches)
-    return Closing(summary(run, variable("model", model), story, *common), changed, warning)
+    before, after = story.perplexity
+    facts |= {
+        "step": story.step,
+        "steps": story.steps or None,
+        "loss": story.loss,
+        "seconds": story.seconds,
+        "perplexity": {"before": before, "after": after},
+        "scores": [asdict(score) for score in story.scores.values()],
+        "shared": [asdict(each) for each in story.shared.values()],
+    }
+    text = summary(run, variable("model", model), story, *common)
+    return Closing(text, facts, changed, warning)
 
 
 def _write_report(folder: Path) -> bool:

@@ -10,6 +10,20 @@ from hearth.base.text import aligned
 from hearth_controller.runs.dashboard import login
 
 
+def chat_command(answer: Mapping[str, Any], variables: Mapping[str, Any], local: bool) -> str:
+    """Return the line for a shell of this computer that talks to a run.
+
+    `answer` is the result of the module `hearth_chat`, `variables` are Ansible's for the node, and
+    `local` is true if the node is this computer.
+    """
+    given = [f"{name}={value}" for name, value in answer["variables"].items()]
+    typed = shlex.join(["env", *given, *answer["command"]])
+    if local:
+        return typed
+    ssh, *to = login(variables)
+    return f"{ssh} -t {' '.join(to)} {shlex.quote(typed)}"
+
+
 def describe_chat(
     answer: Mapping[str, Any],
     run: str,
@@ -20,18 +34,13 @@ def describe_chat(
 ) -> list[str]:
     """Return the message about a chat with `run` on `node`.
 
-    `answer` is the result of the module `hearth_chat`, `variables` are Ansible's for the node,
-    `local` is true if the node is this computer, and `playbook` is the command that plays on the
-    same inventory.
+    The arguments are those of `chat_command`; `playbook` is the command that plays on the same
+    inventory.
     """
-    given = [f"{name}={value}" for name, value in answer["variables"].items()]
-    typed = shlex.join(["env", *given, *answer["command"]])
     verb = f"{playbook} playbooks/chat.yml"
     endpoint = answer["endpoint"]
-    if not local:
-        ssh, *to = login(variables)
     if not endpoint:
-        typed = typed if local else f"{ssh} -t {' '.join(to)} {shlex.quote(typed)}"
+        typed = chat_command(answer, variables, local)
         head = f"{run}: {node} can answer"
         rows = [("talk to it", typed), ("or serve it", f"{verb} -e run={run} -e serve=on")]
     else:
@@ -40,6 +49,7 @@ def describe_chat(
         head = f"{run} answers on {node} as {names} (process {endpoint['pid']}), on loopback alone"
         rows = []
         if not local:
+            ssh, *to = login(variables)
             rows.append(("tunnel", f"{ssh} -N -L {port}:127.0.0.1:{port} {' '.join(to)}"))
         rows += [
             ("OpenAI's API", f"http://localhost:{port}/v1"),

@@ -39,7 +39,7 @@ def exposition(status: Mapping[str, Any]) -> list[str]:
 
 def _metrics(status: Mapping[str, Any]) -> Iterator[tuple[str, str, Iterable[Value]]]:
     """Yield name, description and values of each metric."""
-    yield "verdict", "0 good, 1 degraded, 2 broken.", [({}, EXIT[status["verdict"]])]
+    yield "verdict", "0 good, 1 degraded, 3 broken.", [({}, EXIT[status["verdict"]])]
     at = datetime.fromisoformat(status["time"]).timestamp()
     yield "time_seconds", "When this was measured, in seconds since 1970.", [({}, at)]
 

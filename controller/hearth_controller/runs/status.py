@@ -35,7 +35,7 @@ def status(
     answer; `time` is now (ISO 8601); `electricity_price` is that of a kWh, 0 if it is not known.
     """
     places = {run.name: place for place, run in enumerate(in_queue(runs), 1)}
-    entries = [_run(run, places.get(run.name), electricity_price) for run in runs]
+    entries = [entry_of(run, places.get(run.name), electricity_price) for run in runs]
     nodes = [_node(name, health[name], silent.get(name), runs) for name in health]
     verdict, reasons = judge(runs, nodes)
     return {"time": time, "verdict": verdict, "reasons": reasons, "runs": entries, "nodes": nodes}
@@ -90,7 +90,9 @@ def _gpu_troubles(node: Mapping[str, Any]) -> list[str]:
     return found
 
 
-def _run(run: ObservedRun, place: int | None, electricity_price: float) -> dict[str, Any]:
+def entry_of(
+    run: ObservedRun, place: int | None = None, electricity_price: float = 0.0
+) -> dict[str, Any]:
     """Return the entry of one run, with its `place` in the queue."""
     before, after = run.story.perplexity
     return {

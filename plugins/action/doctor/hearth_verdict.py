@@ -15,7 +15,8 @@ short_description: Fail with the findings of all nodes, if there are any
 description:
   - Looks at the registered results of earlier tasks. A node that could not be reached, or that
     failed and left the play, is a finding too.
-  - Meant to run once.
+  - Meant to run once. The failure is RV(refused), wrong input, if all results of the controller
+    with findings are.
 options:
   of:
     description: Names of the registered results.
@@ -62,4 +63,8 @@ class ActionModule(ActionBase):
             results[node].append({"findings": findings})
         own = [] if nodes else findings_of(task_vars[name] for name in of if name in task_vars)
         text = message(results, task_vars["ansible_play_hosts"], own, **arguments)
-        return result | ({"failed": True, "msg": text} if text else {})
+        if not text:
+            return result
+        wrong = [task_vars[name] for name in of if not nodes and findings_of([task_vars[name]])]
+        refused = bool(wrong) and all(each.get("refused") for each in wrong)
+        return result | {"failed": True, "msg": text, "refused": refused}

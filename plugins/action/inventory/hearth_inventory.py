@@ -149,6 +149,7 @@ class ActionModule(ActionBase):
             "one_computer": on_one_computer(node.address for node in nodes),
             "remark": far_apart(nodes),
             "findings": findings,
+            "refused": True,  # what they are about
             "runs": arguments["runs"],
             "playbook": playbook_command(sources),
         }

@@ -5,11 +5,12 @@ The verdict is that of `hearth.fit`; this plugin only connects it to Ansible.
 
 from __future__ import annotations
 
+from dataclasses import asdict
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.fit.catalogue import describe_rooms, fitting
+from hearth.fit.catalogue import describe_rooms, fitting_lines, fittings
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.launch.fit import candidates_of
@@ -45,7 +46,9 @@ class ActionModule(ActionBase):
         silent = [name for name in given["nodes"] if name not in answering]
         if not ranks:
             return result | {"failed": True, "msg": "no node has answered: are they on?"}
-        lines = [*fitting(ranks), "", *describe_rooms(ranks, TABLE_WIDTH)]
+        found = fittings(ranks)
+        lines = [*fitting_lines(found, ranks), "", *describe_rooms(ranks, TABLE_WIDTH)]
         if silent:
             lines.append(f"not answered: {', '.join(silent)}")
-        return result | {"say": "\n".join(f"  {line}".rstrip() for line in lines)}
+        text = "\n".join(f"  {line}".rstrip() for line in lines)
+        return result | {"say": text, "answer": {"presets": [asdict(each) for each in found]}}

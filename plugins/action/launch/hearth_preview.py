@@ -42,4 +42,5 @@ class ActionModule(ActionBase):
         if text:
             return result | {"failed": True, "msg": text}
         shown = lines(of_answer(answer["facts"]), bool(ANSIBLE_COLOR), TABLE_WIDTH)
-        return result | {"say": "\n".join(f"  {line}".rstrip() for line in shown)}
+        text = "\n".join(f"  {line}".rstrip() for line in shown)
+        return result | {"say": text, "answer": answer["facts"]}

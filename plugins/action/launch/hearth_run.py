@@ -90,7 +90,7 @@ class ActionModule(ActionBase):
         verb = arguments["verb"]
         return (
             result
-            | {"changed": False}
+            | {"changed": False, "refused": True}  # what its findings are about
             | requested(
                 typed,
                 Path(arguments["runs"]),

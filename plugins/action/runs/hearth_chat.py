@@ -6,7 +6,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth_controller.runs.chat import describe_chat
+from hearth_controller.runs.chat import chat_command, describe_chat
 
 DOCUMENTATION = r"""
 module: hearth_chat
@@ -33,12 +33,16 @@ class ActionModule(ActionBase):
         if result.get("failed") or not result.get("command"):
             return result
         node = str(task_vars["inventory_hostname"])
-        lines = describe_chat(
-            result,
-            str(given["run"]),
-            node,
-            task_vars["hostvars"][node],
-            local=self._connection.transport == "local",
-            playbook=playbook,
-        )
-        return result | {"say": "\n".join(f"  {line}".rstrip() for line in lines)}
+        run, known = str(given["run"]), task_vars["hostvars"][node]
+        local = self._connection.transport == "local"
+        lines = describe_chat(result, run, node, known, local, playbook)
+        answer = {
+            "run": run,
+            "node": node,
+            "command": chat_command(result, known, local),
+            "endpoint": result["endpoint"] or None,
+        }
+        return result | {
+            "say": "\n".join(f"  {line}".rstrip() for line in lines),
+            "answer": answer,
+        }

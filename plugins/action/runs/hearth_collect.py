@@ -84,4 +84,6 @@ class ActionModule(ActionBase):
         lacks += [f"the others were not brought: {(said or [why])[-1]}"] if why else []
         if options["files"] and (lacks or {*files} - {*collected}):
             return result | {"failed": True, "msg": "\n".join(lacks or ["it is gone"])}
+        if options["files"]:
+            result["answer"] = {"files": [str(Path(options["into"], name)) for name in collected]}
         return result | ({"note": "\n".join(lacks)} if lacks else {})

@@ -38,4 +38,5 @@ class ActionModule(ActionBase):
             node: task_vars["hostvars"][node].get("lend_answer", {}).get("facts")
             for node in given["nodes"]
         }
-        return result | {"say": "\n".join(f"  {line}" for line in lending_lines(answers))}
+        text = "\n".join(f"  {line}" for line in lending_lines(answers))
+        return result | {"say": text, "answer": {"nodes": answers}}

@@ -19,6 +19,7 @@ from hearth_controller.runs.holders import holders
 from hearth_controller.runs.listing import compare, listing, removal, removal_objection
 from hearth_controller.runs.observed import ObservedRun, pick
 from hearth_controller.runs.queue import new_position, queue_table
+from hearth_controller.runs.status import entry_of
 
 DOCUMENTATION = r"""
 module: hearth_runs_show
@@ -89,7 +90,7 @@ class ActionModule(ActionBase):
                 answer |= {"curves": curves, "holders": found}
             return result | answer
         except LaunchError as error:
-            return result | {"failed": True, "msg": str(error)}
+            return result | {"failed": True, "refused": True, "msg": str(error)}
 
     def _answer(
         self, verb: str, runs: Sequence[ObservedRun], names: Sequence[str], silent: Sequence[str]
@@ -97,13 +98,16 @@ class ActionModule(ActionBase):
         if verb == "list":
             missing = ["", f"not answered: {', '.join(silent)}"] if silent else []
             queue = queue_table(runs)
-            return _said([*listing(runs, TABLE_WIDTH), *([""] if queue else []), *queue, *missing])
+            lines = [*listing(runs, TABLE_WIDTH), *([""] if queue else []), *queue, *missing]
+            return _said(lines, {"runs": [entry_of(run) for run in runs]})
         if verb == "compare":
             if len(names) != 2:
                 raise LaunchError(
                     f"-e compare: two runs are wanted, as in compare=A,B, not {','.join(names)!r}"
                 )
-            return _said(compare(*(pick(runs, name) for name in names)))
+            both = [pick(runs, name) for name in names]
+            facts = [entry_of(run) | {"settings": run.settings} for run in both]
+            return _said(compare(*both), {"runs": facts})
         run = pick(runs, names[0] if names else "", under_way=verb == "pick_alive")
         found = {
             "name": run.name,
@@ -112,13 +116,14 @@ class ActionModule(ActionBase):
             "script": run.program or "",
             "queued": (run.why or "") if run.state == "queued" else "",
             "in_slurm": bool(run.job),
+            "answer": {"run": run.name},
         }
         if verb != "removal":
             return found
         if reason := removal_objection(run, silent):
             raise LaunchError(reason)
-        return _said(removal(run)) | found
+        return found | _said(removal(run), {"run": run.name, "files": run.files})
 
 
-def _said(lines: Sequence[str]) -> dict[str, Any]:
-    return {"say": "\n".join(f"  {line}".rstrip() for line in lines)}
+def _said(lines: Sequence[str], facts: dict[str, Any]) -> dict[str, Any]:
+    return {"say": "\n".join(f"  {line}".rstrip() for line in lines), "answer": facts}

@@ -70,4 +70,4 @@ class ActionModule(ActionBase):
         if given["file"]:
             write_whole(Path(given["file"]), json.dumps(seen, indent=1) + "\n")
         lines = [f"  {line}".rstrip() for line in status_lines(seen)]
-        return result | {"say": "\n".join(lines), "verdict": seen["verdict"]}
+        return result | {"say": "\n".join(lines), "answer": seen, "verdict": seen["verdict"]}

@@ -60,4 +60,10 @@ class ActionModule(ActionBase):
         closing = close(options["run"], Path(options["folder"]), outcome)
         if closing.warning:
             result["warnings"] = [closing.warning]
-        return result | {"changed": closing.changed, "say": f"\n{closing.text}\n"}
+        degraded = outcome.state == "stopped" or outcome.silent
+        return result | {
+            "changed": closing.changed,
+            "say": f"\n{closing.text}\n",
+            "answer": closing.facts,
+            "verdict": "degraded" if degraded else "good",
+        }

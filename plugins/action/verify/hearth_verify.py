@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import asdict
 from typing import Any
 
 from ansible import constants as C
@@ -97,11 +98,15 @@ class ActionModule(ActionBase):
             playing = task_vars["ansible_play_hosts"]
             gone = {name: why_gone(answer, name in playing) for name, answer in alone.items()}
             lines, levels = show_single(alone, gone, locks)
-            return result | {"say": colored(lines), "levels": levels}
+            return result | {"say": colored(lines), "levels": levels, "answer": {"nodes": alone}}
         nodes = observations(given["nodes"], looks, talks, task_vars["ansible_play_hosts"])
         if given["verb"] == "show":
             lines, levels = show(nodes, sum_of(sums.values()), given["playbook"], locks)
-            return result | {"say": colored(lines)} | levels
+            facts = {
+                node.name: asdict(node) | {"level": levels["levels"].get(node.name)}
+                for node in nodes
+            }
+            return result | {"say": colored(lines), "answer": {"nodes": facts}} | levels
         if given["verb"] == "single":
             spec = {"install": f"{given['playbook']} provision.yml --tags python"}
         else:

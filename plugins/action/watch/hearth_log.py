@@ -63,7 +63,7 @@ class ActionModule(ActionBase):
         head = f"  {node}: {given['workspace']}/logs/{given['run']}.log"
         text = "\n".join([head, *(f"    {line}" for line in lines)])
         if not follow:
-            return {"say": text}
+            return {"say": text, "answer": {"logs": {node: lines}}}
         self._display.display(text)
         while not log.complete:
             if lines := log.new_lines():

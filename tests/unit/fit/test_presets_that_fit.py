@@ -6,7 +6,7 @@ from support.facts import assert_names
 
 from hearth.config import preset_names
 from hearth.fit.capacity import GIB, Room
-from hearth.fit.catalogue import describe_rooms, fitting, listing
+from hearth.fit.catalogue import describe_rooms, fitting_lines, fittings, listing
 from hearth.fit.home import Candidate
 
 HOME = {
@@ -18,7 +18,8 @@ HOME = {
 
 def table(rooms: dict[str, Room], each: int = 1) -> list[str]:
     """Return the table for nodes with so many ranks each."""
-    return fitting([Candidate(*node) for node in rooms.items() for _ in range(each)])
+    ranks = [Candidate(*node) for node in rooms.items() for _ in range(each)]
+    return fitting_lines(fittings(ranks), ranks)
 
 
 def line_of(lines: list[str], preset: str) -> list[str]:

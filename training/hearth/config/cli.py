@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Sequence
+from collections.abc import Container, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from shlex import quote
@@ -43,18 +43,19 @@ class CommandLine:
     preview: int | None
 
 
-def _shape(schema: dict[str, Any]) -> str:
-    """Return the placeholder in `--help` for values that fit a setting's JSON schema."""
+def _alternatives(schema: dict[str, Any]) -> tuple[list[str], list[str]]:
+    """Return the words, and the placeholders of other values, that fit a setting's JSON schema."""
     names = {"integer": "N", "number": "X", "array": "A,B,…", "object": "A=B,…", "string": "TEXT"}
-    shapes: list[str] = []
+    words: list[str] = []
+    others: list[str] = []
     for kind in schema.get("anyOf", [schema]):
-        if words := kind.get("enum", [kind["const"]] if "const" in kind else []):
-            shapes += words
+        if listed := kind.get("enum", [kind["const"]] if "const" in kind else []):
+            words += listed
         elif kind["type"] == "boolean":
-            shapes += ["on", "off"]
+            words += ["on", "off"]
         elif kind["type"] in names:
-            shapes.append(names[kind["type"]])
-    return "{" + ",".join(shapes) + "}" if len(shapes) > 1 else shapes[0]
+            others.append(names[kind["type"]])
+    return words, others
 
 
 def examples_in(text: str) -> int:
@@ -89,27 +90,80 @@ def _parser() -> argparse.ArgumentParser:
     parser.add_argument(
         "--run-file", type=Path, metavar="FILE", help="train the run that this run.yml describes"
     )
+    add_settings(parser)
+    return parser
+
+
+def add_settings(
+    parser: argparse.ArgumentParser, *, without: Container[str] = (), by_hand: bool = True
+) -> None:
+    """Add one option per setting to `parser`, under the settings' own headings.
+
+    A setting that is not given is not in the namespace either. An action's `words` are those that
+    the setting accepts. `by_hand` is for this script, whose options pass through torchrun.
+    """
     headings: dict[str, Any] = {}
     schemas = Settings.model_json_schema(mode="serialization")["properties"]
     for name, field in Settings.model_fields.items():
         group = field.json_schema_extra["group"]
+        if name in without:
+            continue
         if group not in headings:
             headings[group] = parser.add_argument_group(group)
         options = ["--" + name.replace("_", "-")]
-        if name == "run":
+        if name == "run" and by_hand:
             # torchrun reads --run as an abbreviation of its --run-path, even after the script.
             options.append("--run-name")
-        if field.is_required():
-            text = f"{field.description} (default by hand: {SMALL})"
+            default = " (under torchrun write --run-name)"
+        elif field.is_required():
+            default = f" (default by hand: {SMALL})" if by_hand else ""
         elif field.default in (None, (), {}):
-            text = field.description
+            default = ""
         else:
-            text = f"{field.description} (default: {shown(field.default)})"
-        common = {"dest": name, "default": argparse.SUPPRESS, "help": text.replace("%", "%%")}
+            default = f" (default: {shown(field.default)})"
+        text = f"{field.description}{default}".replace("%", "%%")
+        common = {"dest": name, "default": argparse.SUPPRESS, "help": text}
+        words, others = _alternatives(schemas[name])
+        shapes = [*words, *others]
+        shape = "{" + ",".join(shapes) + "}" if len(shapes) > 1 else shapes[0]
         # A switch without a value is on.
         bare = {"nargs": "?", "const": "on"} if takes_switch(field.annotation) else {}
-        headings[group].add_argument(*options, metavar=_shape(schemas[name]), **bare, **common)
-    return parser
+        action = headings[group].add_argument(*options, metavar=shape, **bare, **common)
+        action.words = words
+
+
+def parse_command_line(arguments: Sequence[str] | None = None) -> CommandLine:
+    """Parse `arguments` (by default this process's command line).
+
+    `--help` prints and exits. Raises `ConfigError` for options that do not exist.
+    """
+    parser = _parser()
+    typed, unknown = parser.parse_known_args(arguments)
+    if unknown:
+        raise ConfigError(*unknown_options(parser, unknown))
+    given = vars(typed)
+    own = {
+        key: given.pop(key) for key in ("config", "run_file", "dry_run", "list_models", "preview")
+    }
+    if own["run_file"] and (given or own["config"]):
+        raise ConfigError("--run-file describes the whole run; leave out every other setting")
+    return CommandLine(given=given, **own)
+
+
+def unknown_options(parser: argparse.ArgumentParser, unknown: Sequence[str]) -> list[str]:
+    """Return findings on words of a command line that `parser` does not know."""
+    options = [option for action in parser._actions for option in action.option_strings]
+    wrong = [word for word in unknown if word.startswith("-")]
+    if wrong:
+        return [_unknown_option(word, options) for word in wrong]
+    name, equals, value = unknown[0].partition("=")
+    option = "--" + name.replace("_", "-")
+    cure = (
+        f"did you mean {option} {quote(value)}"
+        if equals and option in options
+        else "put a pattern such as 'data/*.bin' in quotes"
+    )
+    return [f"{unknown[0]} belongs to no option; {cure}"]
 
 
 def _unknown_option(word: str, options: Sequence[str]) -> str:
@@ -123,35 +177,6 @@ def _unknown_option(word: str, options: Sequence[str]) -> str:
     if present != name:
         return f"there is no option {word}; it is called --{present.replace('_', '-')} now"
     return f"there is no option {word}{did_you_mean(option, options)}"
-
-
-def parse_command_line(arguments: Sequence[str] | None = None) -> CommandLine:
-    """Parse `arguments` (by default this process's command line).
-
-    `--help` prints and exits. Raises `ConfigError` for options that do not exist.
-    """
-    parser = _parser()
-    typed, unknown = parser.parse_known_args(arguments)
-    if unknown:
-        options = [option for action in parser._actions for option in action.option_strings]
-        wrong = [word for word in unknown if word.startswith("-")]
-        if not wrong:
-            name, equals, value = unknown[0].partition("=")
-            option = "--" + name.replace("_", "-")
-            cure = (
-                f"did you mean {option} {quote(value)}"
-                if equals and option in options
-                else "put a pattern such as 'data/*.bin' in quotes"
-            )
-            raise ConfigError(f"{unknown[0]} belongs to no option; {cure}")
-        raise ConfigError(*(_unknown_option(word, options) for word in wrong))
-    given = vars(typed)
-    own = {
-        key: given.pop(key) for key in ("config", "run_file", "dry_run", "list_models", "preview")
-    }
-    if own["run_file"] and (given or own["config"]):
-        raise ConfigError("--run-file describes the whole run; leave out every other setting")
-    return CommandLine(given=given, **own)
 
 
 def with_small_model(typed: CommandLine) -> tuple[dict[str, Any], str]:

@@ -118,9 +118,7 @@ class Settings(BaseModel):
         "learned tokens",
         "homelab-qa",
     )
-    run: OptionalText = _setting(
-        "Run", "name of the run; by default model and time (under torchrun write --run-name)", None
-    )
+    run: OptionalText = _setting("Run", "name of the run; by default model and time", None)
     resume: OptionalText = _setting(
         "Run", "name of an earlier run to resume from its newest checkpoint", None
     )

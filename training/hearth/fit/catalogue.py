@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import textwrap
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 
 from hearth.base.text import aligned
 from hearth.config import Preset, Settings, load_preset, preset_names
@@ -25,8 +26,28 @@ def listing() -> str:
     return "\n".join(aligned([titles, *rows]))
 
 
-def fitting(ranks: Sequence[Candidate]) -> list[str]:
-    """Return the lines of a table of the nodes of `ranks` that each preset fits.
+@dataclass(frozen=True)
+class Fitting:
+    """A preset, and where it fits.
+
+    Attributes:
+        parameters, gated: None if they are not known.
+        nodes: by width of the weights (`in 16 bits`) the nodes that hold the whole model; None for
+            a model of unknown shape.
+        divided: the most bits in which the layers fit over all ranks; None if they do not, and
+            for one rank.
+    """
+
+    preset: str
+    parameters: int | None
+    licence: str
+    gated: bool | None
+    nodes: Mapping[str, Sequence[str]] | None
+    divided: str | None
+
+
+def fittings(ranks: Sequence[Candidate]) -> list[Fitting]:
+    """Return each preset with the nodes of `ranks` that it fits.
 
     Each preset is estimated with its own settings and a micro-batch of one row: with unquantised
     weights, in 8 bits and in 4; and with its layers over all ranks (`parallel: pipeline`), in the
@@ -34,21 +55,45 @@ def fitting(ranks: Sequence[Candidate]) -> list[str]:
     """
     rooms = rooms_by_node(ranks)
     whole = "in 32 bits" if automatic_precision(rooms.values()) == "fp32" else "in 16 bits"
-    widths = (whole, "in 8 bits", "in 4 bits")
-    divided = [f"over all {'nodes' if len(rooms) > 1 else 'ranks'}"] * (len(ranks) > 1)
-    rows = [("preset", "parameters", "licence", "gated", *(f"fits {w}" for w in widths), *divided)]
+    widths = {whole: 16, "in 8 bits": 8, "in 4 bits": 4}
+    found = []
     for name, preset in _presets():
+        shape = preset.shape
         settings = _settings(name, preset).model_copy(update={"micro_batch": 1})
-        each = [
-            settings.model_copy(update={"load_in_8bit": bits == 8, "load_in_4bit": bits == 4})
-            for bits in (16, 8, 4)
-        ]
-        nodes = [_fits(one, preset.shape, rooms) for one in each]
-        if divided:
-            together = (_fits_divided(one, preset.shape, ranks) for one in each)
-            fitting_widths = (w for w, fit in zip(widths, together, strict=True) if fit)
-            nodes.append(next(fitting_widths, "–" if preset.shape else _NOT_KNOWN))
-        rows.append((*_terms(name, preset), *nodes))
+        each = {
+            width: settings.model_copy(
+                update={"load_in_8bit": bits == 8, "load_in_4bit": bits == 4}
+            )
+            for width, bits in widths.items()
+        }
+        nodes = shape and {width: _fits(one, shape, rooms) for width, one in each.items()}
+        divided = (width for width, one in each.items() if _fits_divided(one, shape, ranks))
+        found.append(
+            Fitting(
+                name,
+                shape and shape.parameters,
+                preset.licence,
+                preset.gated,
+                nodes,
+                next(divided, None) if len(ranks) > 1 else None,
+            )
+        )
+    return found
+
+
+def fitting_lines(found: Sequence[Fitting], ranks: Sequence[Candidate]) -> list[str]:
+    """Return the lines of a table of `fittings`."""
+    names = list(dict.fromkeys(rank.node for rank in ranks))
+    widths = next(each.nodes for each in found if each.nodes is not None)
+    over = [f"over all {'nodes' if len(names) > 1 else 'ranks'}"] * (len(ranks) > 1)
+    rows = [("preset", "parameters", "licence", "gated", *(f"fits {w}" for w in widths), *over)]
+    for each in found:
+        if each.nodes is None:
+            where = [_NOT_KNOWN] * len(widths)
+        else:
+            where = [_named(nodes, names) for nodes in each.nodes.values()]
+        together = [each.divided or (_NOT_KNOWN if each.nodes is None else "–")] * len(over)
+        rows.append((*_terms(each.preset, load_preset(each.preset)), *where, *together))
     return [line.rstrip() for line in aligned(rows)]
 
 
@@ -89,17 +134,19 @@ def _short(parameters: int) -> str:
     return f"{parameters / 1e9:.1f}B"
 
 
-def _fits(settings: Settings, shape: Shape | None, rooms: Mapping[str, Room]) -> str:
-    """Return the nodes that a preset fits: "all", their names, "–" for none, or "?"."""
-    if shape is None:
-        return _NOT_KNOWN
-    if not _is_possible(settings, shape):
-        return "–"
-    small = lacking(settings, shape, rooms)
-    having = [node for node in rooms if node not in small]
-    if len(having) == len(rooms) > 1:
+def _named(nodes: Sequence[str], names: Sequence[str]) -> str:
+    """Return nodes as a cell: "all", their names, or "–" for none."""
+    if len(nodes) == len(names) > 1:
         return "all"
-    return ", ".join(having) or "–"
+    return ", ".join(nodes) or "–"
+
+
+def _fits(settings: Settings, shape: Shape, rooms: Mapping[str, Room]) -> list[str]:
+    """Return the nodes that a preset fits."""
+    if not _is_possible(settings, shape):
+        return []
+    small = lacking(settings, shape, rooms)
+    return [node for node in rooms if node not in small]
 
 
 def _fits_divided(settings: Settings, shape: Shape | None, ranks: Sequence[Candidate]) -> bool:

@@ -278,7 +278,7 @@ class NodeSupervisor:
         while spec.gpus and (there := len(await asyncio.to_thread(gpus))) < spec.gpus:
             missing = (
                 f"nvidia-smi lists {there} of the {spec.gpus} GPUs that the run began with here; "
-                f"./scripts/doctor says why"
+                f"`hearth doctor` says why"
             )
             if time.monotonic() >= until:
                 cause = Cause(spec.node, None, "not_ready", missing)

@@ -78,8 +78,7 @@ class Page:
                 except OSError:
                     continue
         raise PageError(
-            f"port {wanted} of {HOST} is taken: choose another with -e port=, or leave it "
-            "out"
+            f"port {wanted} of {HOST} is taken: choose another with -e port=, or leave it out"
         )
 
     def start(

@@ -305,7 +305,7 @@ def test_what_is_wrong_is_named_with_its_one_fix(outcome, check, nodes, facts):
     assert its["fix"]
     assert_names(f"{its['seen']}\n{its['fix']}", *facts)
     seen = examined(nodes)
-    assert EXIT[seen["verdict"]] == {"degraded": 1, "broken": 2}[outcome]
+    assert EXIT[seen["verdict"]] == {"degraded": 1, "broken": 3}[outcome]
     assert f"laptop: {check}: {its['seen']}" in seen["reasons"]
     assert max(map(len, doctor_lines(seen))) <= 160
 

@@ -120,7 +120,7 @@ def test_what_is_degraded_or_broken_says_why(verdict, told, facts):
     assert_names("\n".join(answer["reasons"]), *facts)
     if verdict == "broken":
         assert len(answer["reasons"]) == 1 + len(told.get("silent", []))
-    mark, code = ("!", 1) if verdict == "degraded" else ("✗", 2)
+    mark, code = ("!", 1) if verdict == "degraded" else ("✗", 3)
     shown = [f"{mark} {reason}" for reason in answer["reasons"]]
     assert status_lines(answer)[-len(shown) :] == shown
     assert EXIT[verdict] == code

@@ -235,7 +235,11 @@ def test_answers_of_the_network_are_judged():
     [
         # It moves elsewhere: it goes first. It wants this machine's own: neither can go first.
         (["192.168.1.41", "192.168.1.40"], ["-e nodes=laptop", "192.168.1.41"], "third"),
-        (["192.168.1.9", "192.168.1.40"], ["-e nodes=laptop", "third", "192.168.1.9"], "of the two"),
+        (
+            ["192.168.1.9", "192.168.1.40"],
+            ["-e nodes=laptop", "third", "192.168.1.9"],
+            "of the two",
+        ),
         (["192.168.1.40"], ["one of the two"], "laptop"),
         (["192.168.1.41", "192.168.1.50"], ["one of the two"], "laptop"),
     ],
