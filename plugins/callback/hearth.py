@@ -162,9 +162,12 @@ class CallbackModule(Default):
             sys.exit(refused)
         super().__init__()
         from hearth.base.text import plain
+        from hearth_controller.base.answer import VARIABLE
         from hearth_controller.base.pulse import Pulse
 
         self._plain = plain
+        # `hearth` plays much that only looks, where counts of changes say nothing.
+        self._counts_nothing = VARIABLE not in os.environ
         # Progress must not wait in a buffer when the output goes to a file or a pipe.
         sys.stdout.reconfigure(line_buffering=True)
         self._live = sys.stdout.isatty()
@@ -391,10 +394,12 @@ class CallbackModule(Default):
 
     @_short
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """Print one line of counts, unless the play failed: then the failure is the last word."""
+        """Print a line of counts, unless the play failed: then the failure is the last word."""
         self._flush()
         self._heading = ""
         words = []
+        if not (self._counts_nothing or any(stats.changed.values()) or stats.dark):
+            return
         for host in sorted(stats.processed.keys() - {"localhost"}):
             gone = " unreachable" if host in stats.dark else ""
             words.append(f"{host} changed={stats.changed.get(host, 0)}{gone}")

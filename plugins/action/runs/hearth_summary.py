@@ -36,6 +36,11 @@ options:
     description: The C(hearth) command for the same inventory.
     type: str
     default: hearth
+  well:
+    description: States in which the run may be at the end; in any other the verdict is degraded.
+    type: list
+    elements: str
+    default: [finished]
   electricity_price:
     description: Price of a kWh, for the cost of the run; 0 if it is not known.
     type: float
@@ -60,7 +65,7 @@ class ActionModule(ActionBase):
         closing = close(options["run"], Path(options["folder"]), outcome)
         if closing.warning:
             result["warnings"] = [closing.warning]
-        degraded = outcome.state == "stopped" or outcome.silent
+        degraded = outcome.state not in options["well"] or outcome.silent
         return result | {
             "changed": closing.changed,
             "say": f"\n{closing.text}\n",
