@@ -366,7 +366,9 @@ def test_a_play_that_finds_no_configuration_says_why(tmp_path, play):
     tmp_path.chmod(0o777)
     done = played(play, cwd=tmp_path)
     assert done.returncode != 0
-    assert_names(done.stdout + done.stderr, "ansible.cfg", "chmod o-w", "/mnt/c", "docs/wsl.md")
+    assert_names(
+        done.stdout + done.stderr, "ansible.cfg", "chmod o-w", "/mnt/c", "docs/machines.md"
+    )
 
 
 def test_what_a_variable_is_made_of_is_known_however_deep_it_lies():
