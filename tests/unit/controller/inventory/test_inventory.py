@@ -393,7 +393,7 @@ def test_a_play_that_finds_no_configuration_says_why(tmp_path, play):
     tmp_path.chmod(0o777)
     done = played(play, cwd=tmp_path)
     assert done.returncode != 0
-    assert_names(done.stdout + done.stderr, "ansible.cfg", "chmod o-w", "/mnt/c", "docs/wsl.md")
+    assert_names(done.stdout + done.stderr, "ansible.cfg", "chmod o-w", "/mnt/c", "docs/machines.md")
 
 
 def test_a_mistyped_word_is_refused_and_what_anybody_knows_is_let_be():
