@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 import asyncio
-import getpass
 import json
 import shutil
 import subprocess
@@ -22,29 +21,24 @@ from hearth_controller.base.paths import as_typed
 from hearth_controller.cli import use
 from hearth_controller.cli.place import Place
 from hearth_controller.discover import answers, search, show
-from hearth_controller.discover.choice import (
-    chosen,
-    names,
-    networks,
-    ranked,
-    suggested,
-)
-from hearth_controller.discover.connection import pins, routes_to
+from hearth_controller.discover.choice import chosen, names, networks, ranked, suggested
+from hearth_controller.discover.connection import routes_to
 from hearth_controller.discover.draft import Draft, draft
 from hearth_controller.discover.files import example_files, write
 from hearth_controller.discover.machine import Candidate, Machine
 from hearth_controller.discover.render import rendered
 
-_MODES = """
+_MODES = ("static", "verify")
+_WHICH = """
+Which machines take part, in order of rank? Numbers, or NAME=ADDRESS to add one.
+Machines"""
+_MODE = """
 How does each machine keep its address?
-  static  provision sets it on the machine itself, for good. A machine that is not
-          reached at it afterwards takes the change back by itself.
-  verify  your router keeps it, by a DHCP reservation for each machine. provision
-          only checks it."""
-_POOL = (
-    "Take these addresses out of the range that your router gives to others, so that no guest gets "
-    "one while its machine is off."
-)
+  static  provision sets it on the machine for good. A machine that cannot be
+          reached at it afterwards takes it back. Keep it out of the range of
+          addresses that the router gives to others.
+  verify  the router keeps it, by a DHCP reservation; provision only checks it.
+Mode"""
 _Meaning = TypeVar("_Meaning")
 
 
@@ -71,7 +65,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     )
     parser.add_argument("--user", default="", help="your login where ~/.ssh/config names none")
     parser.add_argument(
-        "--mode", choices=("static", "verify"), help="who keeps the addresses: machines or router"
+        "--mode", choices=_MODES, help="who keeps the addresses: machines or router"
     )
     here = parser.add_mutually_exclusive_group()
     here.add_argument("--here", action="store_true", default=None, help="take this computer too")
@@ -105,29 +99,42 @@ class _Init:
     def __init__(self, given: argparse.Namespace, place: Place) -> None:
         self.given, self.place = given, place
         self.folder = (place.repository / Path(given.target).expanduser()).resolve()
-        self.asked = [answers.machine_in(text) for text in given.machine]
+        self.shown = as_typed(self.folder)
         self.asks = not given.yes and not given.json
         self.width = min(shutil.get_terminal_size().columns, 120)
         self.here = search.this_computer()
+        self.user = given.user
 
     def run(self) -> int:
         """Find the machines, ask, and write the inventory; return the exit status."""
+        asked = [answers.machine_in(text) for text in self.given.machine]
         if self.asks or self.given.yes:
             self.allow()
         self.say("Hearth looks for the machines of your home. It changes none of them.")
-        user = self.given.user or self.ask(
-            "Your login on them, where ~/.ssh/config names none", getpass.getuser(), str
+        self.user = self.given.user or self.ask(
+            "Your login on them, where ~/.ssh/config names none", self.here.route.user, str
         )
-        candidates, unread = self.candidates(user)
-        found = self.find(candidates)
-        found.left_out += unread
+        left_out: list[search.LeftOut] = []
+        candidates = asked
+        if not asked:
+            sources = (
+                [search.from_ssh] if self.given.no_mdns else [search.from_ssh, search.from_mdns]
+            )
+            for more, unread in (source() for source in sources):
+                candidates += more
+                left_out += unread
+        found = self.tried(candidates)
+        found.left_out += left_out
+        if self.given.here is not False and self.here.facts.nics:
+            found.machines.append(self.here)
+        if not asked:
+            found.machines = ranked(found.machines)
         if self.given.json:
-            machines = ranked([*found.machines, self.here])
-            shown = show.as_json(machines, chosen(machines), found.left_out)
+            shown = show.as_json(found.machines, chosen(found.machines), found.left_out)
             print(json.dumps(shown, indent=1))
             if not self.given.yes:
                 return 0
-        return self.write(self.draft(self.selected(found, user)))
+        return self.written(self.draft(self.selected(found)))
 
     def say(self, *lines: str) -> None:
         """Print lines, unless the output is JSON."""
@@ -137,10 +144,14 @@ class _Init:
     def ask(self, question: str, default: str, meaning: Callable[[str], _Meaning]) -> _Meaning:
         """Return the meaning of the answer, or of the default after Enter and where none is asked.
 
-        An answer without a meaning (`HearthError`) is asked for again.
+        An answer without a meaning (`HearthError`) is asked for again. Only the last line of the
+        question stands before the answer.
         """
+        *above, prompt = question.split("\n")
+        if self.asks and above:
+            self.say(*above)
         while self.asks:
-            answer = input(f"{question} [{default}]: ").strip()
+            answer = input(f"{prompt} [{default}]: " if default else f"{prompt}: ").strip()
             try:
                 return meaning(answer or default)
             except HearthError as error:
@@ -151,13 +162,11 @@ class _Init:
         """Make sure that the folder may be written. Raises `HearthError` if not."""
         if not self.folder.exists() or self.given.force:
             return
-        question = f"{as_typed(self.folder)} exists. Replace it, and keep a copy? (y/n)"
+        question = f"{self.shown} exists. Replace it, and keep a copy? (y/n)"
         if not self.asks or not self.ask(question, "n", answers.yes_in):
-            raise HearthError(
-                f"{as_typed(self.folder)} exists; --force replaces it, keeping a copy"
-            )
+            raise HearthError(f"{self.shown} exists; --force replaces it and keeps a copy")
 
-    def find(self, candidates: Sequence[Candidate]) -> search.Found:
+    def tried(self, candidates: Sequence[Candidate]) -> search.Found:
         """Try candidates by SSH, showing the progress on a terminal."""
         live = sys.stdout.isatty() and not self.given.json
 
@@ -165,109 +174,68 @@ class _Init:
             if live:
                 print(f"\r  {tried} of {count} tried by SSH ", end="", flush=True)
 
-        found = asyncio.run(search.try_all(candidates, self.here, progress))
+        found = asyncio.run(search.try_all(candidates, self.user, self.here, progress))
         if live:
             print("\r\x1b[K", end="", flush=True)
         return found
 
-    def candidates(self, user: str) -> tuple[list[Candidate], list[search.LeftOut]]:
-        """Return the machines to try, and the sources that could not be read."""
-        if self.asked:
-            return [replace(each, user=each.user or user) for each in self.asked], []
-        found, left_out = search.from_ssh(user)
-        if not self.given.no_mdns:
-            heard, why = search.from_mdns(user)
-            found += heard
-            left_out += [search.LeftOut("mDNS", why)] if why else []
-        return found, left_out
-
-    def listed(self, found: search.Found) -> list[Machine]:
-        """Show the machines in the suggested order, with what was left out, and return them."""
-        here = [] if self.given.here is False or not self.here.facts.nics else [self.here]
-        machines = [*found.machines, *here] if self.asked else ranked([*found.machines, *here])
-        if machines:
-            table = show.found_lines(names(machines), machines, chosen(machines), self.width)
-            self.say("", *table)
-        if found.left_out:
-            self.say("", "Left out:", *show.left_out_lines(found.left_out, self.width))
-        return machines
-
-    def selected(self, found: search.Found, user: str) -> list[Machine]:
+    def selected(self, found: search.Found) -> list[Machine]:
         """Return the machines that take part, in order of rank. Raises `HearthError` for none."""
         while True:
-            machines = self.listed(found)
-            labels = names(machines)
-            default = suggested(machines, self.given.here)
-            if not default and not self.asks:
-                raise HearthError(f"no machine was found; name yours: --machine {answers.MACHINE}")
+            labels = names(found.machines)
+            table = show.found_lines(labels, found.machines, chosen(found.machines), self.width)
+            self.say("", *table)
+            if found.left_out:
+                self.say("", "Left out:", *show.left_out_lines(found.left_out, self.width))
+            default = [str(index + 1) for index in suggested(found.machines, bool(self.given.here))]
             picked, added = self.ask(
-                "\nWhich take part, in order of rank? Numbers, or NAME=ADDRESS for one that is "
-                "missing",
-                " ".join(str(index + 1) for index in default) or "none",
-                partial(answers.selection_in, names=labels),
+                _WHICH, " ".join(default), partial(answers.selection_in, names=labels)
             )
             if not added:
-                return [machines[index] for index in picked]
-            added = [replace(each, user=each.user or user) for each in added]
-            more = self.find(added)
+                return [found.machines[index] for index in picked]
+            more = self.tried(added)
             found = search.Found([*found.machines, *more.machines], more.left_out)
 
     def draft(self, machines: list[Machine]) -> Draft:
-        """Ask for network, mode and addresses; return the draft of the inventory."""
+        """Ask for network and mode; return the draft of the inventory."""
         network = self.network(machines)
-        mode = self.given.mode
-        if not mode:
-            if self.asks:
-                self.say(_MODES)
-            modes = ("static", "verify")
-            mode = self.ask("Which", "static", partial(answers.one_of, choices=modes))
-        chosen_now = [each.address for each in chosen(machines, network)]
-        routes = asyncio.run(routes_to(chosen_now))
-        made = draft(machines, mode, network, routes)
+        mode = self.given.mode or self.ask(_MODE, "static", partial(answers.one_of, choices=_MODES))
+        addresses = [each.address for each in chosen(machines, network)]
+        made = draft(machines, mode, network, asyncio.run(routes_to(addresses)))
         if findings := made.findings():
             raise HearthError(*findings)
         return made
 
     def network(self, machines: Sequence[Machine]) -> IPv4Network | None:
-        """Return the network that training uses, asking if several connect all machines."""
-        whole = [str(each) for each, count in networks(machines) if count == len(machines)]
+        """Return the network for training, asking if several connect all machines."""
+        whole = [str(each) for each, on in networks(machines).items() if on == len(machines)]
         if len(whole) < 2:
             return None
-        self.say("", f"Several networks connect these machines: {', '.join(whole)}.")
-        which = partial(answers.one_of, choices=whole)
-        return IPv4Network(self.ask("Which one is for training", whole[0], which))
+        question = f"\nThese networks connect all machines: {', '.join(whole)}\nFor training"
+        return IPv4Network(self.ask(question, whole[0], partial(answers.one_of, choices=whole)))
 
-    def write(self, made: Draft) -> int:
+    def written(self, made: Draft) -> int:
         """Write the inventory, check it by playing, offer to remember it; return the status."""
-        shown = as_typed(self.folder)
-        self.say("", *show.draft_lines(made, self.width), "")
-        if not self.ask(f"Write {shown}? (y/n)", "y", answers.yes_in):
+        self.say("", *show.draft_lines(made, self.width))
+        if not self.ask(f"\nWrite {self.shown}? (y/n)", "y", answers.yes_in):
             self.say("Nothing was written.")
             return 1
         head = f"Written by `hearth init` on {time.strftime('%Y-%m-%d')}."
-        files = rendered(made, example_files(self.place.repository), head)
-        if keys := pins({node.name: node.machine for node in made.nodes}):
-            files["known_hosts"] = "".join(f"{line}\n" for line in keys)
         try:
-            kept = write(self.folder, files)
+            kept = write(self.folder, rendered(made, example_files(self.place.repository), head))
         except OSError as error:
-            raise HearthError(f"{shown} cannot be written: {error.strerror}") from error
-        self.say(f"Written: {shown}" + (f" (the one before is {as_typed(kept)})" if kept else ""))
+            raise HearthError(f"{self.shown} cannot be written: {error.strerror}") from error
+        before = f"; the one before is {as_typed(kept)}" if kept else ""
+        self.say("", f"{self.shown} is written{before}.")
         if reasons := self.misread():
             self.say("The playbooks do not accept it yet:", reasons)
             return 1
+        with_it = f"hearth -i {self.shown}"
         if self.ask("Use it from now on? (y/n)", "y", answers.yes_in):
             use.remember(self.place, self.folder)
-            hearth = "hearth"
-        else:
-            hearth = f"hearth -i {shown}"
-        options = f" {made.passwords}" if made.passwords else ""
-        self.say(
-            "",
-            "Next:",
-            f"  {hearth} provision{options} --check --diff    shows what would change",
-            f"  {hearth} provision{options}",
-        )
+            with_it = "hearth"
+        provision = " ".join(filter(None, [with_it, "provision", made.passwords]))
+        self.say("", "Next:", f"  {provision} --check --diff", f"  {provision}")
         return 0
 
     def misread(self) -> str:

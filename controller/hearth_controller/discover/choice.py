@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from ipaddress import IPv4Address, IPv4Interface, IPv4Network
 
 from hearth.base.nics import Held, Nic
-from hearth_controller.discover.machine import SSH_CONFIG, Machine
+from hearth_controller.discover.machine import MDNS, Machine
 
 _RESERVED = {"", "localhost", "all", "cluster", "ungrouped"}
 """Names that mean something else to Ansible, or no machine in particular."""
@@ -27,12 +27,12 @@ class Choice:
 
 
 def nic_text(machine: Machine, choice: Choice) -> str:
-    """Return the NIC that carries a machine's address with its kind or speed; '' if unknown."""
+    """Return the NIC that carries a machine's address with its speed in bit/s; '' if unknown."""
     if choice.nic is None or machine.facts is None:
         return ""
     speed = machine.facts.speed(choice.nic)
-    fast = f" {speed / 1000:g} Gbit/s" if speed >= 1000 else f" {speed} Mbit/s" if speed else ""
-    return f"{choice.nic.name}{' Wi-Fi' if choice.nic.wireless else fast}"
+    cable = f" {speed / 1000:g}G" if speed >= 1000 else f" {speed}M" if speed else ""
+    return f"{choice.nic.name}{' Wi-Fi' if choice.nic.wireless else cable}"
 
 
 def network_of(held: Held) -> IPv4Network:
@@ -40,82 +40,66 @@ def network_of(held: Held) -> IPv4Network:
     return IPv4Interface(f"{held.address}/{held.prefix}").network
 
 
-def networks(machines: Sequence[Machine]) -> list[tuple[IPv4Network, int]]:
+def networks(machines: Sequence[Machine]) -> dict[IPv4Network, int]:
     """Return the networks that machines are on with their number of machines, the best first.
 
     The best has the most machines; of several it is the one by which most were reached, then the
-    one with the most cables, then the one with the fastest slowest NIC.
+    one with the most cables.
     """
-    nics: dict[IPv4Network, list[tuple[Nic, int]]] = {}
-    for machine in machines:
-        if machine.facts is None:
-            continue
-        best: dict[IPv4Network, Nic] = {}
-        for nic, held in machine.facts.held():
-            other = best.setdefault(network_of(held), nic)
-            best[network_of(held)] = min(nic, other, key=lambda each: each.wireless)
-        for network, nic in best.items():
-            nics.setdefault(network, []).append((nic, machine.facts.speed(nic)))
-    reached = [IPv4Address(each.reached_at) for each in machines if each.reached_at]
-    blind = [
-        IPv4Address(each.reached_at) for each in machines if not each.facts and each.reached_at
-    ]
+    held = [each for machine in machines if machine.facts for each in machine.facts.held()]
 
-    def merits(network: IPv4Network) -> tuple[int, int, int, int, int]:
-        return (
-            len(nics[network]) + sum(address in network for address in blind),
-            sum(address in network for address in reached),
-            sum(not nic.wireless for nic, _ in nics[network]),
-            min(speed for _, speed in nics[network]),
-            -int(network.network_address),
-        )
+    def merits(network: IPv4Network) -> tuple[int, int, int, int]:
+        on_it = [each for each in machines if _is_on(each, network)]
+        reached = sum(_contains(network, each.reached_at) for each in on_it)
+        cables = sum(network_of(each) == network and not nic.wireless for nic, each in held)
+        return len(on_it), reached, cables, -int(network.network_address)
 
-    return [(each, merits(each)[0]) for each in sorted(nics, key=merits, reverse=True)]
+    found = sorted({network_of(each) for _, each in held}, key=merits, reverse=True)
+    return {each: merits(each)[0] for each in found}
+
+
+def _is_on(machine: Machine, network: IPv4Network) -> bool:
+    if machine.facts is None:
+        return _contains(network, machine.reached_at)
+    return any(network_of(held) == network for _, held in machine.facts.held())
+
+
+def _contains(network: IPv4Network, address: str) -> bool:
+    return bool(address) and IPv4Address(address) in network
 
 
 def chosen(machines: Sequence[Machine], network: IPv4Network | None = None) -> list[Choice]:
     """Return the address of each machine on a network, by default the best of theirs."""
-    shared = dict(networks(machines))
+    shared = networks(machines)
     network = network or next(iter(shared), None)
-    return [address_for(machine, network, shared.get(network, 0)) for machine in machines]
+    return [_choice(machine, network, shared.get(network, 0)) for machine in machines]
 
 
-def address_for(machine: Machine, network: IPv4Network | None, sharing: int) -> Choice:
+def _choice(machine: Machine, network: IPv4Network | None, sharing: int) -> Choice:
     """Return the address of a machine on a network that `sharing` machines are on.
 
-    A cable wins over Wi-Fi. Without facts it is the address at which the machine was reached.
+    Without facts it is the address at which the machine was reached.
     """
-    if machine.facts is None:
+    facts = machine.facts
+    if facts is None or not facts.held():
         return Choice(machine.reached_at)
-    options = sorted(machine.facts.held(), key=lambda each: _preference(machine, *each))
-    inside = [each for each in options if network_of(each[1]) == network]
-    if not options:
-        return Choice(machine.reached_at, why="no NIC with an IPv4 address was seen")
-    speed = machine.facts.speed
-    nic, held = (inside or options)[0]
-    others = [each for each in options if each[1] != held]
-    if not others and inside:
-        return Choice(held.address, nic)
-    rivals = [each for each, other in others if network_of(other) == network]
-    if not inside:
-        why = f"is not on {network}, where {sharing} of the machines are"
-    elif not rivals:
+
+    def place(option: tuple[Nic, Held]) -> tuple[bool, bool, int, bool, bool, str]:
+        nic, held = option
+        in_use = held.address == machine.reached_at
+        elsewhere = network_of(held) != network
+        return elsewhere, nic.wireless, -facts.speed(nic), not in_use, not nic.leads, held.address
+
+    (nic, held), *others = sorted(facts.held(), key=place)
+    why = ""
+    if network_of(held) != network:
+        why = f"{held.address} is not on {network}, where {sharing} of the machines are"
+    elif any(network_of(other) == network for _, other in others):
+        why = f"{nic.name} is its best NIC on {network}: a cable before Wi-Fi, then the faster"
+    elif others:
         why = f"{sharing} of the machines are on {network}"
-    elif not nic.wireless and all(each.wireless for each in rivals):
-        why = f"{nic.name} is a cable"
-    elif all(speed(nic) > speed(each) for each in rivals):
-        why = f"{nic.name} is the fastest NIC on {network}"
-    else:
-        why = f"{nic.name} is one of several NICs on {network}"
     rest = ", ".join(f"{other.address} on {each.name}" for each, other in others)
-    return Choice(held.address, nic, f"{why}{f' (also has {rest})' if rest else ''}")
-
-
-def _preference(machine: Machine, nic: Nic, held: Held) -> tuple[bool, int, bool, bool, str]:
-    """Return the sort key of an address: the smallest is the best."""
-    speed = machine.facts.speed(nic) if machine.facts else 0
-    in_use = held.address == machine.reached_at
-    return nic.wireless, -speed, not in_use, not nic.leads, held.address
+    return Choice(held.address, nic, f"{why}. It also has {rest}" if rest else why)
 
 
 def ranked(machines: Iterable[Machine]) -> list[Machine]:
@@ -136,26 +120,23 @@ def ranked(machines: Iterable[Machine]) -> list[Machine]:
     return sorted(machines, key=place)
 
 
-def suggested(machines: Sequence[Machine], here: bool | None) -> list[int]:
+def suggested(machines: Sequence[Machine], here: bool) -> list[int]:
     """Return the indices of the machines that probably take part.
 
-    `here` is whether this computer does, if a person has said so. If none has a GPU, all that let
-    us in take part.
+    `here` means that a person has asked for this computer. If nothing speaks for any machine, all
+    that can be logged in to take part.
     """
     takes = [index for index, each in enumerate(machines) if _probable(each, here)]
-    return takes or [
-        index
-        for index, each in enumerate(machines)
-        if each.login == "key" or (each.login == "local" and here is not False)
-    ]
+    possible = ("local", "key", "password")
+    return takes or [index for index, each in enumerate(machines) if each.login in possible]
 
 
-def _probable(machine: Machine, here: bool | None) -> bool:
-    if machine.login == "local" and here is not None:
-        return here
-    if machine.candidate.asked or machine.facts is None:
-        known = machine.login == "password" and machine.candidate.source == SSH_CONFIG
-        return machine.candidate.asked or known
+def _probable(machine: Machine, here: bool) -> bool:
+    """Return whether a person has named a machine, or logged in there, or it has a GPU."""
+    if machine.candidate.asked or (here and machine.login == "local"):
+        return True
+    if machine.facts is None:
+        return machine.candidate.source != MDNS and machine.login == "password"
     return bool(machine.facts.gpus)
 
 

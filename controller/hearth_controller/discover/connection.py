@@ -13,7 +13,7 @@ import os
 import re
 import shutil
 import tempfile
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -189,6 +189,7 @@ def judged(
         asks = {"password", "keyboard-interactive"} & set(denied["ways"].split(","))
         login = "password" if asks else "refused"
         trouble = f"answers, but no key of yours logs in as {route.user}"
+        trouble += "" if asks else ", and it takes no password"
     elif _CHANGED.search(errors):
         login, keys = "refused", ()
         trouble = (
@@ -200,8 +201,3 @@ def judged(
     elif facts is None:
         login, trouble = "refused", f"lets you in, but runs no Linux with Python 3 ({last})"
     return Machine(candidate, route, login, facts, trouble, tuple(keys), new_key)
-
-
-def pins(names: Mapping[str, Machine]) -> list[str]:
-    """Return lines of a known_hosts file with the host keys of machines under their names."""
-    return [f"{name} {key.type} {key.text}" for name, each in names.items() for key in each.keys]

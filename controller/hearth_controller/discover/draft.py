@@ -118,11 +118,13 @@ def _driver(machines: Sequence[Machine]) -> dict[str, Any]:
 def _remarks(name: str, machine: Machine, choice: Choice) -> Iterator[str]:
     """Yield what a person should know about a node before provisioning."""
     facts = machine.facts
+    if machine.new_key:
+        yield f"its host key {machine.keys[0]} is new to you; it is pinned for this inventory"
     if facts is None:
-        yield f"{machine.trouble}; nothing else is known of it"
+        yield f"{machine.trouble}. Nothing else is known of it"
         return
     if choice.why:
-        yield f"{choice.address}: {choice.why}"
+        yield choice.why
     yield from filter(None, (unknown_os(facts.release), unknown_architecture(facts.arch)))
     if not facts.sudo:
         yield f"{facts.user} is in none of the groups sudo, wheel, admin; provision needs sudo"
@@ -132,5 +134,3 @@ def _remarks(name: str, machine: Machine, choice: Choice) -> Iterator[str]:
         yield "is a laptop; provision keeps it awake, also with its lid closed (power_keep_awake)"
     if name.lower() != facts.hostname.partition(".")[0].lower():
         yield f"its host name {facts.hostname} becomes {name} (names_set_hostname: false keeps it)"
-    if machine.new_key:
-        yield f"its host key {machine.keys[0]} is new to you, and now pinned for this inventory"

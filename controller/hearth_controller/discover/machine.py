@@ -26,8 +26,8 @@ Login = Literal["local", "key", "password", "refused", "silent"]
 nobody in as far as it can be seen, `silent` does not answer.
 """
 
-SSH_CONFIG = "~/.ssh/config"
-"""Source of the machines that a person has written down."""
+MDNS = "mDNS"
+"""Source of machines that this user may never have logged in to."""
 
 _SUDO_GROUPS = {"sudo", "wheel", "admin"}
 _NO_LAN = ipaddress.ip_network("100.64.0.0/10")

@@ -14,7 +14,7 @@ from typing import Any
 from hearth_controller.discover.choice import nic_text
 from hearth_controller.discover.draft import Draft, NodeDraft
 
-HOSTS, MACHINES = "hosts.yml", "group_vars/cluster/machines.yml"
+HOSTS, MACHINES, KEYS = "hosts.yml", "group_vars/cluster/machines.yml", "known_hosts"
 _OPTION = re.compile(r"(?P<indent> *)(?:# )?(?P<name>[a-z_]+): (?P<value>\S.*)")
 _HOST = re.compile(r"    [\w.-]+:")
 _PLAIN = re.compile(r"[A-Za-z/~][\w./~-]*|\d+(\.\d+){3}")
@@ -22,11 +22,16 @@ _MEANS_MORE = {"true", "false", "yes", "no", "on", "off", "null", "y", "n"}
 
 
 def rendered(draft: Draft, example: Mapping[str, str], head: str) -> dict[str, str]:
-    """Return the inventory's files by path, from those of the example; `head` is its first line."""
+    """Return the inventory's files by path, from those of the example; `head` is its first line.
+
+    The host keys of this search are pinned, so that provisioning meets the same machines.
+    """
     files = dict(example)
     files[HOSTS] = _hosts(draft.nodes, example[HOSTS], head)
     files[MACHINES] = "\n".join(filled(example[MACHINES].splitlines(), draft.variables)) + "\n"
-    return files
+    keys = [(node.name, key) for node in draft.nodes for key in node.machine.keys]
+    pins = "".join(f"{name} {key.type} {key.text}\n" for name, key in keys)
+    return files | ({KEYS: pins} if pins else {})
 
 
 def filled(lines: Sequence[str], values: Mapping[str, Any]) -> list[str]:

@@ -5,12 +5,12 @@ from __future__ import annotations
 import asyncio
 import getpass
 from collections.abc import Callable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hearth.base.gpus import NVIDIA_SMI
 from hearth_controller.discover import announced, connection, probe
-from hearth_controller.discover.machine import SSH_CONFIG, Candidate, Machine, Route, facts_of
+from hearth_controller.discover.machine import MDNS, Candidate, Machine, Route, facts_of
 from hearth_controller.discover.ssh_names import config_hosts, known_hosts
 from hearth_controller.inventory.reach import is_here
 
@@ -41,10 +41,10 @@ def this_computer() -> Machine:
     return Machine(candidate, Route("localhost", "", getpass.getuser(), 0), "local", facts)
 
 
-def from_ssh(user: str) -> tuple[list[Candidate], list[LeftOut]]:
-    """Return the machines in the user's SSH files; `user` logs in on those of known_hosts."""
+def from_ssh() -> tuple[list[Candidate], list[LeftOut]]:
+    """Return the machines in the user's SSH files, and the entries without a name."""
     folder = Path.home() / ".ssh"
-    found = [Candidate(host, SSH_CONFIG, host) for host in config_hosts(folder / "config")]
+    found = [Candidate(host, "~/.ssh/config", host) for host in config_hosts(folder / "config")]
     try:
         text = (folder / "known_hosts").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -52,7 +52,7 @@ def from_ssh(user: str) -> tuple[list[Candidate], list[LeftOut]]:
     known = known_hosts(text)
     taken = {each.host for each in found}
     found += [
-        Candidate(host, "~/.ssh/known_hosts", user=user, port=port)
+        Candidate(host, "~/.ssh/known_hosts", port=port)
         for host, port in known.names
         if host not in taken
     ]
@@ -61,31 +61,38 @@ def from_ssh(user: str) -> tuple[list[Candidate], list[LeftOut]]:
     return found, [LeftOut(entries, why)] if known.hashed else []
 
 
-def from_mdns(user: str) -> tuple[list[Candidate], str]:
-    """Return the machines that announce themselves, and why there can be none or ''."""
+def from_mdns() -> tuple[list[Candidate], list[LeftOut]]:
+    """Return the machines that announce themselves, or why there can be none."""
     heard, why = announced.listen()
-    return [Candidate(each.address, "mDNS", each.name, user, each.port) for each in heard], why
+    found = [Candidate(each.address, MDNS, each.name, port=each.port) for each in heard]
+    return found, [LeftOut(MDNS, why)] if why else []
 
 
 async def try_all(
-    candidates: Sequence[Candidate], here: Machine, progress: Callable[[int, int], None]
+    candidates: Sequence[Candidate],
+    user: str,
+    here: Machine,
+    progress: Callable[[int, int], None],
 ) -> Found:
     """Try all candidates at once; `progress` gets the number of those tried and of all.
 
-    Of several candidates that are one machine the first counts; `here` is never another machine.
+    `user` logs in where neither the candidate nor ssh's configuration names a login. Of several
+    candidates that are one machine the first counts; `here` is never another machine.
     """
     if not connection.has_ssh():
         why = "ssh is missing on this computer: sudo apt install openssh-client"
         return Found(left_out=[LeftOut(each.host, why) for each in candidates])
     found, gate = Found(), asyncio.Semaphore(_AT_ONCE)
 
-    async def route_to(candidate: Candidate) -> Route | None:
+    async def with_route(candidate: Candidate) -> tuple[Candidate, Route | None]:
         async with gate:
-            return await connection.route_of(candidate)
+            route = await connection.route_of(candidate)
+        if route and not candidate.user and route.user == here.route.user != user:
+            return replace(candidate, user=user), replace(route, user=user)
+        return candidate, route
 
     to_try: dict[tuple[str, int], tuple[Candidate, Route]] = {}
-    routes = await asyncio.gather(*map(route_to, candidates))
-    for candidate, route in zip(candidates, routes, strict=True):
+    for candidate, route in await asyncio.gather(*map(with_route, candidates)):
         if why := stranger(candidate, route):
             found.left_out.append(LeftOut(candidate.host, why))
         elif route and (candidate.asked or not is_here(route.address)):
