@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
+from itertools import count
 from pathlib import Path
 
 from hearth.base.files import replaced_folder
@@ -26,18 +26,15 @@ def write(folder: Path, files: Mapping[str, str]) -> Path | None:
 
     Raises `OSError` if it cannot be written; the one before is then in its place.
     """
+    fresh = folder.with_name(f".{folder.name}.new")
+    with replaced_folder(fresh) as unfinished:
+        for name, text in files.items():
+            path = unfinished / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
     kept = None
     if folder.exists():
-        kept = folder.with_name(f"{folder.name}.{time.strftime('%Y-%m-%d-%H%M%S')}")
-        folder.rename(kept)
-    try:
-        with replaced_folder(folder) as unfinished:
-            for name, text in files.items():
-                path = unfinished / name
-                path.parent.mkdir(parents=True, exist_ok=True)
-                path.write_text(text, encoding="utf-8")
-    except BaseException:
-        if kept:
-            kept.rename(folder)
-        raise
+        names = (folder.with_name(f"{folder.name}.{number}") for number in count(1))
+        kept = folder.rename(next(each for each in names if not each.exists()))
+    fresh.rename(folder)
     return kept

@@ -13,8 +13,6 @@ from pathlib import Path
 _KEYWORD = re.compile(r"\s*(\w+)(?:\s*=\s*|\s+)(.*)")
 _PATTERN = set("*?!")
 _MARKED = re.compile(r"\[(?P<host>.+)\]:(?P<port>\d+)")
-_DEEPEST = 16
-"""Levels of Include that ssh follows."""
 
 
 @dataclass(frozen=True)
@@ -25,21 +23,25 @@ class KnownHosts:
     hashed: int
 
 
-def config_hosts(file: Path, depth: int = 0) -> list[str]:
+def config_hosts(file: Path, read: set[Path] | None = None) -> list[str]:
     """Return the names after `Host` in an ssh_config file and in those that it includes.
 
-    Patterns are not names of a machine. A file that cannot be read has none.
+    Patterns are not names of a machine. A file that cannot be read has none, and none of `read` is
+    read again.
     """
+    read = {file} if read is None else read
     found: list[str] = []
     for keyword, words in _lines(file):
         if keyword == "host":
             found += [word for word in words if not _PATTERN & set(word)]
-        elif keyword == "include" and depth < _DEEPEST:
+        elif keyword == "include":
             for word in words:
                 # ssh looks for a relative path in the folder ~/.ssh, also from within a file below.
                 pattern = os.path.join(Path.home() / ".ssh", os.path.expanduser(word))
-                for path in sorted(glob.glob(pattern)):
-                    found += config_hosts(Path(path), depth + 1)
+                for path in map(Path, sorted(glob.glob(pattern))):
+                    if path not in read:
+                        read.add(path)
+                        found += config_hosts(path, read)
     return list(dict.fromkeys(found))
 
 
