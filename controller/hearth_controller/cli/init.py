@@ -193,8 +193,7 @@ class _Init:
             )
             if not added:
                 return [found.machines[index] for index in picked]
-            more = self.tried(added)
-            found = search.Found([*found.machines, *more.machines], more.left_out)
+            found = found.joined(self.tried(added))
 
     def draft(self, machines: list[Machine]) -> Draft:
         """Ask for network and mode; return the draft of the inventory."""

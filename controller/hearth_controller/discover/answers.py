@@ -39,7 +39,7 @@ def selection_in(text: str, names: Sequence[str]) -> tuple[list[int], list[Candi
         else:
             raise HearthError(f"there is no machine {word}{did_you_mean(word, names)}")
     if not chosen and not added:
-        raise HearthError("at least one machine is needed")
+        raise HearthError(f"no machine was chosen; name yours, also by --machine: {MACHINE}")
     return list(dict.fromkeys(chosen)), added
 
 

@@ -118,8 +118,6 @@ def _driver(machines: Sequence[Machine]) -> dict[str, Any]:
 def _remarks(name: str, machine: Machine, choice: Choice) -> Iterator[str]:
     """Yield what a person should know about a node before provisioning."""
     facts = machine.facts
-    if machine.new_key:
-        yield f"its host key {machine.keys[0]} is new to you; it is pinned for this inventory"
     if facts is None:
         yield f"{machine.trouble}. Nothing else is known of it"
         return

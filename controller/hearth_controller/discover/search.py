@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import asyncio
-import getpass
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -33,12 +32,20 @@ class Found:
     machines: list[Machine] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
 
+    def joined(self, later: Found) -> Found:
+        """Return the result with that of a later search, whose machines replace these."""
+        places = {(each.route.address, each.route.port) for each in later.machines}
+        kept = [
+            each for each in self.machines if (each.route.address, each.route.port) not in places
+        ]
+        return Found([*kept, *later.machines], later.left_out)
+
 
 def this_computer() -> Machine:
     """Return the computer that runs this."""
     facts = facts_of(probe.facts(NVIDIA_SMI))
     candidate = Candidate("localhost", HERE, facts.hostname)
-    return Machine(candidate, Route("localhost", "", getpass.getuser(), 0), "local", facts)
+    return Machine(candidate, Route("localhost", "", facts.user, 0), "local", facts)
 
 
 def from_ssh() -> tuple[list[Candidate], list[LeftOut]]:

@@ -45,7 +45,11 @@ def draft_lines(draft: Draft, width: int) -> list[str]:
         for rank, node in enumerate(draft.nodes)
     ]
     remarks = [f"{node.name}: {each}" for node in draft.nodes for each in node.remarks]
-    return [*_table(("rank", *_TITLES), rows, width), *listed_lines(remarks, width)]
+    keys = [f"{each.name} {each.machine.keys[0]}" for each in draft.nodes if each.machine.new_key]
+    if keys:
+        remarks.append(f"host keys new to you, pinned for this inventory: {', '.join(keys)}")
+    lines = listed_lines(remarks, width)
+    return [*_table(("rank", *_TITLES), rows, width), *([""] if lines else []), *lines]
 
 
 def _table(titles: Sequence[str], rows: Sequence[Sequence[str]], width: int) -> list[str]:

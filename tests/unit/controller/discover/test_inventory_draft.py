@@ -16,6 +16,7 @@ from hearth_controller.discover.draft import draft
 from hearth_controller.discover.files import example_files, write
 from hearth_controller.discover.machine import Route
 from hearth_controller.discover.render import HOSTS, KEYS, MACHINES, filled, rendered
+from hearth_controller.discover.show import draft_lines
 
 EXAMPLE = example_files(ROOT)
 SPARE = "GeForce GTX, 8192, 570.1, 8.6\n"
@@ -118,7 +119,7 @@ def test_the_keys_that_were_seen_are_pinned_under_the_names():
     new = machine("box", login="password", address="192.168.1.42", keys=(KEY,), new_key=True)
     made, files, _ = written([at(40), new])
     assert files[KEYS] == f"box {KEY.type} {KEY.text}\n"
-    assert any(KEY.fingerprint in remark for remark in made.nodes[1].remarks)
+    assert_names("\n".join(draft_lines(made, 200)), "box", KEY.fingerprint)
     assert KEYS not in written([at(40)])[1]
 
 
