@@ -6,7 +6,6 @@ import argparse
 import asyncio
 import json
 import shutil
-import subprocess
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -17,9 +16,12 @@ from pathlib import Path
 from typing import TypeVar
 
 from hearth.base.errors import HearthError
+from hearth.base.text import plain
 from hearth_controller.base.paths import as_typed
+from hearth_controller.base.verdict import EXIT
 from hearth_controller.cli import use
 from hearth_controller.cli.place import Place
+from hearth_controller.cli.playing import INTERRUPTED
 from hearth_controller.discover import answers, search, show
 from hearth_controller.discover.choice import chosen, names, networks, ranked, suggested
 from hearth_controller.discover.connection import routes_to
@@ -79,18 +81,14 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, place: Place) -> int:
-    """Run `hearth init` and return the exit status."""
+    """Run `hearth init` and return the exit status. Raises `HearthError` for wrong input."""
     try:
         return _Init(given, place).run()
-    except HearthError as error:
-        print("\n".join([*error.findings, "Nothing was written."]), file=sys.stderr)
-        return 2
     except EOFError:
-        print("\nNo terminal to ask at: add --yes. Nothing was written.", file=sys.stderr)
-        return 2
+        raise HearthError("no terminal to ask at; add --yes. Nothing was written") from None
     except KeyboardInterrupt:
         print("\nNothing was written.", file=sys.stderr)
-        return 1
+        return INTERRUPTED
 
 
 class _Init:
@@ -133,7 +131,7 @@ class _Init:
             shown = show.as_json(found.machines, chosen(found.machines), found.left_out)
             print(json.dumps(shown, indent=1))
             if not self.given.yes:
-                return 0
+                return EXIT["good"]
         return self.written(self.draft(self.selected(found)))
 
     def say(self, *lines: str) -> None:
@@ -218,7 +216,7 @@ class _Init:
         self.say("", *show.draft_lines(made, self.width))
         if not self.ask(f"\nWrite {self.shown}? (y/n)", "y", answers.yes_in):
             self.say("Nothing was written.")
-            return 1
+            return EXIT["degraded"]
         head = f"Written by `hearth init` on {time.strftime('%Y-%m-%d')}."
         try:
             kept = write(self.folder, rendered(made, example_files(self.place.repository), head))
@@ -226,26 +224,14 @@ class _Init:
             raise HearthError(f"{self.shown} cannot be written: {error.strerror}") from error
         before = f"; the one before is {as_typed(kept)}" if kept else ""
         self.say("", f"{self.shown} is written{before}.")
-        if reasons := self.misread():
-            self.say("The playbooks do not accept it yet:", reasons)
-            return 1
+        checked = replace(self.place, inventory=str(self.folder)).ask("inventory", {})
+        if checked.code != EXIT["good"]:
+            self.say("The playbooks do not accept it yet:", plain(checked.output).strip())
+            return EXIT["degraded"]
         with_it = f"hearth -i {self.shown}"
         if self.ask("Use it from now on? (y/n)", "y", answers.yes_in):
             use.remember(self.place, self.folder)
             with_it = "hearth"
         provision = " ".join(filter(None, [with_it, "provision", made.passwords]))
         self.say("", "Next:", f"  {provision} --check --diff", f"  {provision}")
-        return 0
-
-    def misread(self) -> str:
-        """Return what the playbooks find wrong with the written inventory, or ''."""
-        line = replace(self.place, inventory=str(self.folder)).command("inventory", {})
-        done = subprocess.run(
-            line,
-            cwd=self.place.repository,
-            env=self.place.environment(),
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-        )
-        return (done.stdout + done.stderr).strip() if done.returncode else ""
+        return EXIT["good"]

@@ -5,13 +5,15 @@ from __future__ import annotations
 import argparse
 import os
 import subprocess
-import sys
 from pathlib import Path
 
 from hearth.base.errors import HearthError
 from hearth.base.files import write_whole
 from hearth_controller.base.paths import as_typed
+from hearth_controller.base.verdict import EXIT
+from hearth_controller.cli.paths import Paths
 from hearth_controller.cli.place import IN_USE, Place
+from hearth_controller.cli.playing import environment
 from hearth_controller.inventory.nodes import EXAMPLE, unreadable
 
 DEFAULT = Path("inventory", "local")
@@ -30,20 +32,16 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 
 def run(given: argparse.Namespace, place: Place) -> int:
-    """Run `hearth use` and return the exit status."""
+    """Remember an inventory, or show the one in use; return the exit status."""
     if given.target is None:
-        print(in_use(place, getattr(given, "inventory", None)))
-        return 0
-    try:
-        inventory = find(place, given.target)
-        remember(place, inventory)
-    except HearthError as error:
-        print("\n".join(error.findings), file=sys.stderr)
-        return 2
+        print(in_use(place, given.inventory))
+        return EXIT["good"]
+    inventory = find(place, given.target)
+    remember(place, inventory)
     print(f"In use from now on: {as_typed(inventory)}")
     if overruling := os.environ.get("ANSIBLE_INVENTORY"):
         print(f"In this shell ANSIBLE_INVENTORY={overruling} still comes before it.")
-    return 0
+    return EXIT["good"]
 
 
 def in_use(place: Place, given: str | None) -> str:
@@ -64,17 +62,16 @@ def find(place: Place, text: str) -> Path:
 
     Raises `HearthError` if it is none.
     """
-    given = Path(text).expanduser()
-    places = [place.folder / given, place.repository / given]
-    if len(given.parts) == 1:
-        places.insert(0, place.repository / "inventory" / given)
-    found = next((each for each in places if each.exists()), places[-1]).resolve()
+    named = Path("inventory", text)
+    by_name = "/" not in text and (place.repository / named).exists()
+    typed = str(named) if by_name else Paths(place.folder, place.repository).of_path(text)
+    found = (place.repository / typed).resolve()
     if findings := unreadable([str(found)]):
         raise HearthError(*findings)
     done = subprocess.run(
         ["ansible-inventory", "-i", str(found), "--graph", "cluster"],
         cwd=place.repository,
-        env=place.environment(),
+        env=environment(os.environ),
         stdin=subprocess.DEVNULL,
         capture_output=True,
         text=True,

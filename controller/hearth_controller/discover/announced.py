@@ -8,6 +8,9 @@ from dataclasses import dataclass
 
 SERVICES = ("_ssh._tcp.local.", "_sftp-ssh._tcp.local.", "_workstation._tcp.local.")
 SECONDS = 3.0
+_MOST = 100
+"""Services that are looked up: more come from no home."""
+
 _SSH = 22
 
 
@@ -41,7 +44,7 @@ def listen(
             ServiceBrowser(zeroconf, list(SERVICES), handlers=[note])
             time.sleep(seconds)
             found = []
-            for kind, name in sorted(names):
+            for kind, name in sorted(names)[:_MOST]:
                 info = ServiceInfo(kind, name)
                 # The answers usually bring the address along; one more question is asked if not.
                 if info.load_from_cache(zeroconf) or info.request(zeroconf, 300):

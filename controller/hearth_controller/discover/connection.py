@@ -12,6 +12,7 @@ import ipaddress
 import os
 import re
 import shutil
+import signal
 import tempfile
 from collections.abc import Iterable, Sequence
 from contextlib import suppress
@@ -98,11 +99,12 @@ def _login(candidate: Candidate) -> list[str]:
 
 async def _address_of(host: str) -> str:
     """Return the address behind a name, one of a home's network and IPv4 first; '' without any."""
-    try:
-        found = await asyncio.get_running_loop().getaddrinfo(host, None)
-    except (OSError, UnicodeError):
-        return ""
-    addresses = [str(each[4][0]) for each in found]
+    with suppress(ValueError):
+        ipaddress.ip_address(host.partition("%")[0])
+        return host
+    # A command can be ended where the name server is silent, unlike a call of getaddrinfo.
+    found = (await _run(["getent", "ahosts", "--", host])).output.split("\n")
+    addresses = [line.split()[0] for line in found if line]
     return min(addresses, key=lambda each: (is_public(each), ":" in each), default="")
 
 
@@ -147,10 +149,16 @@ async def attempt(candidate: Candidate, route: Route) -> Machine:
 
 
 async def _ssh(words: Sequence[str], given: bytes = b"") -> Done:
-    """Run ssh without a terminal, so that neither it nor a jump host's ssh can ask anything."""
+    return await _run(["ssh", *words], given, _PROBE_SECONDS)
+
+
+async def _run(command: Sequence[str], given: bytes = b"", seconds: float = 5) -> Done:
+    """Run a command without a terminal, so that neither it nor a jump host's ssh can ask anything.
+
+    When the time is over, or the search is given up, the command and its children are killed.
+    """
     process = await asyncio.create_subprocess_exec(
-        "ssh",
-        *words,
+        *command,
         stdin=asyncio.subprocess.PIPE,
         stdout=asyncio.subprocess.PIPE,
         stderr=asyncio.subprocess.PIPE,
@@ -158,13 +166,13 @@ async def _ssh(words: Sequence[str], given: bytes = b"") -> Done:
         env=os.environ | {"SSH_ASKPASS_REQUIRE": "never", "LC_ALL": "C"},
     )
     try:
-        output, errors = await asyncio.wait_for(process.communicate(given), _PROBE_SECONDS)
+        output, errors = await asyncio.wait_for(process.communicate(given), seconds)
     except TimeoutError:
-        return Done(_TIMED_OUT, "", f"no answer within {_PROBE_SECONDS} s")
+        return Done(_TIMED_OUT, "", f"no answer within {seconds:g} s")
     finally:
         if process.returncode is None:
             with suppress(ProcessLookupError):
-                process.kill()
+                os.killpg(process.pid, signal.SIGKILL)
     status = process.returncode or 0
     return Done(status, output.decode(errors="replace"), errors.decode(errors="replace"))
 

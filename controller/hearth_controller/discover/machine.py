@@ -140,9 +140,15 @@ class Machine:
 
     @property
     def reached_at(self) -> str:
-        """The IPv4 address of the machine at which it was reached, '' if that is unknown."""
+        """The IPv4 address of the machine at which it was reached, '' if that is unknown.
+
+        Only behind a proxy, or with IPv6, the machine itself knows it.
+        """
         reported = self.facts.came_in if self.facts else ""
-        return next(filter(is_ipv4, (reported, self.route.address)), "")
+        known = (
+            (reported, self.route.address) if self.route.proxied else (self.route.address, reported)
+        )
+        return next(filter(is_ipv4, known), "")
 
 
 def is_ipv4(text: str) -> bool:

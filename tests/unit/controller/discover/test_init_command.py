@@ -6,6 +6,7 @@ import argparse
 import builtins
 import json
 import shutil
+import sys
 from collections import deque
 
 import pytest
@@ -15,6 +16,7 @@ from support.house import ROOT
 from support.machines import KEY, link, report
 from support.stand_in_ssh import StandInSsh
 
+from hearth.base.errors import HearthError
 from hearth_controller.cli import init, use
 from hearth_controller.cli.place import IN_USE, Place
 from hearth_controller.discover import announced
@@ -69,9 +71,15 @@ def reported(host, number, **more):
 
 
 def call(module, place, *words):
+    """Do what `hearth` does with these words."""
     parser = argparse.ArgumentParser()
+    parser.set_defaults(inventory=None)
     module.add_arguments(parser)
-    return module.run(parser.parse_args(words), place)
+    try:
+        return module.run(parser.parse_args(words), place)
+    except HearthError as error:
+        print(error, file=sys.stderr)
+        return 2
 
 
 def answered(monkeypatch, *answers):
@@ -134,9 +142,9 @@ def test_the_answers_decide(place, home, monkeypatch, capsys):
     ("answers", "status"),
     [
         ([], 2),
-        ([KeyboardInterrupt], 1),
+        ([KeyboardInterrupt], 130),
         (["lab", "1"], 2),
-        (["lab", "1", KeyboardInterrupt], 1),
+        (["lab", "1", KeyboardInterrupt], 130),
         (["lab", "1", "static", "n"], 1),
     ],
 )
@@ -251,8 +259,8 @@ def test_a_broken_file_is_named_with_its_line(place, capsys):
 
 
 def test_without_a_word_it_says_which_one_is_in_use_and_why(place, monkeypatch, capsys):
-    def shown(place, **given):
-        assert use.run(argparse.Namespace(target=None, **given), place) == 0
+    def shown(place, inventory=None):
+        assert use.run(argparse.Namespace(target=None, inventory=inventory), place) == 0
         return capsys.readouterr().out
 
     assert_names(shown(place), "inventory/local", "ansible.cfg")
