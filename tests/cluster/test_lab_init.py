@@ -147,8 +147,7 @@ def test_a_person_answers_and_the_plays_take_what_was_written(person, before):
     addresses = [each["cluster_address"] for each in hosts["cluster"]["hosts"].values()]
     assert addresses == [TOWER.address, LAPTOP.address, OLDBOX.address]
     names = list(hosts["cluster"]["hosts"])
-    shown = person.plays("provision.yml", "--check", "--tags", "preflight,network", *PASSWORDS,
-                         "-e", "preflight_disk_gb=1")  # fmt: skip
+    shown = person.plays("provision.yml", "--check", "--tags", "preflight,network", *PASSWORDS)
     assert_names(shown, *names, *addresses)
     assert "pinned" not in shown  # init has pinned the keys already
 

@@ -119,7 +119,7 @@ def _remarks(name: str, machine: Machine, choice: Choice) -> Iterator[str]:
     """Yield what a person should know about a node before provisioning."""
     facts = machine.facts
     if facts is None:
-        yield f"{machine.trouble}. Nothing else is known of it; its host name becomes {name}"
+        yield f"{machine.trouble}. Nothing else is known of it; provision names it {name}"
         return
     if choice.why:
         yield choice.why
