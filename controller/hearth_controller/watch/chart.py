@@ -34,7 +34,7 @@ def chart(
 
     Without any point, or in too small a space, it is empty.
     """
-    curve, marks = ([each for each in part if all(map(math.isfinite, each))] for part in (curve, marks))
+    curve, marks = _finite(curve), _finite(marks)
     points = [*curve, *marks]
     wide, high = columns - _LABEL - 1, lines - 1
     if not points or wide < 10 or high < 3:
@@ -61,6 +61,11 @@ def chart(
     ends = f"step {left:.0f}", f"{right:.0f}"
     below = ends[0] + ends[1].rjust(wide - len(ends[0]))
     return [*drawn, [Piece(" " * (_LABEL + 1) + below, AXIS)]]
+
+
+def _finite(points: Sequence[Point]) -> list[Point]:
+    """Return the points that can be drawn."""
+    return [point for point in points if all(map(math.isfinite, point))]
 
 
 def _span(values: Sequence[float]) -> Point:

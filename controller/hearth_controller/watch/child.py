@@ -3,22 +3,25 @@
 from __future__ import annotations
 
 import asyncio
-import json
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from contextlib import suppress
 from pathlib import Path
-from signal import SIGINT
-from typing import Any, Protocol
+from signal import SIGINT, SIGKILL, SIGTERM
+from typing import Protocol
 
 from hearth.base.text import plain
+from hearth_controller.base.answer import VARIABLE, Answer
 
 _LONGEST = 1 << 20
 """Bytes of a line of output."""
 
-_TO_END = 10.0
-"""Seconds that a play has to end after an interrupt."""
+_ENDINGS = ((SIGINT, 3), (SIGTERM, 10), (SIGKILL, 10))
+"""Signals that end a play, and the seconds that it has after each.
+
+An interrupt ends Ansible's workers, too; what was started in the background may ignore it.
+"""
 
 
 class Checkout(Protocol):
@@ -39,51 +42,56 @@ async def play(
     checkout: Checkout,
     playbook: str,
     words: Mapping[str, str],
-    say: Callable[[str], None],
+    say: Callable[[str], object] = lambda line: None,
     environment: Mapping[str, str] | None = None,
-) -> int:
-    """Play a playbook, hand each line of its output to `say`, and return its exit status.
+) -> Answer:
+    """Play a playbook, hand each line of its output to `say`, and return its answer.
 
-    Cancelled, it interrupts the play as Ctrl-C would.
+    Without an answer of its own, the output is the error. Cancelled, it interrupts the play as
+    Ctrl-C would.
     """
     program, *rest = checkout.command(playbook, words)
-    process = await asyncio.create_subprocess_exec(
-        Path(sys.executable).with_name(program),
-        *rest,
-        cwd=checkout.repository,
-        env={**checkout.environment(), **(environment or {})},
-        stdin=asyncio.subprocess.DEVNULL,
-        stdout=asyncio.subprocess.PIPE,
-        stderr=asyncio.subprocess.STDOUT,
-        start_new_session=True,  # Ctrl-C in the terminal is for the view
-        limit=_LONGEST,
-    )
-    try:
-        async for line in process.stdout:
-            say(plain(line.decode("utf-8", "replace")).rstrip())
-        return await process.wait()
-    finally:
-        await _end(process)
-
-
-async def read_status(checkout: Checkout) -> tuple[dict[str, Any] | None, list[str]]:
-    """Play status.yml; return the status object, None if there is none, and the play's output."""
     lines: list[str] = []
     with tempfile.TemporaryDirectory() as folder:
-        file = Path(folder, "status.json")
-        await play(checkout, "status", {"status_file": str(file)}, lines.append)
-        with suppress(OSError, ValueError):
-            return json.loads(file.read_text(encoding="utf-8")), lines
-    return None, lines
+        file = Path(folder, "answer.json")
+        process = await asyncio.create_subprocess_exec(
+            Path(sys.executable).with_name(program),
+            *rest,
+            cwd=checkout.repository,
+            env={**checkout.environment(), **(environment or {}), VARIABLE: str(file)},
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.STDOUT,
+            start_new_session=True,  # Ctrl-C in the terminal is for the view
+            limit=_LONGEST,
+        )
+        try:
+            async for line in process.stdout:
+                lines.append(plain(line.decode("utf-8", "replace")).rstrip())
+                say(lines[-1])
+            await process.wait()
+        finally:
+            await _end(process)
+        if answer := Answer.read(file):
+            return answer
+    return Answer("broken", errors=[{"node": "", "message": "\n".join(lines).strip()}])
+
+
+def describe(answer: Answer) -> str:
+    """Return the answer of a play for people: its text, then its errors by node."""
+    errors = [
+        f"{error['node']}: {error['message']}" if error["node"] else error["message"]
+        for error in answer.errors
+    ]
+    return plain("\n".join([answer.text, *errors])).strip("\n")
 
 
 async def _end(process: asyncio.subprocess.Process) -> None:
-    """Interrupt a play that has not ended; kill it if that does not help."""
-    with suppress(ProcessLookupError):
-        if process.returncode is None:
-            process.send_signal(SIGINT)
-            with suppress(TimeoutError):
-                await asyncio.wait_for(process.wait(), _TO_END)
-        if process.returncode is None:
-            process.kill()
-            await process.wait()
+    """End a play that has not ended, with more and more force."""
+    for number, seconds in _ENDINGS:
+        if process.returncode is not None:
+            return
+        with suppress(ProcessLookupError):
+            process.send_signal(number)
+        with suppress(TimeoutError):
+            await asyncio.wait_for(process.wait(), seconds)

@@ -10,6 +10,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
 
+from hearth_controller.base.answer import Answer
 from hearth_controller.watch.child import Checkout, play
 from hearth_controller.watch.relay import VARIABLE
 from hearth_controller.watch.view import RunView
@@ -26,8 +27,8 @@ class Feed:
 
     Attributes:
         view: The run, as its events tell it.
-        output: Lines of the play before the following began.
-        closing: Lines of the play after the run ended: its closing text.
+        last_line: The last line that the play printed; it is silent while it follows.
+        answer: The answer of the play, with the closing text of the run; None before its end.
     """
 
     def __init__(
@@ -35,33 +36,39 @@ class Feed:
     ) -> None:
         self._checkout, self._run, self._changed = checkout, run, changed
         self.view = RunView()
-        self.output: list[str] = []
-        self.closing: list[str] = []
+        self.last_line = ""
+        self.answer: Answer | None = None
+        self._followers: set[asyncio.StreamWriter] = set()
 
-    async def follow(self) -> int:
-        """Follow the run to its end; return the exit status of the play."""
+    async def follow(self) -> None:
+        """Follow the run to its end."""
         with tempfile.TemporaryDirectory(prefix="hearth-", dir=_TEMPORARY) as folder:
             address = str(Path(folder, "socket"))
             server = await asyncio.start_unix_server(self._serve, address, limit=_LONGEST)
             words = {"run": self._run} if self._run else {}
             try:
                 environment = {VARIABLE: address}
-                return await play(self._checkout, "attach", words, self._say, environment)
+                self.answer = await play(self._checkout, "attach", words, self._say, environment)
             finally:
                 server.close()
+                for follower in self._followers:
+                    follower.transport.abort()
+                self._changed()
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take in the events of one follower."""
         node = ""
+        self._followers.add(writer)
         with suppress(OSError):
             while line := await reader.readline():
                 event = json.loads(line)
                 node = event.get("node", node)
                 self.view.add(node, event, time.monotonic())
                 self._changed()
-        writer.close()
+        self._followers.discard(writer)
+        writer.transport.abort()
 
     def _say(self, line: str) -> None:
-        """Keep a line of the play, which is silent while it follows."""
-        (self.closing if self.view.outcomes else self.output).append(line)
+        """Keep a line of the play, such as what it waits for."""
+        self.last_line = line.strip() or self.last_line
         self._changed()

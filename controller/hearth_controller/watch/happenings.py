@@ -1,4 +1,4 @@
-"""What happened in a run, newest first: launches, nodes that left or came back, checkpoints. Pure."""
+"""The events of a run: launches, nodes that left or came back, checkpoints, evaluations. Pure."""
 
 from __future__ import annotations
 
@@ -26,13 +26,16 @@ def happenings(story: Story) -> list[Happening]:
         *(Happening(mark.at, f"checkpoint at step {mark.step}") for mark in story.checkpoints),
         *(_evaluation(each) for each in story.evaluations),
         *(Happening(each.at, f"from step {each.step}: {each.text}") for each in story.replans),
-        *(Happening(each.at, f"step {each.step} skipped, {each.text}", True) for each in story.skips),
+        *(
+            Happening(each.at, f"step {each.step} skipped, {each.text}", True)
+            for each in story.skips
+        ),
     ]
     if story.state:
         why = f": {story.reason}" if story.reason else ""
         found.append(Happening(story.length, f"{story.state} after step {story.step}{why}"))
     # Of two at the same time, the later one of the list is the newer one.
-    return sorted(reversed(found), key=lambda each: each.at, reverse=True)
+    return sorted(found, key=lambda each: each.at)[::-1]
 
 
 def clock_time(story: Story, at: float) -> str:
@@ -54,4 +57,6 @@ def _evaluation(evaluation: Evaluation) -> Happening:
     """Return an evaluation on held-out data."""
     known = {"loss": evaluation.loss, "perplexity": evaluation.perplexity}
     values = ", ".join(f"{name} {value:.3f}" for name, value in known.items() if value is not None)
-    return Happening(evaluation.at, f"held out after step {evaluation.step}: {values or 'no value'}")
+    return Happening(
+        evaluation.at, f"held out after step {evaluation.step}: {values or 'no value'}"
+    )

@@ -2,20 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+import re
+import textwrap
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from hearth.base.text import NOT_KNOWN, byte_count, duration, plain
 from hearth_controller.runs.windows import warmest
-from hearth_controller.watch.view import RunView
-
-SILENT = 15.0
-"""Seconds without a sign of life after which a node is shown as silent; they come every 3 s."""
+from hearth_controller.watch.view import SILENT, RunView
 
 TITLES = ("node", "rank", "state", "tokens/s", "share", "temp", "memory", "link")
 GOOD, POOR = ("training", "trained", "finished", "evaluating"), ("left", "lost", "failed", "away")
 """States of a node that are as they should be, and those that need a look."""
+
+_SECOND_COLUMN = re.compile(r" *(\S.*?)?  +(?=\S)")
+"""What stands before the second column of a table."""
 
 
 @dataclass(frozen=True)
@@ -34,7 +36,7 @@ def node_rows(view: RunView, health: Mapping[str, Mapping[str, Any]], now: float
     whole = sum(part.rows for part in window.parts.values()) if window else 0
     for rank, name in enumerate(view.names):
         part = window.parts.get(name) if window else None
-        state, silent = view.state_of(name), view.silent(name, now)
+        state, silent = view.state_of(name, now), view.silent(name, now)
         known = health.get(name, {})
         gpus = known.get("gpus") or []
         celsius = warmest([part.celsius if part else None, *(gpu["celsius"] for gpu in gpus)])
@@ -55,14 +57,13 @@ def figures(view: RunView) -> list[str]:
     """Return the figures of the whole run: loss, held-out loss, speed, learning rate."""
     story = view.leader.story
     losses = [each.loss for each in view.story.evaluations if each.loss is not None]
-    texts = {
-        "loss": None if story.loss is None else f"{story.loss:.3f}",
-        "held out": " → ".join(f"{loss:.3f}" for loss in dict.fromkeys((losses[:1] + losses[-1:]))),
-        "tokens/s": story.window and f"{story.window.tokens_per_second:,.0f}",
-        "learning rate": None if story.learning_rate is None else f"{story.learning_rate:.3g}",
-        "took": duration(story.seconds) if story.seconds else None,
-    }
-    return [f"{name} {text}" for name, text in texts.items() if text]
+    speed, rate = story.window and story.window.tokens_per_second, story.learning_rate
+    return [
+        *([f"loss {story.loss:.3f}"] if story.loss is not None else []),
+        *([f"held out {' → '.join(_ends(losses))}"] if losses else []),
+        *([f"{speed:,.0f} tokens/s"] if speed else []),
+        *([f"learning rate {rate:.3g}"] if rate is not None else []),
+    ]
 
 
 def step_text(view: RunView) -> str:
@@ -70,9 +71,11 @@ def step_text(view: RunView) -> str:
     story = view.leader.story
     if not story.window:
         return view.progress
+    steps = f"step {story.step}/{story.steps}"
+    if story.seconds:
+        return f"{steps} in {duration(story.seconds)}"
     left = story.eta_seconds
-    rest = f" · {duration(left)} left" if left and not view.outcomes else ""
-    return f"step {story.step}/{story.steps}{rest}"
+    return f"{steps} · {duration(left)} left" if left and not view.outcomes else steps
 
 
 def headline(view: RunView) -> str:
@@ -85,6 +88,21 @@ def headline(view: RunView) -> str:
     if view.state == "running" and view.leader.story.state:
         state = "trained, saving"
     return f"{state}: {node}{why}" if why and view.state != "running" else state
+
+
+def wrapped(lines: Sequence[str], columns: int) -> list[str]:
+    """Wrap the lines of a table with two columns, the second one below itself."""
+    found = []
+    for line in lines:
+        below = _SECOND_COLUMN.match(line)
+        indent = min(below.end() if below else 0, columns // 2)
+        found += textwrap.wrap(line, max(columns, 20), subsequent_indent=" " * indent) or [""]
+    return found
+
+
+def _ends(losses: list[float]) -> list[str]:
+    """Return the first and the last of these losses."""
+    return [f"{loss:.3f}" for loss in (losses if len(losses) < 2 else (losses[0], losses[-1]))]
 
 
 def _memory(gpus: list[Mapping[str, Any]], peak: float | None) -> str:

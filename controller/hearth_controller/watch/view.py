@@ -6,9 +6,11 @@ from collections.abc import Mapping
 from typing import Any
 
 from hearth.base.text import plain
-from hearth.supervise.cause import ENDS
 from hearth_controller.runs.story import Story
 from hearth_controller.watch.observation import Observation
+
+SILENT = 15.0
+"""Seconds without a sign of life after which a node is silent; they come every 3 s."""
 
 
 class RunView:
@@ -41,7 +43,7 @@ class RunView:
             self._leader, self.progress = node, plain(event["progress"])
         if "outcome" in event:
             self.outcomes[node] = event["outcome"]
-        self.version += bool(change) or "progress" in event or "outcome" in event
+        self.version += event != {"change": {}}
 
     @property
     def leader(self) -> Observation:
@@ -65,9 +67,9 @@ class RunView:
         """The state of the run: `queued`, `waiting`, `running`, an end, or '' if none is known."""
         return str((self.leader.current or {}).get("state", ""))
 
-    def state_of(self, node: str) -> str:
-        """Return what a node does now, in a word or two."""
-        seen = self.nodes.get(node)
+    def state_of(self, node: str, now: float) -> str:
+        """Return what a node does `now`, in a word or two."""
+        seen, story = self.nodes.get(node), self.leader.story
         record = seen.current if seen else None
         if outcome := self.outcomes.get(node):
             return str(outcome["state"])
@@ -75,13 +77,14 @@ class RunView:
             return "connecting" if seen else "not followed"
         if record.get("away"):
             return "away"
-        if record["state"] != "running" or not seen.story.launches:
-            return "loading" if record["state"] == "running" else str(record["state"])
-        if node not in self.leader.story.present:
-            return "left"
-        if not self.leader.story.window:
+        if record["state"] != "running":
+            return str(record["state"])
+        if node not in story.present:
+            there = seen.alive and self.silent(node, now) < SILENT
+            return "loading" if there else "left"
+        if not story.window:
             return "evaluating"
-        return "trained" if self.leader.story.state else "training"
+        return "trained" if story.state else "training"
 
     def silent(self, node: str, now: float) -> float:
         """Return the seconds since the last sign of life of a node under way, else 0."""

@@ -23,8 +23,8 @@ module: hearth_follow
 short_description: Show the progress of a run and wait for its end on this node
 description:
   - Of all nodes of a play, one that has the metrics and answers shows the progress.
-  - With C(HEARTH_FOLLOW_SOCKET) in the environment, nothing is shown; the program that listens there
-    gets what changes (C(hearth watch)).
+  - With C(HEARTH_FOLLOW_SOCKET) in the environment, nothing is shown; the program that listens
+    there gets what changes (C(hearth watch)).
 options:
   run:
     description: Name of the run.
