@@ -82,12 +82,13 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
 
 def run(given: argparse.Namespace, place: Place) -> int:
     """Run `hearth init` and return the exit status. Raises `HearthError` for wrong input."""
+    call = _Init(given, place)
     try:
-        return _Init(given, place).run()
+        return call.run()
     except EOFError:
-        raise HearthError("no terminal to ask at; add --yes. Nothing was written") from None
+        raise HearthError(f"no terminal to ask at; add --yes. {call.state()}") from None
     except KeyboardInterrupt:
-        print("\nNothing was written.", file=sys.stderr)
+        print(f"\n{call.state()}.", file=sys.stderr)
         return INTERRUPTED
 
 
@@ -102,6 +103,11 @@ class _Init:
         self.width = min(shutil.get_terminal_size().columns, 120)
         self.here = search.this_computer()
         self.user = given.user
+        self.is_written = False
+
+    def state(self) -> str:
+        """Return whether the inventory is written, in words."""
+        return f"{self.shown} is written" if self.is_written else "Nothing was written"
 
     def run(self) -> int:
         """Find the machines, ask, and write the inventory; return the exit status."""
@@ -215,15 +221,16 @@ class _Init:
         """Write the inventory, check it by playing, offer to remember it; return the status."""
         self.say("", *show.draft_lines(made, self.width))
         if not self.ask(f"\nWrite {self.shown}? (y/n)", "y", answers.yes_in):
-            self.say("Nothing was written.")
+            self.say(f"{self.state()}.")
             return EXIT["degraded"]
         head = f"Written by `hearth init` on {time.strftime('%Y-%m-%d')}."
         try:
             kept = write(self.folder, rendered(made, example_files(self.place.repository), head))
         except OSError as error:
             raise HearthError(f"{self.shown} cannot be written: {error.strerror}") from error
+        self.is_written = True
         before = f"; the one before is {as_typed(kept)}" if kept else ""
-        self.say("", f"{self.shown} is written{before}.")
+        self.say("", f"{self.state()}{before}.")
         checked = replace(self.place, inventory=str(self.folder)).ask("inventory", {})
         if checked.code != EXIT["good"]:
             self.say("The playbooks do not accept it yet:", plain(checked.output).strip())

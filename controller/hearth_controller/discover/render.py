@@ -69,7 +69,7 @@ def _hosts(nodes: Sequence[NodeDraft], example: str, head: str) -> str:
 
 
 def described(node: NodeDraft) -> str:
-    """Return what was found on a node in one line."""
+    """Return the NIC, GPU and system of a node in one line."""
     facts = node.machine.facts
     if facts is None:
         return "Not inspected."

@@ -34,9 +34,8 @@ class Found:
 
     def joined(self, later: Found) -> Found:
         """Return the result with that of a later search, whose machines replace these."""
-        places = {(each.route.address, each.route.port) for each in later.machines}
         kept = [
-            each for each in self.machines if (each.route.address, each.route.port) not in places
+            each for each in self.machines if not any(same(each, other) for other in later.machines)
         ]
         return Found([*kept, *later.machines], later.left_out)
 
@@ -144,5 +143,8 @@ def stranger(candidate: Candidate, route: Route | None) -> str:
 
 
 def same(one: Machine, other: Machine) -> bool:
-    """Return whether two machines with facts are the same one: they share a NIC."""
-    return bool(one.facts and other.facts and one.facts.macs & other.facts.macs)
+    """Return whether two are one machine: they share a NIC, or were reached at the same place."""
+    if one.facts and other.facts:
+        return bool(one.facts.macs & other.facts.macs)
+    places = [(each.route.address, each.route.port) for each in (one, other)]
+    return places[0] == places[1] and bool(one.route.address)

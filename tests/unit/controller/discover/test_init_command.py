@@ -157,6 +157,17 @@ def test_whoever_stops_has_nothing_written(place, home, monkeypatch, answers, st
     ]
 
 
+@pytest.mark.parametrize(("last", "status"), [([], 2), ([KeyboardInterrupt], 130)])
+def test_whoever_stops_at_the_last_question_is_told_that_it_is_written(
+    place, home, monkeypatch, capsys, last, status
+):
+    answered(monkeypatch, "lab", "1", "", "", *last)
+    assert call(init, place, "--not-here") == status
+    assert_names(capsys.readouterr().err, "home is written")
+    assert list(hosts(place)) == ["tower"]
+    assert not (place.repository / IN_USE).exists()
+
+
 def test_machines_that_are_named_are_taken_in_their_order_and_none_is_searched(place, home):
     machines = ["--machine", "b=extra,user=other,port=2222", "--machine", "a=tower"]
     assert call(init, place, "--yes", "--mode", "verify", *machines, "--not-here") == 0
