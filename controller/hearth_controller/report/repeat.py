@@ -7,6 +7,7 @@ import shlex
 from typing import Any
 
 from hearth.config import Run, shown
+from hearth_controller.inventory.renamed import GONE, RENAMED
 
 _OF_THIS_RUN = ("run", "resume")
 
@@ -30,7 +31,8 @@ def repeat_command(run: Run, playbook: str | None) -> str:
     """
     settings = explicit_settings(run)
     if playbook:
-        words = settings | run.launch
+        launch = {name: value for name, value in run.launch.items() if name not in GONE}
+        words = settings | {RENAMED.get(name, name): value for name, value in launch.items()}
         return " ".join([playbook, "train.yml", *(variable(*each) for each in words.items())])
     return " ".join(
         ["python training/train_distributed.py", *(_option(*each) for each in settings.items())]

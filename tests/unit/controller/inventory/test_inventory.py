@@ -433,6 +433,12 @@ def test_words_that_cannot_be_are_refused_before_a_machine_is_touched(name, word
     assert "-e follow" not in done.stdout
 
 
+def test_ansible_does_not_warn_of_a_words_name():
+    done = played("playbooks/lend.yml", "-e", "until=07:00", "-e", "port=7")
+    assert_names(done.stdout, "-e port")
+    assert "WARNING" not in done.stdout + done.stderr
+
+
 @pytest.mark.parametrize("play", ["playbooks/time.yml", *in_turn("provision.yml")])
 def test_a_stage_is_of_the_named_nodes_and_refuses_another_name(play):
     shown = played(play, "--list-hosts", "-e", "nodes=laptop", "--tags", "all,time").stdout
