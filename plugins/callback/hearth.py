@@ -78,13 +78,13 @@ def _interrupt_again(*_: Any) -> None:
     os.kill(os.getpid(), signal.SIGINT)
 
 
-def goes_on(run: str, state: str, playbook: str) -> str:
+def goes_on(run: str, state: str, hearth: str) -> str:
     """Return the message for Ctrl-C while a run is being started or followed."""
-    which = f"-e run={run or 'NAME'}"
+    name = run or "NAME"
     return (
         f"\n{run or 'The run'} {state} without this terminal.\n"
-        f"look again  {playbook} playbooks/attach.yml {which}\n"
-        f"stop it     {playbook} playbooks/stop.yml {which}"
+        f"look again  {hearth} attach {name}\n"
+        f"stop it     {hearth} stop {name}"
     )
 
 
@@ -162,9 +162,12 @@ class CallbackModule(Default):
             sys.exit(refused)
         super().__init__()
         from hearth.base.text import plain
+        from hearth_controller.base.answer import VARIABLE
         from hearth_controller.base.pulse import Pulse
 
         self._plain = plain
+        # `hearth` plays much that only looks, where counts of changes say nothing.
+        self._counts_nothing = VARIABLE not in os.environ
         # Progress must not wait in a buffer when the output goes to a file or a pipe.
         sys.stdout.reconfigure(line_buffering=True)
         self._live = sys.stdout.isatty()
@@ -179,7 +182,7 @@ class CallbackModule(Default):
         self._said: list[tuple[str, str]] = []
         self._failed: list[tuple[str, str]] = []
         self._diffs: list[tuple[str, str]] = []
-        self._run, self._state, self._playbook = "", "", "ansible-playbook"
+        self._run, self._state, self._hearth = "", "", "hearth"
         self._ansibles: Any = signal.signal(signal.SIGINT, self._interrupted)
 
     # -- output ----------------------------------------------------------------------------------
@@ -300,7 +303,7 @@ class CallbackModule(Default):
             signal.setitimer(signal.ITIMER_REAL, 0.05)
             return
         if self._state:
-            self._say(goes_on(self._run, self._state, self._playbook))
+            self._say(goes_on(self._run, self._state, self._hearth))
         self._ansibles(number, frame)
 
     @_short
@@ -321,7 +324,7 @@ class CallbackModule(Default):
         if result.task.action in ("hearth_run", "hearth_runs_show"):
             self._run = answer.get("name", self._run)
         if result.task.action == "hearth_inventory":
-            self._playbook = answer.get("playbook", self._playbook)
+            self._hearth = answer.get("hearth", self._hearth)
         self._handle_warnings(answer)
         if answer.get("changed") and not result.task.no_log:
             self._changed.append(result.host.get_name())
@@ -391,10 +394,12 @@ class CallbackModule(Default):
 
     @_short
     def v2_playbook_on_stats(self, stats: Any) -> None:
-        """Print one line of counts, unless the play failed: then the failure is the last word."""
+        """Print a line of counts, unless the play failed: then the failure is the last word."""
         self._flush()
         self._heading = ""
         words = []
+        if not (self._counts_nothing or any(stats.changed.values()) or stats.dark):
+            return
         for host in sorted(stats.processed.keys() - {"localhost"}):
             gone = " unreachable" if host in stats.dark else ""
             words.append(f"{host} changed={stats.changed.get(host, 0)}{gone}")

@@ -116,7 +116,7 @@ def test_a_node_is_held_by_one_at_a_time_however_that_was_started(run):
         ((0,), {"nodes": []}, ["cluster_config.yaml", "node0"]),
         ((0,), {"nodes": [{"name": "node0"}]}, ["cluster_config.yaml", "node1 of run 'first'"]),
         ((0,), {"node": "node7"}, ["cluster_config.yaml", "node7"]),
-        ((0,), "a: [", ["cluster_config.yaml", "provision.yml --tags workspace"]),
+        ((0,), "a: [", ["cluster_config.yaml", "hearth provision --tags workspace"]),
     ],
 )
 def test_what_cannot_be_started_by_hand_is_said(run, words, change, facts):

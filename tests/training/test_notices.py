@@ -61,7 +61,7 @@ def test_a_failure_comes_with_node_cause_and_cure(nodes, team, kind):
     with phone() as here:
         run = nodes(2, ENDS) if kind == "relaunched" else team(2)
         (run.workspace("node1") / "scripts" / "train.py").write_text(RAISES)
-        run.change("node0", playbook="ansible-playbook -i inventory/home")
+        run.change("node0", hearth="hearth -i inventory/home")
         # First node0, which a failure at once would else find not there yet.
         telling(run, here.json).start("node0")
         until(lambda: run.record("node0")["missing"] == ["node1"])
@@ -72,9 +72,7 @@ def test_a_failure_comes_with_node_cause_and_cure(nodes, team, kind):
     _, error, *explained, more = message["body"].splitlines()
     assert error == "RuntimeError: CUDA out of memory. Tried to allocate 2 GiB"
     assert_names("".join(explained), "cause: The GPU has not the memory", "cure: ")
-    assert more == (
-        "more: ansible-playbook -i inventory/home playbooks/logs.yml -e run=first -e node=node1"
-    )
+    assert more == ("more: hearth -i inventory/home logs first --nodes node1")
 
 
 @pytest.mark.rotated

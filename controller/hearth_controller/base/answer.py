@@ -24,13 +24,13 @@ class Answer:
     """The findings of a play, and how it ended.
 
     Attributes:
-        verdict: how it ended.
+        ended: how it ended, apart from a verdict in the facts.
         facts: what its tasks returned as `answer`, for programs.
         text: the same as its tasks showed it, for people.
         errors: `node` ('' for all) and `message` of failed tasks and unreachable nodes.
     """
 
-    verdict: Verdict = "good"
+    ended: Verdict = "good"
     facts: dict[str, Any] = field(default_factory=dict)
     text: str = ""
     errors: list[dict[str, str]] = field(default_factory=list)
@@ -38,10 +38,12 @@ class Answer:
     def add(self, result: Mapping[str, Any], text: str) -> None:
         """Add a task's result and the text that it shows.
 
-        Facts come with the text of them, which replaces earlier text: a table that is shown again
-        holds the newer state. A mapping, such as one by node, is added to what there is of it.
+        Facts come with the text of them, which replaces earlier text. Those with a verdict are all
+        that there is, and the newer ones count; of others a mapping, such as one by node, grows.
         """
-        if "answer" in result:
+        if "verdict" in result.get("answer", {}):
+            self.facts, self.text = dict(result["answer"]), text
+        elif "answer" in result:
             for name, fact in result["answer"].items():
                 before = self.facts.get(name)
                 both = isinstance(before, dict) and isinstance(fact, dict)
@@ -49,7 +51,12 @@ class Answer:
             self.text = text
         elif text:
             self.text = f"{self.text}\n{text}" if self.text else text
-        self.verdict = worst([self.verdict, result.get("verdict", "good")])
+        self.ended = worst([self.ended, result.get("verdict", "good")])
+
+    @property
+    def verdict(self) -> Verdict:
+        """How the play ended, with what it found."""
+        return worst([self.ended, self.facts.get("verdict", "good")])
 
     def write(self, file: Path) -> None:
         """Write the answer to a file."""

@@ -19,9 +19,19 @@ def as_typed(path: str | os.PathLike[str]) -> str:
     return shlex.quote(os.path.abspath(path) if way.startswith("..") else way)
 
 
-def playbook_command(sources: Iterable[str]) -> str:
-    """Return the ansible-playbook command with these inventories."""
-    return " ".join(["ansible-playbook", *(f"-i {as_typed(source)}" for source in sources)])
+def hearth_command(sources: Iterable[str], in_use: Iterable[str]) -> str:
+    """Return the `hearth` command for the inventories `sources`.
+
+    `in_use` are those that it takes by itself.
+    """
+    paths, own = ([_whole(path) for path in each] for each in (sources, in_use))
+    named = [] if paths == own else [f"-i {as_typed(path)}" for path in paths]
+    return " ".join(["hearth", *named])
+
+
+def _whole(source: str) -> str:
+    """Return the absolute path of an inventory, or a list of hosts as it is."""
+    return source if "," in source else os.path.abspath(source)
 
 
 def for_shell(path: str) -> str:

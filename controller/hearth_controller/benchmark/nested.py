@@ -24,8 +24,8 @@ _LISTS = {
     "vault_password_files": "--vault-password-file",
 }
 _ASKING = {
-    "ask_pass": "-k: a benchmark starts plays that cannot ask for a password; provision.yml "
-    "--tags ssh lets your key in",
+    "ask_pass": "-k: a benchmark starts plays that cannot ask for a password; `hearth provision "
+    "--tags ssh` lets your key in",
     "ask_vault_pass": "-J: a benchmark starts plays that cannot ask for a password; take "
     "--vault-password-file",
 }

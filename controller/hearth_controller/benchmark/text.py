@@ -185,7 +185,7 @@ def compared(before: Benchmark | None, now: Benchmark) -> list[str]:
     elif any(each.part < 0 for each in apart):
         lines += wrapped(
             "no driver, kernel, package or Hearth has changed meanwhile: look for heat, other work "
-            "on a node, and its link (playbooks/status.yml, playbooks/verify.yml)",
+            "on a node, and its link (hearth status, hearth provision --tags verify)",
             "  ",
         )
     if 1 in (before.request.repeat, now.request.repeat) and found:

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import argparse
 import sys
+from collections.abc import Iterator
+from contextlib import contextmanager
 
 from hearth.base.text import plain
 from hearth_controller.base.verdict import EXIT
@@ -23,6 +25,19 @@ def request(
     return name, typed, [*ansible_options(given), *given.rest]
 
 
+@contextmanager
+def _patience(shown: bool) -> Iterator[None]:
+    """Say on a terminal that it takes a while, until the answer is there."""
+    shown = shown and sys.stderr.isatty()
+    if shown:
+        print("asking the nodes …", end="\r", file=sys.stderr, flush=True)
+    try:
+        yield
+    finally:
+        if shown:
+            print("\x1b[K", end="", file=sys.stderr, flush=True)
+
+
 def play_verb(name: str, given: argparse.Namespace, place: Place) -> int:
     """Do what `given` asks of a verb, and return the exit status."""
     asked = request(name, given, place)
@@ -32,7 +47,8 @@ def play_verb(name: str, given: argparse.Namespace, place: Place) -> int:
     quiet = VERBS[name].quiet and not given.verbose
     if not quiet and not given.json:
         return place.play(*asked)
-    ended = place.ask(*asked, captured=quiet)
+    with _patience(quiet):
+        ended = place.ask(*asked, captured=quiet)
     if given.json:
         print(ended.json())
     elif ended.answer and ended.answer.text:

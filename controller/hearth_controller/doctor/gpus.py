@@ -53,7 +53,7 @@ def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
     if not its["cards"]:
         return _NO_CARD
     provision = f"{cluster.stage('driver')} -e nodes={node.name}"
-    restart = f"{cluster.playbook} playbooks/reboot.yml -e nodes={node.name}"
+    restart = f"{cluster.hearth} reboot --nodes {node.name}"
     if its["restart"]:
         return broken(its["restart"], "no program can use the GPU", restart)
     if its["next_boot"]:
@@ -124,7 +124,7 @@ def torch(node: ExaminedNode, cluster: Cluster) -> Finding:
         return broken(
             "torch sees no GPU",
             "training would fall back to the processor",
-            f"{cluster.playbook} playbooks/reboot.yml -e nodes={node.name}",
+            f"{cluster.hearth} reboot --nodes {node.name}",
         )
     if lacking := facts["build_packages"]:
         return broken(

@@ -11,9 +11,9 @@ from hearth_controller.inventory.unreachable import describe_failure
 
 _CURES = {
     **dict.fromkeys(
-        LIBRARIES, "run provision.yml --tags python, which installs the locked version"
+        LIBRARIES, "run `hearth provision --tags python`, which installs the locked version"
     ),
-    "Hearth": "run provision.yml --tags workspace, which brings this computer's code",
+    "Hearth": "run `hearth provision --tags workspace`, which brings this computer's code",
     "model": "remove the folder of the model, so that it is brought again, or copy your own again",
     "data": "remove data/ in the workspace, so that it is brought and tokenised again",
 }

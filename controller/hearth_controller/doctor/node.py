@@ -66,16 +66,16 @@ class ExaminedNode:
             reason = next(iter(self.verify.findings), "its environment does not answer")
             return reason.strip().splitlines()[-1]  # of a traceback, the last line
         if part in ("inspection", "packages", "code") and not getattr(self, part):
-            return "it could not be looked at; playbooks/doctor.yml -v shows more"
+            return "it could not be looked at; `hearth doctor -v` shows more"
         return ""
 
 
 @dataclass(frozen=True)
 class Cluster:
-    """All nodes, in order of rank; `playbook` is the command that plays on the same inventory."""
+    """All nodes, in order of rank; `hearth` is the command for the same inventory."""
 
     nodes: tuple[ExaminedNode, ...]
-    playbook: str = "ansible-playbook"
+    hearth: str = "hearth"
 
     @property
     def observations(self) -> list[Observation]:
@@ -88,4 +88,4 @@ class Cluster:
 
     def stage(self, name: str) -> str:
         """Return the command that plays one stage of provisioning."""
-        return f"{self.playbook} provision.yml --tags {name}"
+        return f"{self.hearth} provision --tags {name}"

@@ -95,7 +95,7 @@ def code(node: ExaminedNode, cluster: Cluster) -> Finding:
 def models(node: ExaminedNode, cluster: Cluster) -> Finding:
     """The models are complete and match the other nodes."""
     its = node.inspection["models"]
-    fix = "remove the folder {} on {}: train.yml fetches it again"
+    fix = "remove the folder {} on {}: the next run fetches it again"
     for name, model in its.items():
         if model["changed"]:
             return broken(
@@ -129,7 +129,8 @@ def data(node: ExaminedNode, cluster: Cluster) -> Finding:
         return degraded(
             f"{damaged[0]} is not what came",
             "a run with it would be refused, or train on other rows",
-            f"remove data/{damaged[0]} in the workspace of {node.name}: train.yml brings it again",
+            f"remove data/{damaged[0]} in the workspace of {node.name}: the next run brings it "
+            "again",
         )
     for name, digest in node.inspection["hub_sums"].items():
         known = [of.inspection.get("hub_sums", {}).get(name) for of in cluster.nodes]
@@ -137,7 +138,7 @@ def data(node: ExaminedNode, cluster: Cluster) -> Finding:
             return degraded(
                 f"data/hub/{name} is not that of the other nodes",
                 "a run with it would be refused",
-                f"remove data/hub/{name} in the workspace of {node.name}: train.yml brings it "
+                f"remove data/hub/{name} in the workspace of {node.name}: the next run brings it "
                 "again",
             )
     if not node.inspection["data"] and not node.inspection["hub_data"]:

@@ -33,7 +33,7 @@ def login(node: ExaminedNode, cluster: Cluster) -> Finding:
         return broken(
             node.verify.gone,
             "nobody trains with a node that does not answer",
-            f"{cluster.playbook} playbooks/preflight.yml says what stands in the way",
+            f"{cluster.stage('preflight')} says what stands in the way",
         )
     return good("with its pinned host key" if node.over_ssh else "this computer")
 
@@ -108,7 +108,7 @@ def disk(node: ExaminedNode, cluster: Cluster) -> Finding:
     least = min(node.inspection["disks"], key=lambda disk: disk["free_mib"])
     free = least["free_mib"]
     seen = f"{free / 1024:.1f} GB free"
-    fix = f"{cluster.playbook} playbooks/runs.yml lists runs, -e delete=NAME removes one"
+    fix = f"{cluster.hearth} runs lists runs, --delete NAME removes one"
     if free < FULL_MIB:
         return broken(f"{seen} in {least['folder']}", "checkpoints may not fit", fix)
     if free < TIGHT_MIB:
@@ -151,7 +151,7 @@ def identity(node: ExaminedNode, cluster: Cluster) -> Finding:
                 f"the host keys of {other.name}",
                 "who holds one of the two machines can pass for the other",
                 "on one of them: sudo rm /etc/ssh/ssh_host_* && sudo ssh-keygen -A, then "
-                f"{cluster.playbook} playbooks/preflight.yml",
+                f"{cluster.stage('preflight')}",
             )
     return good("its own machine id and host keys")
 
@@ -181,7 +181,7 @@ def leftovers(node: ExaminedNode, cluster: Cluster) -> Finding:
         "a unit looks for its run at every boot"
         if unit
         else "its run has ended without tidying up",
-        f"{cluster.playbook} playbooks/doctor.yml -e fix=on",
+        f"{cluster.hearth} doctor --fix",
         "leftovers",
     )
 

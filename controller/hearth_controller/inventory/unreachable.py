@@ -17,13 +17,12 @@ _NO_RESULT = "Module result deserialization failed"
 _MEANINGS = (
     (
         r"Host key verification failed",
-        "its host key is not pinned yet; playbooks/preflight.yml (or provision.yml) shows and pins "
-        "it",
+        "its host key is not pinned yet; `hearth provision` shows and pins it",
     ),
     (
         # Ansible hides what ssh says where it enters a password.
         r"because Host Key checking is enabled",
-        "its host key is not the pinned one, or none is pinned yet; playbooks/preflight.yml shows "
+        "its host key is not the pinned one, or none is pinned yet; `hearth provision` shows "
         "the key, pins it or says what to do",
     ),
     (
@@ -69,7 +68,7 @@ def explain(message: str) -> str:
         file = f" in {pinned['file']}" if pinned else ""
         return (
             f"the host key of {changed['name']} is not the pinned one{file}; "
-            "playbooks/preflight.yml shows both and says what to do"
+            "`hearth provision` shows both and says what to do"
         )
     for pattern, meaning in _MEANINGS:
         if found := re.search(pattern, message):

@@ -152,8 +152,9 @@ class Launch:
                 kind = "ip6" if ":" in address else "ip"
                 found[name] = [
                     f"{', '.join(kept_out)} cannot connect to port {looks[name]['port']} at "
-                    f"{address}: {next(iter(kept_out.values()))}. provision.yml --tags firewall "
-                    "opens ufw and firewalld to the nodes; rules of your own need one more on "
+                    f"{address}: {next(iter(kept_out.values()))}. "
+                    "`hearth provision --tags firewall` opens ufw and firewalld to the nodes; "
+                    "rules of your own need one more on "
                     f"{name}, such as `nft insert rule inet filter input {kind} saddr "
                     f"'{{ {sources} }}' accept`"
                 ]

@@ -32,11 +32,11 @@ def unused_gpu(memory: Mapping[str, Any]) -> str:
     if not memory["gpus"]:
         return (
             f"{names} is on its bus, and its driver does not answer ({memory['trouble']}): "
-            f"provision.yml --tags driver,python mends that{_TAKEN}"
+            f"`hearth provision --tags driver,python` mends that{_TAKEN}"
         )
     return (
         f"{names} answers, and the torch of its environment is built without CUDA: "
-        f"provision.yml --tags python mends that{_TAKEN}"
+        f"`hearth provision --tags python` mends that{_TAKEN}"
     )
 
 

@@ -17,7 +17,7 @@ SLURM_WORDS = {"partition": "--partition", "account": "--account", "time_limit":
 _REPEATED = frozenset(
     {"nodes", "elastic", "min_nodes", "meeting_port", "cpu", "lend", "launcher", *SLURM_WORDS}
 )
-_OF_ROLES = ("launch_", "hearth_")
+OF_ROLES = ("launch_", "hearth_")
 """Prefixes of role options that affect the launch of a run."""
 
 _SECRET = frozenset({"hearth_environment", "hearth_notify"})
@@ -61,7 +61,7 @@ def launch_words(typed: Mapping[str, Any], launch: Mapping[str, Any]) -> dict[st
         name: ",".join(value) if isinstance(value, list) else value
         for name, value in {**typed, **launch}.items()
         if name in typed
-        and (name in _REPEATED or name.startswith(_OF_ROLES))
+        and (name in _REPEATED or name.startswith(OF_ROLES))
         and name not in _SECRET
     }
 

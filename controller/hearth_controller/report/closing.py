@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
+import shlex
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
 from hearth_controller.base.paths import as_typed
-from hearth_controller.report.repeat import variable
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story, read_lines
 from hearth_controller.runs.summary import script_or_model, script_summary, summary
@@ -58,7 +58,7 @@ def close(run: str, folder: Path, outcome: Outcome) -> Closing:
         "scores": [asdict(score) for score in story.scores.values()],
         "shared": [asdict(each) for each in story.shared.values()],
     }
-    text = summary(run, variable("model", model), story, *common)
+    text = summary(run, shlex.quote(model), story, *common)
     return Closing(text, facts, changed, warning)
 
 

@@ -88,7 +88,7 @@ def contents(known: RunFolder) -> dict[str, Any]:
         "settings": setting_rows(known),
         "facts": fact_rows(known),
         "command": known.run
-        and repeat_command(known.run, known.outcome.playbook if known.outcome else None),
+        and repeat_command(known.run, known.outcome.hearth if known.outcome else None),
         "change": _change(*story.perplexity),
         "speed": _speed(known),
         "energy": energy_of(story, price),

@@ -8,6 +8,7 @@ from typing import Any
 
 from hearth.config import Run, shown
 from hearth_controller.inventory.renamed import GONE, RENAMED
+from hearth_controller.launch.typed import OF_ROLES
 
 _OF_THIS_RUN = ("run", "resume")
 
@@ -23,34 +24,32 @@ def explicit_settings(run: Run) -> dict[str, Any]:
     }
 
 
-def repeat_command(run: Run, playbook: str | None) -> str:
+def repeat_command(run: Run, hearth: str | None) -> str:
     """Return the command for a run like this one, under a new name.
 
-    `playbook` is the `ansible-playbook` command for the inventory it ran on, None for a run that
-    was started by hand.
+    `hearth` is the command for the inventory it ran on, None for a run that was started by hand.
     """
     settings = explicit_settings(run)
-    if playbook:
-        launch = {name: value for name, value in run.launch.items() if name not in GONE}
-        words = settings | {RENAMED.get(name, name): value for name, value in launch.items()}
-        return " ".join([playbook, "train.yml", *(variable(*each) for each in words.items())])
-    return " ".join(
-        ["python training/train_distributed.py", *(_option(*each) for each in settings.items())]
+    if not hearth:
+        options = (_option(*each) for each in settings.items())
+        return " ".join(["python training/train_distributed.py", *options])
+    launch = {name: value for name, value in run.launch.items() if name not in GONE}
+    words = settings | {RENAMED.get(name, name): value for name, value in launch.items()}
+    model = [shlex.quote(_typed(words.pop("model")))] if "model" in words else []
+    options = (
+        _variable(*each) if each[0].startswith(OF_ROLES) else _option(*each)
+        for each in words.items()
     )
+    return " ".join([hearth, "train", *model, *options])
 
 
-def variable(name: str, value: Any) -> str:
-    """Return an Ansible extra variable, quoted because Ansible splits NAME=VALUE at spaces."""
-    if isinstance(value, list | dict):
-        return f"-e {shlex.quote(json.dumps({name: value}))}"
-    typed = _typed(value)
-    if typed and shlex.quote(typed) == typed:
-        return f"-e {name}={typed}"
-    return f"-e {shlex.quote(json.dumps({name: typed}))}"
+def _variable(name: str, value: Any) -> str:
+    """Return an option of the inventory as a variable for Ansible."""
+    return f"-e {shlex.quote(json.dumps({name: value}))}"
 
 
 def _option(name: str, value: Any) -> str:
-    """Return a setting as a command-line option of the script."""
+    """Return a setting as a flag of the command, or of the script."""
     option = name.replace("_", "-")
     return f"--{option} {shlex.quote(_typed(value))}"
 

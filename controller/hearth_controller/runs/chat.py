@@ -30,19 +30,17 @@ def describe_chat(
     node: str,
     variables: Mapping[str, Any],
     local: bool,
-    playbook: str,
+    hearth: str,
 ) -> list[str]:
     """Return the message about a chat with `run` on `node`.
 
-    The arguments are those of `chat_command`; `playbook` is the command that plays on the same
-    inventory.
+    The arguments are those of `chat_command`; `hearth` is the command for the same inventory.
     """
-    verb = f"{playbook} playbooks/chat.yml"
     endpoint = answer["endpoint"]
     if not endpoint:
         typed = chat_command(answer, variables, local)
         head = f"{run}: {node} can answer"
-        rows = [("talk to it", typed), ("or serve it", f"{verb} -e run={run} -e serve=on")]
+        rows = [("talk to it", typed), ("or serve it", f"{hearth} chat {run} --serve")]
     else:
         port = endpoint["port"]
         names = " and ".join(endpoint["models"])
@@ -53,7 +51,7 @@ def describe_chat(
             rows.append(("tunnel", f"{ssh} -N -L {port}:127.0.0.1:{port} {' '.join(to)}"))
         rows += [
             ("OpenAI's API", f"http://localhost:{port}/v1"),
-            ("end it", f"{verb} -e serve=off"),
+            ("end it", f"{hearth} chat --serve off"),
         ]
     lines = [head, *(f"  {line}" for line in aligned(rows))]
     if answer["busy"]:

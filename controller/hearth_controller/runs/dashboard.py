@@ -45,13 +45,13 @@ def login(variables: Mapping[str, Any]) -> list[str]:
 
 
 def describe_dashboard(
-    answer: Mapping[str, Any], node: str, variables: Mapping[str, Any], local: bool, playbook: str
+    answer: Mapping[str, Any], node: str, variables: Mapping[str, Any], local: bool, hearth: str
 ) -> list[str]:
     """Return the message about the TensorBoard on a node.
 
     `answer` is the result of the module `hearth_dashboard`, `variables` are Ansible's for the node,
-    `local` is true if the node is this computer, and `playbook` is the command that plays on the
-    same inventory.
+    `local` is true if the node is this computer, and `hearth` is the command for the same
+    inventory.
     """
     board = answer["dashboard"]
     if not board:
@@ -64,7 +64,7 @@ def describe_dashboard(
         rows.append(("tunnel", tunnel))
     rows += [
         ("open", f"http://localhost:{port}/"),
-        ("end it", f"{playbook} playbooks/dashboard.yml -e serve=off"),
+        ("end it", f"{hearth} dashboard --serve off"),
         *_wandb(answer, variables, local),
     ]
     return [

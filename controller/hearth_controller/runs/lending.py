@@ -1,4 +1,4 @@
-"""The table of playbooks/lend.yml: each node's word on lending, and the run that has it. Pure."""
+"""The table of `hearth lend`: each node's word on lending, and the run that has it. Pure."""
 
 from __future__ import annotations
 
@@ -37,5 +37,5 @@ def _of_run(facts: Mapping[str, Any]) -> Sequence[str]:
     if facts["word"] != "off":
         return run, f"has the machine{since}"
     if not facts["lends"]:
-        return run, "stays to its end: it was started without lending (playbooks/stop.yml ends it)"
+        return run, "stays to its end: it was started without lending (`hearth stop` ends it)"
     return run, _LEAVES

@@ -68,7 +68,7 @@ def removal_objection(run: ObservedRun, silent: Sequence[str]) -> str:
     A run that waits for its turn on all of its nodes may be: it has begun nothing.
     """
     if run.alive and not (run.state == "queued" and run.turns):
-        return f"{run.name} is under way: stop it first (playbooks/stop.yml)"
+        return f"{run.name} is under way: stop it first: hearth stop {run.name}"
     hidden = [node for node in run.parts if node in silent]
     if hidden:
         return (

@@ -29,19 +29,19 @@ _RESULTS = ("adapter", "model", "best")
 class Outcome:
     """The outcome of a run's last launch on each node, in order of rank.
 
-    It is as recorded by the node or observed by the controller. `playbook` is the command that
-    plays on the same inventory, `electricity_price` that of a kWh (0: not known).
+    It is as recorded by the node or observed by the controller. `hearth` is the command for
+    the same inventory, `electricity_price` that of a kWh (0: not known).
     """
 
     by_node: Mapping[str, Mapping[str, Any]]
-    playbook: str = "ansible-playbook"
+    hearth: str = "hearth"
     electricity_price: float = 0.0
 
     @classmethod
     def from_answers(
         cls,
         answers: Iterable[Mapping[str, Any]],
-        playbook: str = "ansible-playbook",
+        hearth: str = "hearth",
         electricity_price: float = 0.0,
     ) -> Outcome:
         """Merge the nodes' answers, each with the `node` and the outcome there (`hearth_follow`).
@@ -54,7 +54,7 @@ class Outcome:
         newest = max(launched, key=generation_of, default={})
         nodes = newest.get("nodes") or found
         ends = {node: found.get(node, _NOT_QUERIED) for node in nodes}
-        return cls(ends, playbook, electricity_price)
+        return cls(ends, hearth, electricity_price)
 
     def write(self, folder: Path) -> None:
         """Write the record to the run's folder."""
@@ -63,7 +63,7 @@ class Outcome:
             for node, end in self.by_node.items()
         }
         content = {
-            "playbook": self.playbook,
+            "hearth": self.hearth,
             "electricity_price": self.electricity_price,
             "ends": outcomes,
         }
@@ -75,7 +75,11 @@ class Outcome:
         try:
             content = json.loads((folder / FILE).read_text(encoding="utf-8"))
             outcomes = {node: dict(end) for node, end in content["ends"].items()}
-            return cls(outcomes, content["playbook"], float(content.get("electricity_price", 0)))
+            return cls(
+                outcomes,
+                content.get("hearth", "hearth"),
+                float(content.get("electricity_price", 0)),
+            )
         except (OSError, ValueError, KeyError, TypeError, AttributeError):
             return None
 

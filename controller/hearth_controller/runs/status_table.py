@@ -56,7 +56,7 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
         below = [f"    {note}" for note in (_job(run), _script(run), run["why"]) if note]
         lines[place + 1 : place + 1] = below
     older = len(runs) - len(shown)
-    return [*lines, f"and {older} older: playbooks/runs.yml"] if older else lines
+    return [*lines, f"and {older} older: hearth runs"] if older else lines
 
 
 def _state(run: Mapping[str, Any]) -> str:

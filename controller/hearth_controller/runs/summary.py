@@ -33,7 +33,7 @@ Row = tuple[str, str | list[str]]
 
 def summary(
     run: str,
-    model_variable: str,
+    model: str,
     story: Story,
     outcome: Outcome,
     folder: str,
@@ -41,10 +41,10 @@ def summary(
 ) -> str:
     """Return the closing text of a run of Hearth's trainer.
 
-    `model_variable` is the option `-e model=…` of its model; `folder` is its folder on the
-    controller, as typed, with these `files`.
+    `model` is the name of its model for a shell; `folder` is its folder on the controller, as
+    typed, with these `files`.
     """
-    state, playbook = outcome.state, outcome.playbook
+    state, hearth = outcome.state, outcome.hearth
     rows: list[Row] = []
     before, after = story.perplexity
     if before and after:
@@ -67,19 +67,18 @@ def summary(
     rows += [(label, f"{folder}/{name}") for label, name in _PLACES.items() if name in files]
     if state == "finished":
         rows += _shared(story)
-        train = f"{playbook} train.yml"
-        more = "early_stop=none" if story.reason else f"max_steps={story.steps * 2}"
+        more = "--early-stop none" if story.reason else f"--max-steps {story.steps * 2}"
         if {"adapter", "model"} & {*files}:
             rows += [
-                ("talk to it", f"{playbook} playbooks/chat.yml -e run={run}"),
-                ("export it", f"{playbook} playbooks/export.yml -e run={run} -e to=ollama"),
-                ("share it", f"{playbook} playbooks/share.yml -e run={run} -e push=OWNER/NAME"),
-                ("is it better?", f"{playbook} playbooks/eval.yml -e run={run} -e eval=hellaswag"),
+                ("talk to it", f"{hearth} chat {run}"),
+                ("export it", f"{hearth} export {run} --to ollama"),
+                ("share it", f"{hearth} share {run} --push OWNER/NAME"),
+                ("is it better?", f"{hearth} eval hellaswag --run {run}"),
             ]
         rows += [
-            ("train longer", f"{train} -e resume={run} -e {more}"),
-            ("your own data", f"{train} {model_variable} -e dataset=FILE.jsonl"),
-            ("every setting", "python training/train_distributed.py --help"),
+            ("train longer", f"{hearth} resume {run} {more}"),
+            ("your own data", f"{hearth} train {model} --dataset FILE.jsonl"),
+            ("every setting", f"{hearth} train --help-all"),
         ]
     rows += _next_command(outcome, run, resumable=bool(story.checkpoints))
     if state == "failed":
@@ -195,10 +194,10 @@ def _next_command(outcome: Outcome, run: str, resumable: bool) -> list[Row]:
     A run that was lost from sight may still be under way: somebody has to look first.
     """
     if outcome.state == "lost":
-        return [("look again", f"{outcome.playbook} playbooks/attach.yml -e run={run}")]
+        return [("look again", f"{outcome.hearth} attach {run}")]
     if outcome.state == "finished" or not resumable:
         return []
-    return [("go on", f"{outcome.playbook} train.yml -e resume={run}")]
+    return [("go on", f"{outcome.hearth} resume {run}")]
 
 
 def _what_happened(outcome: Outcome, folder: str) -> Row:

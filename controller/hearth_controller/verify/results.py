@@ -58,13 +58,13 @@ def sum_of(answers: Iterable[Mapping[str, Any]]) -> Sum | None:
 
 
 def show(
-    nodes: Sequence[Observation], total: Sum | None, playbook: str, locks: Mapping[str, str]
+    nodes: Sequence[Observation], total: Sum | None, hearth: str, locks: Mapping[str, str]
 ) -> tuple[list[Line], dict[str, Any]]:
     """Return the lines to show, and the level of each node and of the all-reduce.
 
-    `playbook` is the command that plays on the same inventory, `locks` each node's `python_lock`.
+    `hearth` is the command for the same inventory, `locks` each node's `python_lock`.
     """
-    verdicts = judge(nodes, total, f"{playbook} provision.yml", locks)
+    verdicts = judge(nodes, total, f"{hearth} provision", locks)
     lines = table(nodes, verdicts, TABLE_WIDTH)
     below = remarks(nodes, total, why_no_sum(nodes) if total is None else "")
     lines += [(None, line) for line in below]

@@ -40,10 +40,10 @@ options:
     description: With V(show), whether all nodes share one computer.
     type: bool
     default: false
-  playbook:
-    description: The command that plays on the same inventory, for V(show).
+  hearth:
+    description: The C(hearth) command for the same inventory, for V(show).
     type: str
-    default: ansible-playbook
+    default: hearth
 """
 
 # These have action plugins of their own, which supply the module's arguments.
@@ -56,7 +56,8 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the results of the `stages` by name, or the table.
 
-        With the table (`say`) come the `verdict`, and `mends`: possible repairs by node.
+        With the table (`say`) come the same as data (`answer`), and `mends`: possible repairs by
+        node.
         """
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
@@ -104,4 +105,4 @@ class ActionModule(ActionBase):
             nodes.append(node_of(verified, answers, one_computer, connection, lock, watts))
         # A node on which a stage failed has left the play.
         done = set() if self._task.check_mode else playing
-        return show(Cluster(tuple(nodes), given["playbook"]), mending, done)
+        return show(Cluster(tuple(nodes), given["hearth"]), mending, done)

@@ -6,6 +6,7 @@ Works on the controller alone; no machine is contacted.
 from __future__ import annotations
 
 import json
+import os
 from collections.abc import Container
 from dataclasses import asdict
 from pathlib import Path
@@ -20,7 +21,9 @@ from ansible.utils.vars import load_extra_vars
 from ansible.vars.plugins import get_vars_from_inventory_sources
 
 from hearth_controller.base.options import argument_spec
-from hearth_controller.base.paths import as_typed, playbook_command
+from hearth_controller.base.paths import FOLDER, as_typed, hearth_command
+from hearth_controller.cli.paths import Paths
+from hearth_controller.cli.place import REPOSITORY, inventory_of
 from hearth_controller.inventory.nodes import far_apart, on_one_computer, read_nodes, unreadable
 from hearth_controller.inventory.variables import (
     CLOSER,
@@ -94,8 +97,8 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the nodes in rank order, and findings.
 
-        Also returned: `runs`; `words`, the words of the playbook with their values; `playbook`, the
-        ansible-playbook command for the same inventory; `known`, the names of all options,
+        Also returned: `runs`; `words`, the words of the playbook with their values; `hearth`, the
+        command for the same inventory; `known`, the names of all options,
         inventory variables and those that templates ask for; `one_computer`, whether the nodes
         share one; `remark` on something unusual, or ''.
         """
@@ -133,9 +136,10 @@ class ActionModule(ActionBase):
             findings += faults + lacking + strangers(words.get("nodes", ()), names)
             if arguments["strict"]:
                 findings += unknown(sorted(typed), verbs[verb], known)
-        sources = list(context.CLIARGS.get("inventory") or ())
-        if sources == list(constants.DEFAULT_HOST_LIST):
-            sources = []
+        sources = context.CLIARGS.get("inventory") or constants.DEFAULT_HOST_LIST
+        paths = Paths(Path(os.environ.get(FOLDER, ".")).absolute(), REPOSITORY)
+        plain = inventory_of(None, os.environ, paths)
+        in_use = [plain] if plain else constants.DEFAULT_HOST_LIST
         limit = context.CLIARGS.get("subset")
         if arguments["whole"] and limit:
             findings.append(
@@ -151,7 +155,7 @@ class ActionModule(ActionBase):
             "findings": findings,
             "refused": True,  # what they are about
             "runs": arguments["runs"],
-            "playbook": playbook_command(sources),
+            "hearth": hearth_command(sources, in_use),
         }
 
     @staticmethod

@@ -14,10 +14,10 @@ short_description: Say how to talk to a run's result on a node, or serve it, or 
 description:
   - Takes the options of the module of this name, and those below.
 options:
-  playbook:
-    description: How to call C(ansible-playbook) for the same inventory.
+  hearth:
+    description: The C(hearth) command for the same inventory.
     type: str
-    default: ansible-playbook
+    default: hearth
 """
 
 
@@ -28,14 +28,14 @@ class ActionModule(ActionBase):
         """Return the module's result; `say` how to talk to the run."""
         result = super().run(tmp, task_vars)
         given = dict(self._task.args)
-        playbook = str(given.pop("playbook", "ansible-playbook"))
+        hearth = str(given.pop("hearth", "hearth"))
         result |= self._execute_module("hearth_chat", given, task_vars=task_vars)
         if result.get("failed") or not result.get("command"):
             return result
         node = str(task_vars["inventory_hostname"])
         run, known = str(given["run"]), task_vars["hostvars"][node]
         local = self._connection.transport == "local"
-        lines = describe_chat(result, run, node, known, local, playbook)
+        lines = describe_chat(result, run, node, known, local, hearth)
         answer = {
             "run": run,
             "node": node,

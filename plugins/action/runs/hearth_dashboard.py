@@ -14,10 +14,10 @@ short_description: Start TensorBoard for a run on a node, or end it, and say how
 description:
   - Takes the options of the module of this name, and those below.
 options:
-  playbook:
-    description: How to call C(ansible-playbook) for the same inventory.
+  hearth:
+    description: The C(hearth) command for the same inventory.
     type: str
-    default: ansible-playbook
+    default: hearth
 """
 
 
@@ -28,7 +28,7 @@ class ActionModule(ActionBase):
         """Return the module's result; `say` how to open the TensorBoard and how to end it."""
         result = super().run(tmp, task_vars)
         given = dict(self._task.args)
-        playbook = str(given.pop("playbook", "ansible-playbook"))
+        hearth = str(given.pop("hearth", "hearth"))
         result |= self._execute_module("hearth_dashboard", given, task_vars=task_vars)
         if result.get("failed") or not result.get("dashboard"):
             return result
@@ -38,6 +38,6 @@ class ActionModule(ActionBase):
             node,
             task_vars["hostvars"][node],
             local=self._connection.transport == "local",
-            playbook=playbook,
+            hearth=hearth,
         )
         return result | {"say": "\n".join(f"  {line}".rstrip() for line in lines)}

@@ -39,7 +39,7 @@ class ActionModule(ActionBase):
     """Runs on the controller."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the tables (`say`) and the `verdict` (good, degraded or broken)."""
+        """Return the tables (`say`), and the same as data (`answer`)."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         known = task_vars["hostvars"]
@@ -57,4 +57,4 @@ class ActionModule(ActionBase):
             given["electricity_price"],
         )
         lines = [f"  {line}".rstrip() for line in status_lines(seen)]
-        return result | {"say": "\n".join(lines), "answer": seen, "verdict": seen["verdict"]}
+        return result | {"say": "\n".join(lines), "answer": seen}

@@ -32,10 +32,15 @@ options:
     type: list
     elements: dict
     required: true
-  playbook:
-    description: How to call C(ansible-playbook) for the same inventory.
+  hearth:
+    description: The C(hearth) command for the same inventory.
     type: str
-    default: ansible-playbook
+    default: hearth
+  well:
+    description: States in which the run may be at the end; in any other the verdict is degraded.
+    type: list
+    elements: str
+    default: [finished]
   electricity_price:
     description: Price of a kWh, for the cost of the run; 0 if it is not known.
     type: float
@@ -53,14 +58,14 @@ class ActionModule(ActionBase):
         if self._task.check_mode:
             return result | {"skipped": True, "msg": "in check mode nothing is written"}
         outcome = Outcome.from_answers(
-            options["answers"], options["playbook"], options["electricity_price"]
+            options["answers"], options["hearth"], options["electricity_price"]
         )
         if not outcome.known:
             return result | {"skipped": True, "msg": "no node knows the run"}
         closing = close(options["run"], Path(options["folder"]), outcome)
         if closing.warning:
             result["warnings"] = [closing.warning]
-        degraded = outcome.state == "stopped" or outcome.silent
+        degraded = outcome.state not in options["well"] or outcome.silent
         return result | {
             "changed": closing.changed,
             "say": f"\n{closing.text}\n",

@@ -60,10 +60,10 @@ options:
     description: Seconds after which V(all_reduce) is given up.
     type: float
     default: 60
-  playbook:
-    description: The command that plays on the same inventory, for V(show) and V(single).
+  hearth:
+    description: The C(hearth) command for the same inventory, for V(show) and V(single).
     type: str
-    default: ansible-playbook
+    default: hearth
 """
 
 _COLORS: dict[Level, str] = {
@@ -101,14 +101,14 @@ class ActionModule(ActionBase):
             return result | {"say": colored(lines), "levels": levels, "answer": {"nodes": alone}}
         nodes = observations(given["nodes"], looks, talks, task_vars["ansible_play_hosts"])
         if given["verb"] == "show":
-            lines, levels = show(nodes, sum_of(sums.values()), given["playbook"], locks)
+            lines, levels = show(nodes, sum_of(sums.values()), given["hearth"], locks)
             facts = {
                 node.name: asdict(node) | {"level": levels["levels"].get(node.name)}
                 for node in nodes
             }
             return result | {"say": colored(lines), "answer": {"nodes": facts}} | levels
         if given["verb"] == "single":
-            spec = {"install": f"{given['playbook']} provision.yml --tags python"}
+            spec = {"install": f"{given['hearth']} provision --tags python"}
         else:
             spec = spec_of(
                 given["verb"], nodes[names.index(own)], nodes, given["nproc"], given["limit"]

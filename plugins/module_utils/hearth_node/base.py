@@ -134,7 +134,7 @@ def hearth(module: Any, python: str, arguments: list[str], variables: dict[str, 
     Any other outcome becomes a finding: a missing Python, a crash with its diagnosis.
     """
     if not os.access(python, os.X_OK):
-        return Report([f"there is no Python at {python}; ansible-playbook provision.yml makes it"])
+        return Report([f"there is no Python at {python}; `hearth provision` makes it"])
     # A controller's shell must not leak them into commands on this computer: one that needs a token
     # gets it explicitly.
     for name in TOKENS:
@@ -163,7 +163,7 @@ def _older(arguments: list[str], variables: dict[str, str]) -> str:
     return (
         f"the training code in {variables['HEARTH_WORKSPACE']} has no command "
         f"`{' '.join(arguments[:2])}`: it is older than this computer's, which "
-        "`provision.yml --tags workspace` brings, or the next train.yml"
+        "`hearth provision --tags workspace` brings, or the next run"
     )
 
 
@@ -173,7 +173,7 @@ def _crash(
     """Return the finding for a command that failed: its diagnosis, else the end of its output."""
     if lacks := _LACKS_PACKAGE.search(errors.strip()):
         return (
-            f"{python} lacks the package {lacks[1]}; `provision.yml --tags python` installs "
+            f"{python} lacks the package {lacks[1]}; `hearth provision --tags python` installs "
             "what a node needs (for the nodes on this computer alone: ./scripts/setup)"
         )
     with tempfile.TemporaryDirectory() as folder:

@@ -80,7 +80,7 @@ def without_cards(watts: int, trouble: str) -> tuple[str, str]:
         return f"no NVIDIA GPU, so there is no power to limit (power_limit: {watts})", ""
     return "", (
         f"power_limit: {watts}: the driver does not say what its cards allow ({trouble}); "
-        "provision.yml --tags driver comes first"
+        "`hearth provision --tags driver` comes first"
     )
 
 

@@ -124,7 +124,7 @@ def verdict_of(options: dict, nics: list) -> look.NetworkVerdict:
     if verdict.candidate and options["busy"] and not options["force"]:
         verdict.findings.append(
             f"run '{options['busy']}' is under way on this node, and another address would cut it "
-            "off: wait for it, or stop it with playbooks/stop.yml"
+            "off: wait for it, or stop it with `hearth stop`"
         )
     return verdict
 

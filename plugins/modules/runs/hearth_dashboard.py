@@ -91,7 +91,7 @@ def _started(module: AnsibleModule, workspace: str) -> dict:
     if module.check_mode:
         return {"changed": True, "dashboard": {}, **told}
     if not os.access(python, os.X_OK):
-        raise PageError(f"there is no Python at {python}; provision.yml makes it")
+        raise PageError(f"there is no Python at {python}; `hearth provision` makes it")
     if there:
         PAGE.stop(there)
     port = PAGE.free_port(given["port"])

@@ -424,7 +424,7 @@ EIGHT = {"micro_batch": 8, "load_in_4bit": True, "backend": "transformers"}
         (EIGHT, [15], "gradient_checkpointing=on", "load_in_4bit=on"),
         (EIGHT, [15], "gradient_checkpointing=on", "-e nodes"),
         (EIGHT, [15], "micro_batch=1", "micro_batch=1 and"),
-        ({}, [1], "playbooks/models.yml", "it would fit"),
+        ({}, [1], "hearth models", "it would fit"),
     ],
 )
 def test_what_helps_is_advised_and_no_more(settings, cards, advised, not_advised):

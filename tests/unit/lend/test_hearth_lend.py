@@ -155,7 +155,7 @@ def test_status_shows_who_has_the_machine_and_since_when(lend, run):
 
 def test_a_run_without_lending_keeps_the_machine_and_says_so(lend, run, tmp_path):
     (tmp_path / "config" / "night.json").write_text("{}")
-    assert_names(lend("off"), "night has it", "without lending", "playbooks/stop.yml")
+    assert_names(lend("off"), "night has it", "without lending", "hearth stop")
 
 
 def test_a_program_gets_json_and_waits_for_nothing(lend, run, tmp_path):

@@ -67,7 +67,7 @@ def test_a_failure_comes_with_its_node_its_cause_its_cure_and_the_command_that_s
         "laptop",
         message=MEMORY,
         by_rank=True,
-        playbook="ansible-playbook -i inventory/home",
+        hearth="hearth -i inventory/home",
     )
     message = compose(failed, PROGRESS, explanation(MEMORY, "", True))
     steps, error, cause, cure, more = message.lines
@@ -77,9 +77,7 @@ def test_a_failure_comes_with_its_node_its_cause_its_cure_and_the_command_that_s
     assert error == MEMORY
     assert cause.startswith("cause: The GPU has not the memory")
     assert_names(cure, "cure: ", "micro_batch=1")
-    assert more == (
-        "more: ansible-playbook -i inventory/home playbooks/logs.yml -e run=evening -e nodes=laptop"
-    )
+    assert more == ("more: hearth -i inventory/home logs evening --nodes laptop")
 
 
 def test_an_error_of_hearths_own_is_its_own_cure():
@@ -99,7 +97,7 @@ def test_a_wait_says_since_when_why_and_until_when():
         "since 02:13, 12 of 34 steps done",
         why,
         "It goes on by itself once it is back, and gives up at 03:13 at the latest.",
-        "more: ansible-playbook playbooks/logs.yml -e run=evening",
+        "more: hearth logs evening",
     )
 
 

@@ -34,7 +34,7 @@ PLAY = """
 def stand_ins(folder: Path, waits: str) -> None:
     """Put modules there that only answer; the one that `waits` says so and takes its time."""
     answers = {
-        "hearth_inventory": '{"playbook": "ansible-playbook -i home"}',
+        "hearth_inventory": '{"hearth": "hearth -i home"}',
         "hearth_run": '{"name": "night"}',
         **dict.fromkeys(("hearth_supervise", "hearth_follow", "hearth_collect"), "{}"),
     }
@@ -74,8 +74,8 @@ def test_control_c_names_the_run_that_goes_on_once_it_may_have_begun(tmp_path, d
     assert play.returncode == 99
     assert "Traceback" not in screen
     if told:
-        assert_names(screen, "night", "ansible-playbook -i home playbooks/attach.yml -e run=night")
-        assert_names(screen, "ansible-playbook -i home playbooks/stop.yml -e run=night")
+        assert_names(screen, "night", "hearth -i home attach night")
+        assert_names(screen, "hearth -i home stop night")
     else:
         assert "night" not in screen
 

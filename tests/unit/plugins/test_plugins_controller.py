@@ -23,9 +23,8 @@ from support.waiting import HANG, until
 
 from hearth.base.text import duration
 from hearth.diagnose.catalogue import entries
-from hearth_controller.base.paths import as_typed, playbook_command
+from hearth_controller.base.paths import as_typed, hearth_command
 from hearth_controller.base.screen import Screen
-from hearth_controller.report.repeat import variable
 from hearth_controller.runs import collect
 from hearth_controller.runs.outcome import Outcome, with_diagnosis
 from hearth_controller.runs.story import Story
@@ -107,17 +106,18 @@ FAILED = {"desk": OUT, "lap": OUT}
 FILES = ("adapter", "model", "best", "metrics.jsonl", "logs", "report.html")
 
 
-def closing(lines, ends, files=FILES, playbook="ansible-playbook", model="tiny"):
-    option, story = variable("model", model), Story.from_lines(lines)
-    return summary("r1", option, story, Outcome(ends, playbook), "runs/r1", files)
+def closing(lines, ends, files=FILES, hearth="hearth", model="tiny"):
+    name, story = shlex.quote(model), Story.from_lines(lines)
+    return summary("r1", name, story, Outcome(ends, hearth), "runs/r1", files)
 
 
 def test_the_command_for_the_same_inventory_can_be_pasted(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     sources = [str(tmp_path / "inventory" / "my home"), "/etc/it's", "one,two,"]
-    typed = shlex.split(playbook_command(sources))
-    assert (typed[0], typed[1::2]) == ("ansible-playbook", ["-i"] * 3)
+    typed = shlex.split(hearth_command(sources, []))
+    assert (typed[0], typed[1::2]) == ("hearth", ["-i"] * 3)
     assert typed[2::2] == ["inventory/my home", "/etc/it's", "one,two,"]
+    assert hearth_command(sources, sources) == "hearth"
 
 
 @given(st.text(st.characters(exclude_characters="\0/", exclude_categories=("Cs",)), min_size=1))
@@ -129,9 +129,9 @@ def test_a_path_as_typed_is_one_word_of_a_shell_and_leads_there(name):
 def test_the_summary_names_a_model_so_that_it_can_be_pasted():
     text = closing(TOLD, FINISHED, model="/models/My Model")
     line = next(line for line in text.splitlines() if "your own data" in line)
-    words = shlex.split(line.split("train.yml", 1)[1])
-    typed = run.typed_variables(words[1::2], DataLoader())
-    assert typed == {"model": "/models/My Model", "dataset": "FILE.jsonl"}
+    assert shlex.split(line)[-5:] == [
+        *("hearth", "train", "/models/My Model", "--dataset", "FILE.jsonl")
+    ]
 
 
 @pytest.mark.parametrize(
@@ -155,13 +155,13 @@ def test_the_summary_of_a_finished_run():
     assert_names(text, "40.00 → 10.00  (-75%)", "I [31m dunno", TOLD[6]["answer"])
     assert_names(text, *(f"runs/r1/{name}" for name in FILES))
     assert "\x1b" not in text
-    assert_names(text, "train.yml -e resume=r1 -e max_steps=120", "train.yml -e model=tiny")
+    assert_names(text, "hearth resume r1 --max-steps 120", "hearth train tiny")
 
 
 def test_the_summary_of_a_failed_run_names_the_log_and_how_to_go_on():
-    text = closing(TOLD[:5], FAILED, files=("logs",), playbook="ansible-playbook -i x")
+    text = closing(TOLD[:5], FAILED, files=("logs",), hearth="hearth -i x")
     assert_names(text.splitlines()[0], "r1 failed", "60 of 60")
-    assert_names(text, "less runs/r1/logs/lap.log", "ansible-playbook -i x train.yml -e resume=r1")
+    assert_names(text, "less runs/r1/logs/lap.log", "hearth -i x resume r1")
     assert not any(name in text for name in ("adapter", "model", "best", "report"))
 
 
@@ -184,9 +184,9 @@ def test_how_a_run_ended_is_the_first_word_of_its_summary(lines, ends, begins):
 
 def test_a_run_of_which_no_node_answers_may_still_be_under_way():
     ends = dict.fromkeys(("desk", "lap"), SILENT)
-    text = closing(TOLD[:5], ends, files=("logs",), playbook="ansible-playbook -i x")
+    text = closing(TOLD[:5], ends, files=("logs",), hearth="hearth -i x")
     assert_names(text.splitlines()[0], "r1", "lost", "60 of 60")
-    assert_names(text, "ansible-playbook -i x playbooks/attach.yml -e run=r1")
+    assert_names(text, "hearth -i x attach r1")
     assert "resume" not in text and "what happened" not in text
     assert Outcome(ends).culprits == {"desk": "no answer", "lap": "no answer"}
 

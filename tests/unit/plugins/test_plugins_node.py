@@ -202,7 +202,7 @@ LOCKED = "PermissionError: [Errno 13] Permission denied: 'model.safetensors'"
 @pytest.mark.parametrize(
     ("error", "facts"),
     [
-        (LACKS, ["cause:", "cure:", "provision.yml --tags python"]),
+        (LACKS, ["cause:", "cure:", "hearth provision --tags python"]),
         (LOCKED, ["cause:", "cure:", "chown"]),
         ("SomethingError: new", []),
     ],
@@ -228,7 +228,7 @@ def test_a_command_that_the_nodes_code_does_not_have_is_named_with_what_brings_i
     (workspace / "scripts").rmdir()
     (workspace / "scripts").symlink_to(ROOT / "training")
     (finding,) = command(command=words, run_file="", python=sys.executable)["findings"]
-    assert_names(finding, workspace, *words, "older", "provision.yml --tags workspace")
+    assert_names(finding, workspace, *words, "older", "hearth provision --tags workspace")
     assert "invalid choice" not in finding
 
 
@@ -238,7 +238,7 @@ def test_an_environment_without_a_package_is_named_once_and_asked_no_more(
     python = tmp_path / "python"
     stand_in(python, "echo \"ModuleNotFoundError: No module named 'yaml'\" >&2; exit 1")
     (finding,) = command()["findings"]
-    assert_names(finding, python, "yaml", "provision.yml --tags python", "scripts/setup")
+    assert_names(finding, python, "yaml", "hearth provision --tags python", "scripts/setup")
     answer = call(
         "hearth_look", workspace=str(workspace), python=str(python), node="a", spec={"run": "r"}
     )
@@ -261,10 +261,10 @@ def test_a_command_that_says_nothing_sensible_is_a_finding(answering, command, s
 
 
 def test_a_missing_python_or_workspace_is_a_finding_with_the_way_out(tmp_path, answering, command):
-    assert_names(command()["findings"][0], "provision.yml")
+    assert_names(command()["findings"][0], "hearth provision")
     answering('{"facts": {"port": 1}, "findings": []}')
     answer = command(workspace=f"{tmp_path}/none")
-    assert_names(answer["findings"][0], f"{tmp_path}/none", "provision.yml")
+    assert_names(answer["findings"][0], f"{tmp_path}/none", "hearth provision")
     assert not (tmp_path / "arguments").exists()
 
 

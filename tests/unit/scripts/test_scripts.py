@@ -4,20 +4,16 @@ Stand-ins are named so: tiny wheels instead of the real packages, small shell fi
 Python without venv and of nvidia-smi.
 """
 
-import json
 import os
 import re
 import shutil
 import sys
-from importlib import import_module
 
 import pytest
 from support.facts import assert_names
 from support.house import ROOT
 from support.programs import run, stand_in
 from support.stand_in_index import lock_line, make_wheel
-
-from hearth_controller.runs.status import status
 
 LOCKS = ["cpu", "gpu", "control", "test", "unsloth"]
 
@@ -33,7 +29,7 @@ def copy_of_the_scripts(folder):
 
 @pytest.mark.parametrize(
     "name",
-    ["setup", "quickstart", "test", "lock", "lab", "status", "doctor", "single_gpu_test.py"],
+    ["setup", "quickstart", "test", "lock", "lab", "single_gpu_test.py"],
 )
 def test_explains_itself(name):
     done = run(ROOT / "scripts" / name, "--help")
@@ -53,89 +49,6 @@ def test_continuous_integration_runs_what_a_person_runs():
     assert [line for line in lines if line and not line.startswith(("#", "set ", "cd "))] == [
         "exec ./scripts/test"
     ]
-
-
-# ---- status and doctor --------------------------------------------------------------------------
-
-COMMAND = "\x1b]0;owned\x07\x1b[2J"
-"""Sets the title of a terminal and clears it."""
-NAME = f"{COMMAND}desk"
-STATUS = status([], {NAME: None}, {NAME: "no route"}, "2026-11-20T20:10:00+00:00")
-CHECK = {"check": "disk", "node": "desk", "outcome": "good", "why": "", "fix": ""}
-DOCTOR = {
-    "nodes": ["desk"],
-    "checks": [CHECK | {"seen": f"{COMMAND}76 GB free"}],
-    "mended": {},
-    "unmended": {},
-    "verdict": "good",
-    "reasons": [],
-}
-
-
-def play(folder, monkeypatch, name, results, *arguments):
-    """Have `scripts/NAME` play what leaves these results; the caller calls its `main`."""
-    (folder / "results").write_text(json.dumps(results))
-    # Its third argument is {"NAME_file": "PATH"}.
-    copies = """cp "${0%/*}/results" "$(echo "$3" | cut -d '"' -f 4)" """
-    stand_in(folder / "ansible-playbook", copies)
-    monkeypatch.syspath_prepend(ROOT / "scripts")
-    monkeypatch.setattr(sys, "executable", str(folder / "python"))
-    monkeypatch.setattr(sys, "argv", [name, *arguments])
-
-
-@pytest.mark.parametrize(
-    ("name", "lines", "results", "fact", "code"),
-    [
-        ("status", "runs.status_table:status_lines", STATUS, "\ndesk ", 2),
-        ("doctor", "doctor.table:doctor_lines", DOCTOR, "76 GB free", 0),
-    ],
-)
-def test_a_table_has_nothing_for_the_terminal_to_obey(
-    tmp_path, monkeypatch, capsys, name, lines, results, fact, code
-):
-    play(tmp_path, monkeypatch, name, results)
-    assert import_module("shown").main(name, "", f"hearth_controller.{lines}") == code
-    table = capsys.readouterr().out
-    assert fact in table
-    assert "\x1b" not in table and "owned" not in table
-
-
-LINES, METRICS = (
-    f"hearth_controller.runs.{name}"
-    for name in ("status_table:status_lines", "prometheus:exposition")
-)
-
-
-def test_metrics_are_printed_or_replace_a_file_of_node_exporter(tmp_path, monkeypatch, capsys):
-    status = import_module("shown").main
-    play(tmp_path, monkeypatch, "status", STATUS, "--prometheus")
-    assert status("status", "", LINES, METRICS) == 2  # no node answers
-    printed = capsys.readouterr().out
-    assert "\nhearth_verdict 2\n" in printed
-
-    file = tmp_path / "hearth.prom"
-    file.write_text("old")
-    play(tmp_path, monkeypatch, "status", STATUS, "--prometheus", str(file))
-    assert status("status", "", LINES, METRICS) == 0
-    assert file.read_text() == printed
-    assert capsys.readouterr().out == ""
-    assert sorted(path.name for path in tmp_path.iterdir() if "prom" in path.name) == [file.name]
-
-
-@pytest.mark.parametrize("file", ["hearth.txt", "nowhere/hearth.prom"])
-def test_a_file_that_node_exporter_would_not_read_is_refused(tmp_path, monkeypatch, capsys, file):
-    play(tmp_path, monkeypatch, "status", STATUS, "--prometheus", str(tmp_path / file))
-    with pytest.raises(SystemExit) as ended:
-        import_module("shown").main("status", "", LINES, METRICS)
-    assert ended.value.code == 2
-    assert_names(capsys.readouterr().err, tmp_path / file, ".prom", "folder")
-
-
-def test_a_wrong_option_is_answered_by_the_script_and_not_with_the_help_of_ansible():
-    done = run(ROOT / "scripts" / "status", "--jsn")
-    assert done.returncode == 2
-    assert_names(done.stderr, "usage: scripts/status", "--jsn", "--json")
-    assert len(done.stderr.splitlines()) <= 4
 
 
 # ---- where they cannot work ---------------------------------------------------------------------

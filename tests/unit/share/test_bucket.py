@@ -9,10 +9,10 @@ from support.stand_in_bucket import stand_in_bucket
 from hearth.base.errors import SupplyError
 from hearth.config import read_run
 from hearth.share import after
-from hearth.share.request import Request, by_play
+from hearth.share.request import Request, by_command
 from hearth.share.store import MARK, check_copy
 
-AGAIN = by_play("ansible-playbook", "evening")
+AGAIN = by_command("hearth", "evening")
 PLACE = "s3://home/runs"
 
 
@@ -43,7 +43,7 @@ def test_a_bucket_gets_the_whole_result_with_its_mark_last(folder, bucket):
 def test_a_bucket_that_refuses_is_named_and_keeps_nothing_of_it(folder, bucket):
     bucket.refuses, said = MARK, []
     assert not copied(folder, said.append)
-    assert_names("\n".join(said), PLACE, "privileges", "share.yml")
+    assert_names("\n".join(said), PLACE, "privileges", "hearth share")
     assert "secret" not in "".join(said)
     assert bucket.objects == {}
     bucket.refuses = ""

@@ -13,10 +13,10 @@ from hearth.base.errors import HearthError, SupplyError
 from hearth.config import read_run
 from hearth.record.history import METRICS
 from hearth.share import after, store
-from hearth.share.request import Request, by_play
+from hearth.share.request import Request, by_command
 from hearth.share.store import MARK, check_copy
 
-AGAIN = by_play("ansible-playbook", "evening")
+AGAIN = by_command("hearth", "evening")
 FILES = ["README.md", "adapter/adapter_config.json", "adapter/adapter_model.safetensors"]
 FILES += ["metrics.jsonl", MARK]
 
@@ -97,7 +97,7 @@ def test_a_nas_that_goes_in_the_middle_keeps_what_it_had(folder, nas, monkeypatc
     monkeypatch.setattr(shutil, "copyfile", goes)
     said = []
     assert not copied(folder, nas, said.append)
-    assert_names("\n".join(said), "Input/output error", str(folder / "adapter"), "share.yml")
+    assert_names("\n".join(said), "Input/output error", str(folder / "adapter"), "hearth share")
     assert below(nas) == ([f"evening/{name}" for name in FILES] if earlier else [])
 
 

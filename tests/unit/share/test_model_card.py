@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 
 import pytest
-from ansible.parsing.splitter import parse_kv
 from huggingface_hub import ModelCard
 from hypothesis import given
 from hypothesis import strategies as st
@@ -17,7 +15,7 @@ from hearth.harness.scores import Score, as_records
 from hearth.share.after import records_of
 from hearth.share.card import card_text
 from hearth.share.curve import sparkline
-from hearth.share.request import Request, by_hand, by_play
+from hearth.share.request import Request, by_command, by_hand
 
 HUB = {"kind": "hub", "id": "HuggingFaceTB/SmolLM2-135M-Instruct", "name": "smollm2-135m"}
 
@@ -75,13 +73,9 @@ def test_a_request_is_held_to_the_rules_of_the_settings():
 
 
 @pytest.mark.parametrize("place", ["/mnt/nas", "/mnt/my nas/it's", '/mnt/a "b"', "/mnt/a\\b$c"])
-def test_ansible_gets_the_place_that_was_asked_for(place):
-    command = by_play("ansible-playbook", "r")(Request.typed(copy_to=place))
-    words = shlex.split(command)
-    variables = {}
-    for value in words[words.index("-e") + 1 :: 2]:
-        variables |= json.loads(value) if value.startswith("{") else parse_kv(value)
-    assert variables == {"run": "r", "copy_to": place}
+def test_the_place_that_was_asked_for_can_be_pasted(place):
+    command = by_command("hearth", "r")(Request.typed(copy_to=place))
+    assert shlex.split(command) == ["hearth", "share", "--run", "r", "--copy-to", place]
 
 
 def test_an_address_with_a_password_is_refused_without_showing_it():
@@ -95,12 +89,10 @@ def test_an_address_with_a_password_is_refused_without_showing_it():
 
 def test_each_part_has_the_line_that_repeats_it():
     request = Request(("a", "b"), 20, "/mnt/my nas", "ada/x", private=False, best=True)
-    play = [by_play("ansible-playbook -i inventory/home", "r")(part) for part in request.parts]
+    play = [by_command("hearth -i inventory/home", "r")(part) for part in request.parts]
     hand = [by_hand("runs/r")(part) for part in request.parts]
-    assert [shlex.split(line)[3] for line in play] == [
-        *["playbooks/eval.yml", "playbooks/share.yml", "playbooks/share.yml"]
-    ]
-    assert "private=off" in play[2]
+    assert [shlex.split(line)[3] for line in play] == [*["eval", "share", "share"]]
+    assert "--private off" in play[2]
     evaluate = ["training/evaluate.py", "runs/r", "a,b", "--limit", "20", "--best"]
     assert shlex.split(hand[0])[1:] == evaluate
     assert shlex.split(hand[1])[3:5] == ["--copy-to", "/mnt/my nas"]

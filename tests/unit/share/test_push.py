@@ -12,10 +12,10 @@ from support.stand_in_hub import stand_in_hub
 from hearth.base.errors import SupplyError
 from hearth.share import after
 from hearth.share.hub import check_push, push, refused
-from hearth.share.request import Request, by_play
+from hearth.share.request import Request, by_command
 
-AGAIN = by_play("ansible-playbook -i inventory/home", "evening")
-LINE = "ansible-playbook -i inventory/home playbooks/share.yml -e run=evening -e push=ada/evening"
+AGAIN = by_command("hearth -i inventory/home", "evening")
+LINE = "hearth -i inventory/home share --run evening --push ada/evening"
 TO_ADA = Request(push="ada/evening")
 
 

@@ -43,7 +43,7 @@ def spec(tmp_path):
         own = {"node": "a", "rank": 0, "nproc": 1, "python": str(python), "token": "t"}
         given = common | own | {"meeting": meeting, "workspace": str(tmp_path)} | values
         (tmp_path / "logs").mkdir(exist_ok=True)
-        return spec_of({"afterwards": True, "playbook": "ansible-playbook -i x"} | given, "spec")
+        return spec_of({"afterwards": True, "hearth": "hearth -i x"} | given, "spec")
 
     return make
 
@@ -65,7 +65,7 @@ def test_the_token_for_the_push_reaches_that_process_and_no_rank(spec, tmp_path,
     assert environment["HF_TOKEN"] == "hf_planted"
     assert words[:3] == ["-m", "hearth.share", "finish"]
     assert "hf_planted" not in " ".join(words)
-    assert json.loads(asked) == {"playbook": "ansible-playbook -i x"}
+    assert json.loads(asked) == {"hearth": "hearth -i x"}
     assert full.log.read_text() == "shared\n"
     assert pids_aside() == frozenset()
 

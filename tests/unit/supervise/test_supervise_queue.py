@@ -133,7 +133,7 @@ def test_a_run_that_may_never_come_back_is_told_with_the_way_to_remove_it(
     why = told()
     assert why in ("waits behind dead, 1st in the queue", "waits behind dead, 2nd in the queue")
     monkeypatch.setattr(in_turn, "BOOT", -1.0)  # the boot is long over
-    assert_names(told(), why, "ansible-playbook playbooks/runs.yml -e delete=dead -e yes=on")
+    assert_names(told(), why, "hearth runs --delete dead --yes")
     (units / "hearth-dead.service").unlink()
     assert waiter._why_not_yet() == ""
 

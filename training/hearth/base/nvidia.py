@@ -15,7 +15,7 @@ NVIDIA = "10de"
 FLOOR = 580
 """Oldest driver branch that torch's CUDA 13 supports."""
 
-THEN_AGAIN = "then run provision.yml again"
+THEN_AGAIN = "then run `hearth provision` again"
 """Ending of findings that tell a person what to do."""
 
 SIGNING_KEYS = {

@@ -17,7 +17,7 @@ from hearth.fit.home import Candidate, rooms_by_node, unplaceable
 _SHORTEST = 128
 """Least tokens per row that the advice suggests: shorter rows are of no use."""
 
-_NOTHING_HELPS = "no setting would make it fit; take a smaller model (playbooks/models.yml)"
+_NOTHING_HELPS = "no setting would make it fit; take a smaller model (`hearth models`)"
 _DIVIDED = "(its layers are divided over the nodes)"
 _SHARDED = "(slow: it shards the weights over the nodes)"
 

@@ -167,9 +167,7 @@ def _of_tenant(there: Tenancy, now: datetime) -> str:
     stays = (
         ""
         if there.lends
-        else (
-            ", and keeps it to its end: it was started without lending (playbooks/stop.yml ends it)"
-        )
+        else (", and keeps it to its end: it was started without lending (`hearth stop` ends it)")
     )
     return f"{there.run} has it{since}{stays}."
 

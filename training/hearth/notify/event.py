@@ -27,7 +27,7 @@ class Event:
         script: file name of a user's script, '' for Hearth's trainer.
         results: folder with the record of the run on this node.
         log: log of the node that failed, '' if it is another one's.
-        playbook: the ansible-playbook command that plays on the run's inventory.
+        hearth: the `hearth` command for the run's inventory.
     """
 
     kind: Kind
@@ -43,7 +43,7 @@ class Event:
     script: str = ""
     results: str = ""
     log: str = ""
-    playbook: str = "ansible-playbook"
+    hearth: str = "hearth"
 
 
 def speaker(nodes: tuple[str, ...], absent: Set[str]) -> str:

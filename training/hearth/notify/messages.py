@@ -133,8 +133,8 @@ def _outlook(event: Event) -> str:
 
 def _more(event: Event) -> str:
     """Return the command that shows more."""
-    node = f" -e nodes={event.about[0]}" if event.kind in ("failed", "apart") else ""
-    return f"more: {event.playbook} playbooks/logs.yml -e run={event.run}{node}"
+    node = f" --nodes {event.about[0]}" if event.kind in ("failed", "apart") else ""
+    return f"more: {event.hearth} logs {event.run}{node}"
 
 
 def _clock(seconds: float, event: Event) -> str:

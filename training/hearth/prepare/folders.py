@@ -59,7 +59,7 @@ def another_run(folder: Path, created: str, in_workspace: bool) -> list[str]:
     if not there.exists() or not created or made == created:
         return []
     remove = (
-        f"remove it with playbooks/runs.yml -e delete={folder.name}"
+        f"remove it with `hearth runs --delete {folder.name}`"
         if in_workspace
         else "delete that folder and its checkpoints"
     )

@@ -127,7 +127,7 @@ class Control:
         except OSError as error:
             raise LaunchError(
                 f"{folder / SOCKET}, the socket of this node's supervisor, does not answer "
-                f"({error.strerror}): start the run with train.yml"
+                f"({error.strerror}): start the run with `hearth train`"
             ) from error
         control = cls(connection, nodes)
         control.tell(Here(int(environment["LOCAL_RANK"]), os.getpid()))

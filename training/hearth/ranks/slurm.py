@@ -128,7 +128,7 @@ def _interfaces(leader: str, step: str) -> dict[str, str]:
     except OSError as error:
         raise LaunchError(
             f"{node} does not reach {leader}, rank 0's node in step {step} ({error.strerror}): "
-            f"name it in /etc/hosts of {node}, as provision.yml --tags names does, or export "
+            f"name it in /etc/hosts of {node}, as `hearth provision --tags names` does, or export "
             "MASTER_ADDR=ADDRESS"
         ) from error
     here = psutil.net_if_addrs().keys()

@@ -75,7 +75,7 @@ def find_result(
     raise ModelError(
         f"{final}: there is no {kind}, and no checkpoint in {checkpoints}: the run has not come so "
         f"far, or was trained elsewhere. Finish it with resume={folder.name}, or bring its files "
-        f"here with playbooks/attach.yml -e run={folder.name}"
+        f"here with `hearth attach {folder.name}`"
     )
 
 

@@ -19,7 +19,7 @@ from hearth.config import read_run
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
 from hearth.share import after
-from hearth.share.request import Request, by_play
+from hearth.share.request import Request, by_command
 from hearth.supervise.record import node_lock
 
 
@@ -33,12 +33,12 @@ def check(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
 def finish(run_file: Path, spec: dict[str, Any]) -> dict[str, Any]:
     """Do what the run asks for whose `run_file` is in its folder.
 
-    The spec has the command of a `playbook` on the run's inventory, for messages.
+    The spec has the `hearth` command for the run's inventory, for messages.
     """
     # An exit, which is recorded, as the end by a signal is not.
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     run = read_run(run_file)
-    again = by_play(spec["playbook"], run.name)
+    again = by_command(spec["hearth"], run.name)
     request = Request.from_settings(run.settings)
     return {"facts": {"done": after.afterwards(run_file.parent, request, again, print)}}
 
@@ -62,7 +62,7 @@ def again(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
             print(line)
             failed.append(line)
 
-        if not after.afterwards(folder, request, by_play(spec["playbook"], run.name), say):
+        if not after.afterwards(folder, request, by_command(spec["hearth"], run.name), say):
             raise ConfigError(*failed[-2:])
     return {"facts": {"changed": True}}
 

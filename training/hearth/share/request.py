@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import json
 import shlex
 from collections.abc import Callable
 from dataclasses import dataclass
@@ -113,25 +112,21 @@ class Request:
         return {name: text for name, text in words.items() if text}
 
 
-def by_play(playbook: str, run: str) -> Again:
-    """Return a function that names the playbook for a request on `run`.
+def by_command(hearth: str, run: str) -> Again:
+    """Return a function that names the command for a request on `run`.
 
-    `playbook` is the command that plays on the run's inventory.
+    `hearth` is the command for the run's inventory.
     """
 
     def again(request: Request) -> str:
         verb = "eval" if request.tasks else "share"
-        words = (f"-e {_extra_variable(*word)}" for word in request.words.items())
-        return f"{playbook} playbooks/{verb}.yml -e run={run} {' '.join(words)}"
+        flags = (
+            f"--{name.replace('_', '-')} {shlex.quote(text)}"
+            for name, text in request.words.items()
+        )
+        return f"{hearth} {verb} --run {run} {' '.join(flags)}"
 
     return again
-
-
-def _extra_variable(name: str, text: str) -> str:
-    """Return a variable as Ansible takes it from a shell: JSON if it would split or unquote it."""
-    if set(text) & set(" \t\"'\\"):
-        return shlex.quote(json.dumps({name: text}))
-    return f"{name}={shlex.quote(text)}"
 
 
 def by_hand(folder: str) -> Again:

@@ -73,7 +73,7 @@ def _start(spec: Spec) -> subprocess.Popen[bytes]:
         )
     assert process.stdin
     with suppress(OSError):  # it has ended at once, and said why
-        process.stdin.write(json.dumps({"playbook": spec.playbook}).encode())
+        process.stdin.write(json.dumps({"hearth": spec.hearth}).encode())
         process.stdin.close()
     return process
 

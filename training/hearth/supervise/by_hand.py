@@ -45,7 +45,8 @@ def main(arguments: list[str] | None = None) -> int:
     )
     parser.add_argument("rank", type=int, help="the rank of this node in the run")
     parser.add_argument(
-        "--run", help="the name of the run; by default the one that train.yml started last here"
+        "--run",
+        help="the name of the run; by default the one that `hearth train` started last here",
     )
     parser.add_argument(
         "--port",
@@ -82,7 +83,7 @@ def spec_by_hand(workspace: Path, rank: int, run: str | None) -> Spec:
     found = [path for path in specs if run in (None, path.stem)]
     if not found:
         raise LaunchError(
-            f"{workspace}: train.yml has started no run {run!r} here (known: "
+            f"{workspace}: `hearth train` has started no run {run!r} here (known: "
             f"{', '.join(path.stem for path in specs)}); with settings behind it, such as --model "
             "NAME, this command begins a new one"
         )
@@ -90,7 +91,7 @@ def spec_by_hand(workspace: Path, rank: int, run: str | None) -> Spec:
     if missing := [name for name in spec.nodes if name not in cluster.nodes]:
         raise LaunchError(
             f"{workspace / CONFIG}: {', '.join(missing)} of run '{spec.run}' is missing; "
-            "`provision.yml --tags workspace` writes the file anew"
+            "`hearth provision --tags workspace` writes the file anew"
         )
     if rank != spec.rank:
         raise LaunchError(

@@ -12,7 +12,7 @@ import yaml
 from hearth.base.errors import LaunchError
 
 CONFIG = "cluster_config.yaml"
-"""The file's name. `provision.yml` writes it."""
+"""The file's name. `hearth provision` writes it."""
 
 LAUNCHER = "./launch_cluster.sh"
 """The command that a person types on a node."""
@@ -57,5 +57,5 @@ def read_cluster(workspace: Path) -> Cluster:
         why = " ".join(str(error).split())
         raise LaunchError(
             f"{path}: cannot be read ({type(error).__name__}: {why}); "
-            "`provision.yml --tags workspace` writes the file anew"
+            "`hearth provision --tags workspace` writes the file anew"
         ) from error

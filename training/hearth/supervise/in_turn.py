@@ -173,7 +173,7 @@ class _Waiter:
         """Keep the record of a run that waits, and log why when that changes."""
         self._why = why
         late = [run for run, since in self._down.items() if time.monotonic() - since > BOOT]
-        why = "; ".join([why, *(removal(run, self._spec.playbook) for run in late)])
+        why = "; ".join([why, *(removal(run, self._spec.hearth) for run in late)])
         cause = Cause(self._spec.node, None, "queued", why)
         if cause != self._record.cause:
             self._record.cause = cause

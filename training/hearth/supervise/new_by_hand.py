@@ -35,7 +35,8 @@ def typed_run(workspace: Path, words: Sequence[str]) -> Run:
     typed = parse_command_line(words)
     if typed.run_file:
         raise LaunchError(
-            f"--run-file: {LAUNCHER} RANK --run NAME continues a run that train.yml has started"
+            f"--run-file: {LAUNCHER} RANK --run NAME continues a run that `hearth train` has "
+            "started"
         )
     given, _ = with_small_model(typed)
     results = Layout.from_environment({"HEARTH_WORKSPACE": str(workspace)}).results

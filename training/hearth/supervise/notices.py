@@ -111,6 +111,6 @@ class Notices:
             script=self._record.script,
             results=str(spec.results),
             log=str(spec.log) if about == (spec.node,) else "",
-            playbook=spec.playbook,
+            hearth=spec.hearth,
             **more,
         )

@@ -52,7 +52,7 @@ def check(
     elif first := _due(entries, run) if not queue else "":
         findings.append(
             f"{workspace}: run '{first}' waits for its turn here: get behind it with "
-            "-e queue=on, or remove it (playbooks/runs.yml)"
+            "-e queue=on, or remove it (`hearth runs --delete NAME`)"
         )
     elif holder:
         findings.append(f"{workspace}: run '{run}' is under way here already: watch it, or stop it")

@@ -56,7 +56,7 @@ class Spec:
 
     `afterwards` is whether the run asks for scores, a copy or a push once it has finished. `notify`
     are the addresses that get messages, separated by blanks, and `push_token` is the Hub's for that
-    push: secrets, which no file of the spec holds. `playbook` is the command that plays on the
+    push: secrets, which no file of the spec holds. `hearth` is the command for the
     run's inventory, for those messages.
     """
 
@@ -91,7 +91,7 @@ class Spec:
     slurm: bool = False
     queue: dict[str, Any] = field(default_factory=dict)
     lend: dict[str, Any] = field(default_factory=dict)
-    playbook: str = "ansible-playbook"
+    hearth: str = "hearth"
     afterwards: bool = False
     notify: str = field(default="", repr=False)
     push_token: str = field(default="", repr=False)

@@ -74,11 +74,11 @@ def why_not_yet(own: Entry, others: Iterable[Entry], holder: str, now: datetime)
     return f"waits behind {ahead[-1]}, {ordinal(place)} in the queue" if ahead else ""
 
 
-def removal(run: str, playbook: str) -> str:
+def removal(run: str, hearth: str) -> str:
     """Return advice on a run that keeps its place and may never come back."""
     return (
         f"no supervisor of {run} has come back here: if none can, remove the run with "
-        f"{playbook} playbooks/runs.yml -e delete={run} -e yes=on"
+        f"{hearth} runs --delete {run} --yes"
     )
 
 

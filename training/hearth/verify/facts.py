@@ -55,7 +55,7 @@ def _torch(findings: list[str]) -> dict[str, Any]:
     nothing = {"torch": None, "cuda": None, "nccl": None, "arch": [], "devices": 0}
     found = importlib.util.find_spec("torch")
     if found is None or found.origin is None:
-        findings.append(f"there is no torch for {sys.executable}: provision.yml --tags python")
+        findings.append(f"there is no torch for {sys.executable}: `hearth provision --tags python`")
         return nothing
     version = runpy.run_path(str(Path(found.origin).with_name("version.py")))
     known = {**nothing, "torch": importlib.metadata.version("torch"), "cuda": version.get("cuda")}
@@ -65,7 +65,7 @@ def _torch(findings: list[str]) -> dict[str, Any]:
     try:
         return known | json.loads((done or "").strip().splitlines()[-1])
     except (ValueError, IndexError):
-        findings.append("torch cannot be loaded: provision.yml --tags python")
+        findings.append("torch cannot be loaded: `hearth provision --tags python`")
         return known
 
 

@@ -16,11 +16,11 @@ _RESULTS = ("adapter", "model")
 def check(workspace: str, run: str, python: str) -> None:
     """Raise `PageError` if nobody can talk to `run` on this node yet."""
     if not os.access(python, os.X_OK):
-        raise PageError(f"there is no Python at {python}; provision.yml makes it")
+        raise PageError(f"there is no Python at {python}; `hearth provision` makes it")
     if not os.path.isfile(_program(workspace)):
         raise PageError(
             f"the training code in {workspace} has no chat.py: it is older than this computer's, "
-            "which `provision.yml --tags workspace` brings, or the next train.yml"
+            "which `hearth provision --tags workspace` brings, or the next run"
         )
     kept = os.path.join(workspace, "checkpoints", run)
     saved = os.path.isdir(kept) and any(name.startswith("step-") for name in os.listdir(kept))

@@ -52,7 +52,7 @@ def lacks_code(workspace: str) -> list[str]:
     """Return a finding if the workspace holds no training code."""
     if os.path.isdir(os.path.join(workspace, "scripts", "hearth")):
         return []
-    return [f"{workspace} holds no training code; provision.yml brings it"]
+    return [f"{workspace} holds no training code; `hearth provision` brings it"]
 
 
 def _exit(number: int, _: Any) -> NoReturn:

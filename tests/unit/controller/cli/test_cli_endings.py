@@ -17,7 +17,7 @@ STATUS = status([], {"desk": None}, {"desk": "no route"}, "2026-11-20T20:10:00+0
 
 def answer(verdict="good", text="", errors=(), facts=None, **more):
     facts = (facts or {}) | more
-    return {"verdict": verdict, "facts": facts, "text": text, "errors": list(errors)}
+    return {"ended": verdict, "facts": facts, "text": text, "errors": list(errors)}
 
 
 @pytest.mark.parametrize(

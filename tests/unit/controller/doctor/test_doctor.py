@@ -214,7 +214,7 @@ def test_three_nodes_with_which_nothing_is_wrong_are_good():
 
 STALE = {"name": "", "mtu": None, "macs": [MACS["laptop"]]}
 LIMIT = "--tags power_limit -e nodes=laptop"
-BOOT = "ansible-playbook playbooks/reboot.yml -e nodes=laptop"
+BOOT = "hearth reboot --nodes laptop"
 INSTALL = "--tags driver -e nodes=laptop"
 NO_TORCH = observed(findings=("no torch",))
 DEAF = another("tower", "oldbox", talk={"failed": {"laptop": "no answer on TCP (firewall?)"}})
@@ -235,11 +235,11 @@ DEGRADED = [
     ("clock", stage("time", changed=True), "--tags time"),
     ("clock", stage("time", skew=61.0), "1 min 1 s", "restart systemd-timesyncd.service"),
     ("sleep", stage("power", changed=True), "--tags power"),
-    ("disk", free(5000), "4.9 GB", "/srv", "playbooks/runs.yml", "-e delete=NAME"),
+    ("disk", free(5000), "4.9 GB", "/srv", "hearth runs", "--delete NAME"),
     ("memory", looks(memory={"used_mib": 7000, "total_mib": 8000}), "1.0 of 7.8 GB"),
     ("identity", looks(identity=KEYS_OF_TOWER), "tower", "ssh-keygen -A"),
     ("orphans", looks(orphans=[{"pid": 77, "what": "rank"}]), "rank", "kill 77"),
-    ("leftovers", looks(leftovers=["/me/x.service"]), "/me/x.service", "-e fix=on"),
+    ("leftovers", looks(leftovers=["/me/x.service"]), "/me/x.service", "hearth doctor --fix"),
     ("data", looks(damaged=["01-a.jsonl"]), "01-a.jsonl", "data/01-a.jsonl"),
     ("data", looks(hub_sums={"owner--rows.parquet": "cd"}), "data/hub/owner--rows.parquet"),
     ("battery", looks(on_battery=True), "battery"),
@@ -256,7 +256,7 @@ DEGRADED = [
 ]
 BROKEN = [
     ("reach", DEAF, "tower, oldbox", "no answer on TCP", "--tags firewall"),
-    ("login", another(verify=observed(gone="no route")), "no route", "playbooks/preflight.yml"),
+    ("login", another(verify=observed(gone="no route")), "no route", "--tags preflight"),
     ("driver", driver(works=False, restart="module 570.1"), "module 570.1", BOOT),
     ("driver", driver(works=False, modules="proprietary"), "580.126.09", "proprietary", INSTALL),
     ("driver", driver(works=False, loaded="550.1"), "550.1", INSTALL),
@@ -281,7 +281,7 @@ BROKEN = [
     ("MTU", ping(), "1500 bytes", "tower", "enp5s0 of laptop"),
     ("firewall", stage("firewall", changed=True), "--tags firewall"),
     ("firewall", stage("firewall", failed=True, findings=["iptables -I"]), "iptables -I"),
-    ("disk", free(500), "0.5 GB", "/srv", "playbooks/runs.yml"),
+    ("disk", free(500), "0.5 GB", "/srv", "hearth runs"),
     ("memory", looks(memory={"used_mib": 7800, "total_mib": 8000}), "0.2 of 7.8 GB"),
     ("identity", looks(identity=ID_OF_TOWER), "tower", "systemd-machine-id-setup"),
     ("models", looks(models={"tiny": OTHER_TINY}), "tiny"),
@@ -525,7 +525,7 @@ def test_the_same_trouble_of_several_nodes_is_told_once():
     assert sum(line.startswith("! tower, laptop, oldbox: battery: ") for line in lines) == 1
 
 
-# -- what train.yml says ---------------------------------------------------------------------------
+# -- what a launch says ----------------------------------------------------------------------------
 
 
 def test_a_run_is_warned_of_what_the_home_does_and_of_nothing_else():

@@ -341,7 +341,7 @@ def test_only_a_loaded_module_of_another_version_or_nouveau_needs_a_restart(know
 @pytest.mark.parametrize(
     ("known", "output", "options", "finding"),
     [
-        (TWO_VERSIONS, "", {"may_restart": False}, "-e nodes=tower"),
+        (TWO_VERSIONS, "", {"may_restart": False}, "hearth reboot --nodes tower"),
         (TWO_VERSIONS, "", {}, ""),
         (TWO_VERSIONS, "", {"controller": True}, "580.95.05"),
         (UNLOADED, "modprobe: ERROR: Key was rejected by service", {}, "mokutil"),
@@ -356,7 +356,7 @@ def test_a_restart_is_done_only_if_allowed_and_what_does_not_load_is_explained(
     known, output, options, finding
 ):
     options = {"may_restart": True, "controller": False} | options
-    how = "playbooks/reboot.yml -e nodes=tower"
+    how = "hearth reboot --nodes tower"
     answer = after_install(machine("2482", **known).look, output, how, **options)
     assert finding in answer
     assert bool(finding) == bool(answer)

@@ -182,7 +182,7 @@ def test_a_pipeline_is_judged_in_the_precision_that_it_is_placed_in(tmp_path):
     ("typed", "gib", "advised", "why"),
     [
         ({}, (24, 24, 1), "-e nodes=desk,attic", ["shed", "layer"]),
-        ({}, (5, 4, 4), "playbooks/models.yml", ["GiB more"]),
+        ({}, (5, 4, 4), "hearth models", ["GiB more"]),
         ({"elastic": "true"}, (10, 8, 8), "load_in_4bit=on", ["elastic"]),
         ({"compress": "bf16"}, (10, 8, 8), "load_in_4bit=on", ["compress"]),
         ({"parallel": "ddp"}, (10, 8, 8), "parallel=pipeline", []),

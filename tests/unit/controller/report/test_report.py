@@ -18,7 +18,6 @@ from html.parser import HTMLParser
 from pathlib import Path
 
 import pytest
-from ansible.parsing.splitter import parse_kv
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import programs
@@ -29,6 +28,10 @@ from support.metric_lines import start_line, step_line, written
 from hearth.config import Settings, in_parallel, read_run, resolve, resolve_run, write_run
 from hearth.config.cli import parse_command_line
 from hearth.config.planned import PlannedPipeline
+from hearth_controller.cli.parser import parse
+from hearth_controller.cli.paths import Paths
+from hearth_controller.cli.verbs import VERBS
+from hearth_controller.cli.words import read_words, typed_words
 from hearth_controller.report.__main__ import main
 from hearth_controller.report.page import (
     fact_rows,
@@ -439,7 +442,7 @@ def test_the_stages_of_a_pipeline_are_told_and_the_predicted_step_beside_the_mea
 def test_a_resolved_setting_is_not_repeated(tmp_path):
     run = in_parallel(resolve_run(GIVEN, tmp_path, "-e"), "ddp")
     assert run.settings.parallel == "ddp"
-    assert "parallel" not in repeat_command(run, "ansible-playbook")
+    assert "parallel" not in repeat_command(run, "hearth")
 
 
 def test_a_run_that_failed_after_two_steps_names_node_and_cause(run):
@@ -502,12 +505,11 @@ def test_the_command_of_the_play_means_the_same_settings(tmp_path):
     file.write_text("lora_rank: 4\n")
     write_run(resolve_run(GIVEN, tmp_path, "-e", file=file), tmp_path / "run.yml")
     run = read_run(tmp_path / "run.yml")
-    words = shlex.split(repeat_command(run, "ansible-playbook -i inventory/home"))
-    assert words[:4] == ["ansible-playbook", "-i", "inventory/home", "train.yml"]
-    typed: dict[str, str] = {}
-    for option, word in zip(words[4::2], words[5::2], strict=True):
-        assert option == "-e"
-        typed |= json.loads(word) if word.startswith("{") else parse_kv(word)
+    words = shlex.split(repeat_command(run, "hearth -i inventory/home"))
+    assert words[:4] == ["hearth", "-i", "inventory/home", "train"]
+    table = read_words(ROOT)
+    given = parse(VERBS["train"], table, words[4:])
+    typed = typed_words(given, table["train"], Paths(tmp_path, tmp_path))
     assert typed.keys() == GIVEN.keys() - {"run"} | {"lora_rank"}
     assert resolve(typed | {"run": "first"}).settings == run.settings
 
@@ -524,10 +526,10 @@ def test_the_nodes_and_the_options_of_the_launch_are_repeated(tmp_path):
     words = {"nodes": "desk,laptop", "elastic": True, "min_nodes": 2, "launch_return_timeout": "90"}
     run = replace(resolve_run(GIVEN, tmp_path, "-e"), launch=words | {"hearth_names": ["a b"]})
     write_run(run, tmp_path / "run.yml")
-    command = repeat_command(read_run(tmp_path / "run.yml"), "ansible-playbook")
+    command = repeat_command(read_run(tmp_path / "run.yml"), "hearth")
     assert command.endswith(
-        " -e nodes=desk,laptop -e elastic=on -e min_nodes=2 -e launch_return_timeout=90 "
-        """-e '{"hearth_names": ["a b"]}'"""
+        " --nodes desk,laptop --elastic on --min-nodes 2 "
+        """-e '{"launch_return_timeout": "90"}' -e '{"hearth_names": ["a b"]}'"""
     )
     assert "nodes" not in repeat_command(run, None)  # by hand it is torchrun that has them
 
@@ -536,7 +538,7 @@ def test_on_demand_it_is_written_into_the_folder_of_the_run(run, tmp_path, monke
     monkeypatch.setattr(sys, "argv", ["report", str(run)])
     assert main() == 0
     assert capsys.readouterr().out == f"{run}/report.html\n"
-    assert "ansible-playbook train.yml -e" in (run / "report.html").read_text(encoding="utf-8")
+    assert "hearth train " in (run / "report.html").read_text(encoding="utf-8")
     monkeypatch.setattr(sys, "argv", ["report", str(tmp_path)])
     assert main() == 2
     assert_names(capsys.readouterr().err, "hearth: error", tmp_path)

@@ -38,7 +38,7 @@ def test_each_node_is_shown_with_its_word_and_its_run():
 def test_a_run_without_lending_stays_whatever_is_said():
     (_, line) = lending_lines({"tower": AUTO | {"word": "off", "lends": False}})
     assert "stays to its end" in line
-    assert "playbooks/stop.yml" in line
+    assert "hearth stop" in line
 
 
 def test_a_broken_word_is_shown_with_what_mends_it():

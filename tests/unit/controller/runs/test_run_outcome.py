@@ -137,14 +137,17 @@ def folder(tmp_path):
 
 def test_a_run_is_closed_with_its_outcome_on_record_its_report_and_a_text(folder):
     answers = [answer(node, script="", failed=False) for node in NODES]
-    outcome = Outcome.from_answers(answers, "ansible-playbook -i x")
+    outcome = Outcome.from_answers(answers, "hearth -i x")
     closing = close("evening", folder, outcome)
     assert (closing.changed, closing.warning) == (True, "")
     assert_names(closing.text, "evening finished", "80 of 80", "desk, lap, old")
     assert_names(closing.text, folder / "report.html")
     kept = json.loads((folder / "ends.json").read_text())
-    assert kept["playbook"] == "ansible-playbook -i x"
+    assert kept["hearth"] == "hearth -i x"
     assert kept["ends"]["lap"].keys() == {"state", "rank", "generation", "nodes"}
+    facts = json.loads(json.dumps(closing.facts))
+    assert (facts["run"], facts["state"], facts["step"]) == ("evening", "finished", 80)
+    assert (facts["folder"], facts["nodes"]) == (str(folder), list(NODES))
     assert not close("evening", folder, outcome).changed
 
 
@@ -155,7 +158,7 @@ def test_a_run_that_ended_early_says_why_in_its_report_and_its_text(folder):
     early = json.dumps(json.loads(end) | {"step": 60, "reason": reason})
     metrics.write_text("\n".join([*lines, early]) + "\n")
     closing = close("evening", folder, Outcome.from_answers(map(answer, NODES)))
-    assert_names(closing.text, "60 of 80", reason, "-e resume=evening -e early_stop=none")
+    assert_names(closing.text, "60 of 80", reason, "hearth resume evening --early-stop none")
     assert reason in (folder / "report.html").read_text()
 
 

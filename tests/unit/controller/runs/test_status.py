@@ -233,7 +233,7 @@ def test_why_a_run_failed_stands_below_it():
 def test_old_runs_are_counted_not_shown():
     digests = [digest("desk", "finished", False, name=f"run{i}") for i in range(MOST_RUNS + 3)]
     lines = status_lines(status(observed_runs({"desk": digests}), {"desk": HEALTH}, {}, "now"))
-    assert_names("\n".join(lines), "3 older", "playbooks/runs.yml")
+    assert_names("\n".join(lines), "3 older", "hearth runs")
     assert sum("run" in line.split(" ")[0] for line in lines) <= MOST_RUNS + 1
 
 

@@ -21,7 +21,7 @@ FOUND = {"kind": "scores", "what": "eval", "when": "after", "step": 12} | {
 }
 END = {"kind": "end", "state": "finished", "step": 12}
 FAILED = "push: the Hub does not answer"
-AGAIN = "ansible-playbook playbooks/share.yml -e run=r -e push=ada/x"
+AGAIN = "hearth share --run r --push ada/x"
 
 
 def shared(what, **more):
@@ -63,7 +63,7 @@ def test_what_failed_has_its_cause_and_the_line_that_repeats_it_until_it_is_done
 
 
 def test_a_finished_run_ends_with_the_lines_that_share_it_and_score_it():
-    assert_names(closing(), "playbooks/share.yml -e run=r", "playbooks/eval.yml -e run=r")
+    assert_names(closing(), "hearth share r", "hearth eval hellaswag --run r")
 
 
 @pytest.mark.parametrize("damage", ["after", "task"])

@@ -312,7 +312,7 @@ def test_the_summary_of_a_scripts_run(tmp_path):
     assert_names("\n".join(rest), "runs/evening/files", "runs/evening/logs")
     stopped = closing(tmp_path / "b", "stopped", generation=1)
     assert_names(stopped, "evening", "stopped", "train.py")
-    assert_names(stopped, "ansible-playbook train.yml -e resume=evening")
+    assert_names(stopped, "hearth resume evening")
     failed = closing(tmp_path / "c", "failed", files=("logs",))
     assert_names(failed, "less runs/evening/logs/laptop.log")
     assert "evening/files" not in failed

@@ -95,7 +95,7 @@ def told(endpoint, local=False, busy=""):
         "endpoint": endpoint,
         "busy": busy,
     }
-    return describe_chat(answer, "evening", "tower", HOME, local, "ansible-playbook -i home")
+    return describe_chat(answer, "evening", "tower", HOME, local, "hearth -i home")
 
 
 def after(lines, title):
@@ -110,7 +110,7 @@ def test_the_command_can_be_typed_as_it_is_told():
     assert here == [
         *("env", "HEARTH_WORKSPACE=/w s", "/env/bin/python", "/w s/scripts/chat.py", "evening")
     ]
-    assert "-e serve=on" in "\n".join(told({}))
+    assert "chat evening --serve" in "\n".join(told({}))
 
 
 def test_the_way_to_an_endpoint_and_its_end_are_told():
@@ -119,5 +119,5 @@ def test_the_way_to_an_endpoint_and_its_end_are_told():
     assert_names(lines[0], "tower", "base", "adapter", "4711")
     tunnel = after(lines, "tunnel")
     assert tunnel == ["ssh", "-N", "-L", "8001:127.0.0.1:8001", "you@192.168.1.40"]
-    assert_names("\n".join(lines), "http://localhost:8001/v1", "-e serve=off", "third")
+    assert_names("\n".join(lines), "http://localhost:8001/v1", "chat --serve off", "third")
     assert not any("ssh" in line for line in told(endpoint, local=True))

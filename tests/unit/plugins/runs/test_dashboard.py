@@ -129,7 +129,7 @@ def test_a_port_that_is_taken_is_not_taken_twice():
 
 
 def test_the_tunnel_is_a_command_to_type_as_it_is():
-    lines = describe_dashboard(answer(), "tower", HOME, False, "ansible-playbook -i inventory/home")
+    lines = describe_dashboard(answer(), "tower", HOME, False, "hearth -i inventory/home")
     assert_names(lines[0], "evening", "tower", "process 4711")
     tunnel = next(line for line in lines if "tunnel" in line).split("tunnel", 1)[1].strip()
     assert shlex.split(tunnel) == [
@@ -138,7 +138,7 @@ def test_the_tunnel_is_a_command_to_type_as_it_is():
     ]
     text = "\n".join(lines)
     assert "http://localhost:6006/" in text
-    assert "-i inventory/home playbooks/dashboard.yml -e serve=off" in text
+    assert "hearth -i inventory/home dashboard --serve off" in text
     assert "wandb" not in text
     assert describe_dashboard({"dashboard": {}}, "tower", HOME, False, "x") == []
 

@@ -48,4 +48,4 @@ def test_what_is_wrong_is_a_finding(lend, tmp_path):
     (finding,) = lend(word="off", end="soon")["findings"]
     assert_names(finding, "'soon'", "23:00")
     (finding,) = lend(word="off", workspace=str(tmp_path / "none"))["findings"]
-    assert_names(finding, "no training code", "provision.yml")
+    assert_names(finding, "no training code", "hearth provision")

@@ -15,7 +15,7 @@ Tokenise a text corpus into token shards (.bin, as llm.c and modded-nanogpt read
 training from scratch. Each document begins with the tokenizer's border token.
 
     python -m hearth.data.shards corpus/*.parquet --tokenizer openai-community/gpt2 --out data/mine
-    ... train.yml -e dataset='data/mine/*_train_*.bin' -e validation='data/mine/*_val_*.bin'"""
+    ... hearth train --dataset 'data/mine/*_train_*.bin' --validation 'data/mine/*_val_*.bin'"""
 
 
 def _count(text: str) -> int:

@@ -185,8 +185,8 @@ def _batches(corpus: Sequence[Records], fraction: float) -> Iterator[tuple[list[
                 if example.messages:
                     findings.add(
                         line,
-                        "this is a conversation, not a text; give the file to train.yml as it is: "
-                        f"dataset={records.name}",
+                        "this is a conversation, not a text; give the file to `hearth train` as "
+                        f"it is: --dataset {records.name}",
                         cause="conversation",
                     )
             if findings:
