@@ -105,7 +105,9 @@ def main() -> None:
     parser.add_argument(
         "sessions", nargs="*", default=[*SESSIONS], help=f"of {', '.join(SESSIONS)}"
     )
-    chosen = parser.parse_args().sessions
+    parser.add_argument("--dry", action="store_true", help="play, and change no page")
+    given = parser.parse_args()
+    chosen = given.sessions
     if unknown := set(chosen) - SESSIONS.keys():
         parser.error(f"there is no session {', '.join(sorted(unknown))}")
     terminal = Terminal()
@@ -114,6 +116,8 @@ def main() -> None:
             SESSIONS[name](terminal)
     except CommandFailed as error:
         sys.exit(f"transcripts: no page was changed: {error}")
+    if given.dry:
+        return
     pages = {page: page.read_text(encoding="utf-8") for page in PAGES}
     new = {page: rewritten(text, terminal.screens) for page, text in pages.items()}
     for page, text in new.items():
