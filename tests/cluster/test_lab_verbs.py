@@ -67,7 +67,7 @@ def verb(house: Controller, name: str, *options: str) -> str:
 
 
 def seen(house: Controller, status: int = 0) -> dict:
-    """Return the JSON of scripts/status, which ends with this exit status."""
+    """Return the JSON of hearth status, which ends with this exit status."""
     done = house.hearth("status", "--json", "-i", house.inventory, *READY)
     assert done.returncode == status
     return json.loads(done.stdout)

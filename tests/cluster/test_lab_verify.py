@@ -95,13 +95,13 @@ def test_doctor_finds_what_is_wrong_and_mends_what_is_safe(home, tmp_path):
     )
     lab("link", "oldbox", "100mbit")
     file = tmp_path / "doctor.json"
-    given = ("-e", "hearth_models=", "-e", f"_doctor_file={file}", "-e", "fix=on")
+    given = ("-e", "hearth_models=", "-e", "fix=on")
     try:
-        screen = home.play("playbooks/doctor.yml", *READY, *given)
+        screen = home.play("playbooks/doctor.yml", *READY, *given, HEARTH_ANSWER=str(file))
     finally:
         lab("link", "oldbox", "off")
         on("laptop", f"kill {forgotten}")
-    seen = json.loads(file.read_text())
+    seen = json.loads(file.read_text())["facts"]
     assert seen["verdict"] == "broken"
     its = {(each["node"], each["check"]): each for each in seen["checks"]}
     for node, check, outcome, fact in (

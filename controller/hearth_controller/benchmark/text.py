@@ -191,7 +191,7 @@ def compared(before: Benchmark | None, now: Benchmark) -> list[str]:
     if 1 in (before.request.repeat, now.request.repeat) and found:
         lines += wrapped(
             "A configuration that ran once tells nothing of its spread; 10% was taken. "
-            "benchmark_repeat=3 tells it.",
+            "-e repeat=3 shows it.",
             "  ",
         )
     return lines

@@ -5,14 +5,11 @@ The schema of the object is `docs/doctor.schema.json`.
 
 from __future__ import annotations
 
-import json
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import asdict, replace
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
-from hearth.base.files import write_whole
 from hearth.verify.judgement import Observation
 from hearth_controller.base.verdict import overall
 from hearth_controller.doctor.checks import CHECKS
@@ -124,9 +121,9 @@ def _complete(result: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def show(
-    cluster: Cluster, mending: Mapping[str, Sequence[str]], done: Collection[str], file: str
+    cluster: Cluster, mending: Mapping[str, Sequence[str]], done: Collection[str]
 ) -> dict[str, Any]:
-    """Return the table as text, and the possible repairs; write the file if requested.
+    """Return the table as text, and the possible repairs.
 
     `mending` are by node the repairs that were due; the nodes in `done` completed theirs.
     """
@@ -136,8 +133,6 @@ def show(
     )
     now = datetime.now(UTC).isoformat(timespec="seconds")
     examined = examine(cluster, now, mended, unmended)
-    if file:
-        write_whole(Path(file), json.dumps(examined, indent=1) + "\n")
     text = "\n".join(f"  {line}".rstrip() for line in doctor_lines(examined))
     verdict = examined["verdict"]
     return {"say": text, "answer": examined, "verdict": verdict, "mends": mends(examined)}

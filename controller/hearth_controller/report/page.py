@@ -35,6 +35,8 @@ _HEADLINES = {
     "stopped": "was stopped",
     "failed": "failed",
     "lost": "was lost from sight: no node answered any more, and it may still be under way",
+    "running": "is under way",
+    "waiting": "waits",
     "without an end": "has no end on record: it is still under way, or was killed",
 }
 
@@ -51,6 +53,11 @@ def write_report(folder: Path) -> Path:
 
 def page(known: RunFolder) -> str:
     """Return the report of a run as HTML."""
+    return render("page.html.j2", contents(known))
+
+
+def render(template: str, known: Mapping[str, Any]) -> str:
+    """Return a page as HTML; `known` has the values for its template."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -60,28 +67,32 @@ def page(known: RunFolder) -> str:
     )
     environment.filters["duration"] = duration
     environment.filters["significant"] = significant
-    template = environment.get_template("page.html.j2")
+    html = environment.get_template(template).render(known)
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", html)
+
+
+def contents(known: RunFolder) -> dict[str, Any]:
+    """Return the contents of the report of a run, for its template."""
     story = known.story
     price = known.outcome.electricity_price if known.outcome else 0.0
-    html = template.render(
-        known=known,
-        story=story,
-        headline=_HEADLINES[known.state],
-        nodes=node_rows(known),
-        launches=launch_rows(known),
-        teams=team_rows(known),
-        cost=describe_cost(story.teams),
-        figures=_figures(known),
-        scores=story.scores and rows_of(list(story.scores.values())),
-        settings=setting_rows(known),
-        facts=fact_rows(known),
-        command=known.run
+    return {
+        "known": known,
+        "story": story,
+        "headline": _HEADLINES[known.state],
+        "nodes": node_rows(known),
+        "launches": launch_rows(known),
+        "teams": team_rows(known),
+        "cost": describe_cost(story.teams),
+        "figures": _figures(known),
+        "scores": story.scores and rows_of(list(story.scores.values())),
+        "settings": setting_rows(known),
+        "facts": fact_rows(known),
+        "command": known.run
         and repeat_command(known.run, known.outcome.playbook if known.outcome else None),
-        change=_change(*story.perplexity),
-        speed=_speed(known),
-        energy=energy_of(story, price),
-    )
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", html)
+        "change": _change(*story.perplexity),
+        "speed": _speed(known),
+        "energy": energy_of(story, price),
+    }
 
 
 def node_rows(known: RunFolder) -> list[dict[str, Any]]:

@@ -47,7 +47,8 @@ def supply(
         }
     except OSError as error:
         raise SupplyError(
-            f"{cache} cannot be used for downloads ({error}): free space, or set XDG_CACHE_HOME to another folder"
+            f"{cache} cannot be used for downloads ({error}): free space, or set XDG_CACHE_HOME to "
+            "another folder"
         ) from None
 
 

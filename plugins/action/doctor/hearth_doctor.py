@@ -44,12 +44,6 @@ options:
     description: The command that plays on the same inventory, for V(show).
     type: str
     default: ansible-playbook
-  file:
-    description: >-
-      With V(show), a file on the controller for the same as JSON (C(docs/doctor.schema.json)); none
-      if empty.
-    type: path
-    default: ""
 """
 
 # These have action plugins of their own, which supply the module's arguments.
@@ -110,4 +104,4 @@ class ActionModule(ActionBase):
             nodes.append(node_of(verified, answers, one_computer, connection, lock, watts))
         # A node on which a stage failed has left the play.
         done = set() if self._task.check_mode else playing
-        return show(Cluster(tuple(nodes), given["playbook"]), mending, done, given["file"])
+        return show(Cluster(tuple(nodes), given["playbook"]), mending, done)

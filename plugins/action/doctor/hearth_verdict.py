@@ -15,8 +15,8 @@ short_description: Fail with the findings of all nodes, if there are any
 description:
   - Looks at the registered results of earlier tasks. A node that could not be reached, or that
     failed and left the play, is a finding too.
-  - Meant to run once. The failure is RV(refused), wrong input, if all results of the controller with
-    findings are.
+  - Meant to run once. The failure is RV(refused), wrong input, if all results of the controller
+    with findings are.
 options:
   of:
     description: Names of the registered results.

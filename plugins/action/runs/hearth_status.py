@@ -5,14 +5,11 @@ The evaluation is that of `hearth_controller.runs.status`; this plugin only conn
 
 from __future__ import annotations
 
-import json
 from datetime import UTC, datetime
-from pathlib import Path
 from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth.base.files import write_whole
 from hearth_controller.base.options import argument_spec
 from hearth_controller.inventory.unreachable import describe_failure
 from hearth_controller.runs.digests import digests_of, observed_runs
@@ -31,11 +28,6 @@ options:
     type: list
     elements: str
     required: true
-  file:
-    description: >-
-      File on the controller for the same as JSON (C(docs/status.schema.json)); none if empty.
-    type: path
-    default: ""
   electricity_price:
     description: Price of a kWh, for the cost of runs; 0 if it is not known.
     type: float
@@ -47,10 +39,7 @@ class ActionModule(ActionBase):
     """Runs on the controller."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the tables (`say`) and the `verdict` (good, degraded or broken).
-
-        Write the file if requested.
-        """
+        """Return the tables (`say`) and the `verdict` (good, degraded or broken)."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         known = task_vars["hostvars"]
@@ -67,7 +56,5 @@ class ActionModule(ActionBase):
             datetime.now(UTC).isoformat(timespec="seconds"),
             given["electricity_price"],
         )
-        if given["file"]:
-            write_whole(Path(given["file"]), json.dumps(seen, indent=1) + "\n")
         lines = [f"  {line}".rstrip() for line in status_lines(seen)]
         return result | {"say": "\n".join(lines), "answer": seen, "verdict": seen["verdict"]}

@@ -76,7 +76,6 @@ def test_of_a_persons_shell_only_two_tokens_and_the_addresses_of_messages_go_to_
     assert {name: tokens for name, tokens in found.items() if tokens} == {
         "playbooks/eval.yml": ["HF_TOKEN"],
         "playbooks/export.yml": ["HF_TOKEN"],
-        "playbooks/group_vars/all.yml": ["XDG_CACHE_HOME"],  # a folder here, for wheels
         "playbooks/tasks/distribute.yml": ["HF_TOKEN"],
         "playbooks/share.yml": ["HF_TOKEN"],
         "playbooks/tasks/launch/look.yml": ["HF_TOKEN", "HF_TOKEN"],
@@ -85,7 +84,7 @@ def test_of_a_persons_shell_only_two_tokens_and_the_addresses_of_messages_go_to_
         "playbooks/tasks/launch/preview.yml": ["HF_TOKEN"],
         "playbooks/tasks/launch/start.yml": ["WANDB_API_KEY", "HF_TOKEN", "HF_TOKEN"],
         "roles/hearth/defaults/main.yml": ["HEARTH_NOTIFY"],
-        "roles/python/defaults/main.yml": ["XDG_CACHE_HOME"],  # a folder here, for wheels
+        "roles/hearth/vars/main.yml": ["XDG_CACHE_HOME"],  # a folder here, for downloads
     }
     keyword = re.compile(r"^\s*(- )?environment:", re.MULTILINE)
     assert not [name for name, path in FILES.items() if keyword.search(path.read_text())]

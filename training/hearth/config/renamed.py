@@ -25,5 +25,5 @@ def hint(name: str, known: Iterable[str]) -> str:
 
 
 def with_present_names(recorded: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what an earlier version recorded by setting, under the present names."""
+    """Return the values that an earlier version recorded, under the present names."""
     return {RENAMED.get(name, name): value for name, value in recorded.items()}

@@ -420,7 +420,7 @@ def test_a_difference_within_the_spread_or_of_an_unknown_one_is_none():
     for text in (compared(then, later(0.9)), compared(measured(), later(0.95))):
         assert text
         assert "SLOWER" not in "\n".join(text)
-    assert_names("\n".join(text), "10%", "benchmark_repeat=3")  # of one run nothing is known
+    assert_names("\n".join(text), "10%", "-e repeat=3")  # of one run nothing is known
 
 
 def test_the_last_benchmark_of_the_same_work_counts():

@@ -18,8 +18,7 @@ PLAY = f"""
   connection: local
   gather_facts: false
   vars:
-    runs_move: night
-    runs_place: 1
+    plan_inventory: {{words: {{move: night, place: 1}}}}
     hearth_nodes: []
   tasks:
     - ansible.builtin.include_tasks: {TASKS}
@@ -57,7 +56,7 @@ def test_a_move_that_fails_on_one_node_says_so_and_how_to_mend_it(tmp_path, brok
     assert done.returncode == 2
     said = " ".join(done.stdout.split())
     assert_names(said, f"-e move=night: {broken}", "different places on its nodes")
-    assert_names(said, "make the same move again")
+    assert_names(said, "repeat the move")
 
 
 def test_a_move_that_succeeds_on_all_nodes_is_no_error(tmp_path):
