@@ -8,20 +8,19 @@ from __future__ import annotations
 
 import json
 import re
-import shutil
-import subprocess
 import sys
 from collections.abc import Iterator
 
 import pytest
 import yaml
 from support.facts import assert_names
-from support.lab import PYTHON, STATE, Controller, as_root, machines, on, tree
-from support.programs import run, stand_in
+from support.lab import PYTHON, as_root, machines, on, tree
+from support.person import HEARTH, PASSWORDS, Person
+from support.programs import run
 from support.terminal import Terminal
 from support.waiting import HANG, until
 
-from hearth_lab import network, plan
+from hearth_lab import plan
 
 pytestmark = [pytest.mark.lab, pytest.mark.rotated("an inventory that init wrote", seconds=60)]
 
@@ -36,49 +35,6 @@ home.register_service(ServiceInfo(
     kind, f"oldbox.{{kind}}", 22, addresses=[socket.inet_aton(address)], server="oldbox.local."))
 time.sleep({HANG})
 """
-SSH_CONFIG = """
-Include more
-Host *
-  UserKnownHostsFile {folder}/known_hosts
-  IdentityFile {folder}/id_ed25519
-"""
-HEARTH = "import sys; from hearth_controller.cli import main; sys.exit(main())"
-PASSWORDS = (
-    "-e",
-    f"ansible_password={plan.PASSWORD}",
-    "-e",
-    f"ansible_become_password={plan.PASSWORD}",
-)
-
-
-class Person(Controller):
-    """A person on the lab's network, whose ssh reads the files of a home of its own."""
-
-    def __init__(self, folder):
-        super().__init__(folder)
-        self.ssh = folder / "home" / ".ssh"
-        self.ssh.mkdir(mode=0o700)
-        keygen = ["ssh-keygen", "-q", "-t", "ed25519", "-N", "", "-f", self.ssh / "id_ed25519"]
-        subprocess.run(keygen, check=True, timeout=HANG)
-        (self.ssh / "config").write_text(SSH_CONFIG.format(folder=self.ssh))
-        # ssh itself takes the home of the user's entry in /etc/passwd.
-        wrapper = stand_in(folder / "bin/ssh", f'exec /usr/bin/ssh -F {self.ssh}/config "$@"')
-        self.environment["PATH"] = f"{wrapper.parent}:{self.environment['PATH']}"
-
-    def within(self, *words):
-        """Return a command inside the lab's network."""
-        program, *options = network.inside(STATE / "net")
-        return [shutil.which(program), *options, *map(str, words)]
-
-    def hearth(self, *words, status=0):
-        done = self.call(*self.within(sys.executable, "-c", HEARTH, *words))
-        assert done.returncode == status
-        return done.stdout
-
-    def plays(self, playbook, *words):
-        done = self.call(*self.within("ansible-playbook", playbook, "-i", "inventory/home", *words))
-        assert done.returncode == 0
-        return done.stdout
 
 
 @pytest.fixture(scope="module")
