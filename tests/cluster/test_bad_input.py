@@ -125,7 +125,7 @@ def test_an_address_for_messages_that_cannot_be_used_is_told_by_its_scheme_alone
     assert_line(screen, "hearth_notify", "(-e)", "no scheme")
     assert token not in screen
     every = refused(shared, *shared.tiny(), HEARTH_NOTIFY=f"ntfy://topic ntffy://{token}")
-    assert_line(every, "desk, laptop", "hearth_notify", "ntffy://", "docs/notify.md")
+    assert_line(every, "desk, laptop", "hearth_notify", "ntffy://", "docs/runs.md")
     assert token not in every
 
 

@@ -24,6 +24,9 @@ _BLOCK = re.compile(
 _DEEP = 12
 """Spaces from which a line only continues the one before: an answer of a model, for example."""
 
+_MANY = 4
+"""Lines that begin alike of which a page shows the first and the last only."""
+
 
 @dataclass(frozen=True)
 class Block:
@@ -35,14 +38,14 @@ class Block:
     body: str
 
     def part(self, screen: str) -> str:
-        """Return the lines of a whole screen that this block shows.
+        """Return the lines of a whole screen that this block shows, abridged.
 
         Raises `ValueError` if the first or the last of them is not there.
         """
         lines = screen.rstrip().splitlines()
         first = _index(lines, self.start, 0) if self.start else 0
         last = _index(lines, self.stop, first) if self.stop else len(lines) - 1
-        return "\n".join(lines[first : last + 1]) + "\n"
+        return "\n".join(_abridged(lines[first : last + 1])) + "\n"
 
 
 def blocks(page: str) -> list[Block]:
@@ -103,6 +106,19 @@ def _index(lines: list[str], text: str, begin: int) -> int:
         if text in lines[number]:
             return number
     raise ValueError(f"no line of the play has {text!r}")
+
+
+def _abridged(lines: list[str]) -> list[str]:
+    """Return lines with those between the first and the last of many alike left out."""
+    labels = [_label(line) for line in lines]
+    kept: list[str] = []
+    for number, (line, label) in enumerate(zip(lines, labels, strict=True)):
+        first, last = labels.index(label), len(labels) - 1 - labels[::-1].index(label)
+        if not label or labels.count(label) < _MANY or number in (first, last):
+            kept.append(line)
+        elif number == first + 1:
+            kept.append(line[: len(line) - len(line.lstrip())] + "…")
+    return kept
 
 
 def _label(line: str) -> str:

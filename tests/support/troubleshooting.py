@@ -1,43 +1,32 @@
-"""The catalogue rendered as a Markdown page: docs/troubleshooting.md."""
+"""The catalogue of errors as Markdown, for the generated part of docs/troubleshooting.md.
+
+    python -m tests.support.troubleshooting
+
+writes it between the marks in that page.
+"""
 
 from __future__ import annotations
 
-import re
 from collections.abc import Iterator
+from pathlib import Path
+from textwrap import shorten
 
 from hearth.diagnose.catalogue import Entry, ErrorSample, sections
 
-_INTRO = """\
-# Troubleshooting
+PAGE = Path(__file__).parents[2] / "docs" / "troubleshooting.md"
+BEGIN = "<!-- errors: made from training/hearth/diagnose/catalogue.yml; do not edit -->"
+END = "<!-- errors: end -->"
 
-When a run fails, `hearth train` names the node where it began, the first error as it was printed,
-its cause and a cure. The same from log files at hand, of one node or of several:
-
-```
-python -m hearth.diagnose runs/RUN/logs/*.log
-```
-
-It ends with status 0 if it found the cause and 1 if it did not. This page is everything it knows,
-with real messages, to search for yours. What Hearth reports itself (`hearth: error: …`) says what
-to do and is not listed here.
-
-<!-- Made from training/hearth/diagnose/catalogue.yml; do not edit:
-     python -m tests.support.troubleshooting > docs/troubleshooting.md -->
-"""
-_GITHUB = re.compile(r"https://github\.com/(?P<name>[^/]+/[^/]+)/(issues|pull)/(?P<number>\d+)")
+_WIDTH = 160
+"""Letters of a line of an error that are shown, so that the page can be read."""
 
 
 def markdown() -> str:
-    """Return the page as Markdown."""
-    return "\n".join(_lines())
+    """Return the part of the page that the catalogue makes, between its marks."""
+    return "\n".join([BEGIN, *_lines(), END])
 
 
 def _lines() -> Iterator[str]:
-    yield _INTRO
-    for heading, entries in sections().items():
-        names = ", ".join(f"[{entry.id}](#{entry.id})" for entry in entries)
-        yield f"- {heading}: {names}"
-    yield ""
     for heading, entries in sections().items():
         yield f"## {heading}\n"
         for entry in entries:
@@ -47,26 +36,22 @@ def _lines() -> Iterator[str]:
 def _entry(entry: Entry) -> Iterator[str]:
     yield f"### {entry.id}\n"
     yield "```text"
-    for seen in entry.seen:
-        yield seen.text
-        if seen.kernel:
-            yield f"kernel: {seen.kernel}"
+    yield from shown(entry.seen[0])
     yield "```\n"
-    yield f"{entry.cause}\n"
-    yield f"**Cure:** {entry.cure}\n"
-    sources = dict.fromkeys(map(_source, entry.seen))
-    yield f"<sub>Seen: {', '.join(sources)}</sub>\n"
+    yield f"{entry.cause} **Cure:** {entry.cure}\n"
 
 
-def _source(seen: ErrorSample) -> str:
-    """Return a link to an error text's source: a web page or the test that provokes it."""
-    if seen.provoked:
-        file, _, test = seen.source.partition("::")
-        return f"[{test}](../{file})"
-    found = _GITHUB.match(seen.source)
-    name = f"{found['name']}#{found['number']}" if found else seen.source.split("/", 3)[-1]
-    return f"[{name}]({seen.source})"
+def shown(seen: ErrorSample) -> list[str]:
+    """Return the lines of an error text, long ones shortened."""
+    lines = [*seen.text.splitlines(), *([f"kernel: {seen.kernel}"] if seen.kernel else [])]
+    return [shorten(line, _WIDTH, placeholder=" …") for line in lines]
+
+
+def written(page: str) -> str:
+    """Return the page with its generated part made anew."""
+    before, _, rest = page.partition(BEGIN)
+    return f"{before}{markdown()}{rest.partition(END)[2]}"
 
 
 if __name__ == "__main__":
-    print(markdown(), end="")
+    PAGE.write_text(written(PAGE.read_text(encoding="utf-8")), encoding="utf-8")

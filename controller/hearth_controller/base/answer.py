@@ -55,7 +55,7 @@ class Answer:
 
     @property
     def verdict(self) -> Verdict:
-        """How the play ended, with what it found."""
+        """The worse of the play's end and its findings."""
         return worst([self.ended, self.facts.get("verdict", "good")])
 
     def write(self, file: Path) -> None:

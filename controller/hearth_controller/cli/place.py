@@ -10,6 +10,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hearth_controller.base.paths import FOLDER
 from hearth_controller.cli import playing
 from hearth_controller.cli.paths import Paths
 
@@ -51,6 +52,10 @@ class Place:
             plain = _PLAIN.fullmatch(value)
             line += ["-e", f"{name}={value}" if plain else json.dumps({name: value})]
         return [*line, *options]
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a play that is not in this terminal."""
+        return playing.environment(os.environ) | {FOLDER: str(self.folder)}
 
     def shown(self, playbook: str, words: Mapping[str, str], options: Sequence[str] = ()) -> str:
         """Return the same as a line for a shell."""

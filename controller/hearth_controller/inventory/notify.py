@@ -24,6 +24,6 @@ def malformed(value: Any) -> list[str]:
         return []
     which = f"address {', '.join(map(str, bad))} of {len(addresses)}, not shown here, has"
     return [
-        f"{which} no scheme, such as ntfy:// (docs/notify.md); a blank within an address is "
+        f"{which} no scheme, such as ntfy:// (docs/runs.md); a blank within an address is "
         "written %20"
     ]

@@ -18,7 +18,7 @@ _DEFAULTS = (
 
 _SCRIPT = """\
 #!/bin/bash
-# Run {run} as a job of Slurm: one supervisor on each node. Written by Hearth (docs/slurm.md).
+# Run {run} as a job of Slurm: one supervisor on each node. Written by Hearth (docs/scripts.md).
 {options}
 
 for results in {results}; do

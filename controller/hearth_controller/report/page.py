@@ -20,6 +20,7 @@ from hearth_controller.report import figures
 from hearth_controller.report.palette import as_variables, colours_of
 from hearth_controller.report.read import RunFolder, read
 from hearth_controller.report.repeat import explicit_settings, repeat_command
+from hearth_controller.report.svg import NARROW, WIDE
 from hearth_controller.runs.energy import energy_of, significant
 from hearth_controller.runs.teams import describe_cost
 from hearth_controller.runs.windows import totals
@@ -35,6 +36,9 @@ _HEADLINES = {
     "stopped": "was stopped",
     "failed": "failed",
     "lost": "was lost from sight: no node answered any more, and it may still be under way",
+    "queued": "waits for its turn",
+    "running": "is under way",
+    "waiting": "waits",
     "without an end": "has no end on record: it is still under way, or was killed",
 }
 
@@ -51,6 +55,11 @@ def write_report(folder: Path) -> Path:
 
 def page(known: RunFolder) -> str:
     """Return the report of a run as HTML."""
+    return render("page.html.j2", contents(known))
+
+
+def render(template: str, known: Mapping[str, Any]) -> str:
+    """Return a page as HTML; `known` has the values for its template."""
     environment = Environment(
         loader=FileSystemLoader(Path(__file__).parent),
         autoescape=True,
@@ -60,28 +69,32 @@ def page(known: RunFolder) -> str:
     )
     environment.filters["duration"] = duration
     environment.filters["significant"] = significant
-    template = environment.get_template("page.html.j2")
+    html = environment.get_template(template).render(known)
+    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", html)
+
+
+def contents(known: RunFolder) -> dict[str, Any]:
+    """Return the contents of the report of a run, for its template."""
     story = known.story
     price = known.outcome.electricity_price if known.outcome else 0.0
-    html = template.render(
-        known=known,
-        story=story,
-        headline=_HEADLINES[known.state],
-        nodes=node_rows(known),
-        launches=launch_rows(known),
-        teams=team_rows(known),
-        cost=describe_cost(story.teams),
-        figures=_figures(known),
-        scores=story.scores and rows_of(list(story.scores.values())),
-        settings=setting_rows(known),
-        facts=fact_rows(known),
-        command=known.run
+    return {
+        "known": known,
+        "story": story,
+        "headline": _HEADLINES[known.state],
+        "nodes": node_rows(known),
+        "launches": launch_rows(known),
+        "teams": team_rows(known),
+        "cost": describe_cost(story.teams),
+        "figures": _figures(known),
+        "scores": story.scores and rows_of(list(story.scores.values())),
+        "settings": setting_rows(known),
+        "facts": fact_rows(known),
+        "command": known.run
         and repeat_command(known.run, known.outcome.hearth if known.outcome else None),
-        change=_change(*story.perplexity),
-        speed=_speed(known),
-        energy=energy_of(story, price),
-    )
-    return _CONTROLS.sub("\N{REPLACEMENT CHARACTER}", html)
+        "change": _change(*story.perplexity),
+        "speed": _speed(known),
+        "energy": energy_of(story, price),
+    }
 
 
 def node_rows(known: RunFolder) -> list[dict[str, Any]]:
@@ -220,11 +233,20 @@ def _pipeline_rows(known: RunFolder) -> list[tuple[str, str]]:
 
 
 def _figures(known: RunFolder) -> dict[str, Markup]:
-    """Return the figures as SVG by name; empty without a step."""
+    """Return the figures as HTML by name, each for two widths; empty without a step."""
     if not known.story.windows:
         return {}
     drawn = (figures.learning, figures.timeline, figures.waiting)
-    return {draw.__name__: Markup(draw(known.story)) for draw in drawn}
+    widths = {"wide": WIDE, "narrow": NARROW}
+    return {
+        draw.__name__: Markup(
+            "".join(
+                f'<div class="{name}">{draw(known.story, width)}</div>'
+                for name, width in widths.items()
+            )
+        )
+        for draw in drawn
+    }
 
 
 def _limit(rank: Mapping[str, Any]) -> str:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 import yaml
@@ -20,6 +20,7 @@ class RunFolder:
     """The contents of a run's folder.
 
     Attributes:
+        under_way: The state of a run that has not ended, '' if it has or if that is not known.
         run: Settings and their origins, None if `run.yml` is missing or unreadable.
         hearth: Version of Hearth that wrote `run.yml`.
         outcome: Its end on each node, None for a run that was started by hand.
@@ -36,38 +37,55 @@ class RunFolder:
     files: list[str] = field(default_factory=list)
     failures: dict[str, str] = field(default_factory=dict)
     lacks: list[str] = field(default_factory=list)
+    under_way: str = ""
 
     @property
     def state(self) -> str:
-        """`finished`, `stopped`, `failed`, `lost`, or `without an end` if none is on record."""
+        """An end state, that of a run under way, or `without an end` if none is on record."""
+        if self.under_way:
+            return self.under_way
         if self.outcome:
             return self.outcome.state
         return self.story.state or "without an end"
 
 
 def read(folder: Path) -> RunFolder:
-    """Read the folder of a run.
+    """Read the folder of a run that ended, or of which no more is known.
 
     Raises `ConfigError` if the folder is missing or holds no file of a run.
     """
-    files = [name for name in _FILES if (folder / name).exists()]
     outcome = Outcome.read(folder)
-    if not files and outcome is None:
+    if not (_files(folder) or outcome):
         raise ConfigError(
             f"{folder}: there is no run in this folder; those that were started from here are in "
             "runs/, those of a node in results/ of its workspace"
         )
+    story = Story.from_lines(read_lines(folder / "metrics.jsonl"))
+    if outcome:
+        story.explain(outcome.launches)
+    return _run_folder(folder, story, outcome)
+
+
+def read_under_way(folder: Path, story: Story, state: str) -> RunFolder:
+    """Read the folder of a run that has not ended; its `story` and `state` come from its nodes."""
+    return replace(_run_folder(folder, story, None), under_way=state)
+
+
+def _run_folder(folder: Path, story: Story, outcome: Outcome | None) -> RunFolder:
+    """Read what a folder knows of the run besides its story and its end."""
     run, hearth, lacks = None, None, []
     try:
         run = read_run(folder / "run.yml")
         hearth = yaml.safe_load((folder / "run.yml").read_text(encoding="utf-8")).get("hearth")
     except ConfigError as error:
         lacks += [f"Its settings are not known: {finding}" for finding in error.findings]
-    story = Story.from_lines(read_lines(folder / "metrics.jsonl"))
-    if outcome:
-        story.explain(outcome.launches)
     if not story.windows:
         lacks.append("No step is on record, so there is nothing to draw.")
-    name = folder.resolve().name
+    name = run.name if run else folder.resolve().name
     causes = outcome.failures(folder / "logs") if outcome else {}
-    return RunFolder(run.name if run else name, story, run, hearth, outcome, files, causes, lacks)
+    return RunFolder(name, story, run, hearth, outcome, _files(folder), causes, lacks)
+
+
+def _files(folder: Path) -> list[str]:
+    """Return the names of a run's files that exist."""
+    return [name for name in _FILES if (folder / name).exists()]

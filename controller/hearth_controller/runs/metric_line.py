@@ -78,6 +78,7 @@ class MetricLine(BaseModel):
     waited: _Number | None = None
     # step
     tokens: _Number = None
+    learning_rate: _Number | None = None
     eta_seconds: _Number | None = None
     tokens_per_second: _Number | None = None
     tokens_per_second_by_rank: _Numbers = None

@@ -135,7 +135,7 @@ class Story:
         reason: Why the run finished before its last step; None if it did not.
         length: Seconds from the first record to the last.
         facts: The latest `start` record: precision, rows, versions and more.
-        loss, tokens_per_second, eta_seconds: As of the last step, if they are known.
+        loss, learning_rate, tokens_per_second, eta_seconds: As of the last step, if they are known.
         joules: Energy of all nodes so far, None if none is measured.
         joules_at_end: By node, the part of it after the last step.
         scores: By task and metric, those of lm-eval before and after.
@@ -151,6 +151,7 @@ class Story:
     began: datetime | None = None
     length: float = 0.0
     loss: float | None = None
+    learning_rate: float | None = None
     tokens_per_second: float | None = None
     eta_seconds: float | None = None
     joules: float | None = None
@@ -284,6 +285,7 @@ class Story:
                 self.step, self.steps = line["step"], line.get("steps", self.steps)
                 self.loss, self.eta_seconds = line.get("loss"), line.get("eta_seconds")
                 self.tokens_per_second = line.get("tokens_per_second")
+                self.learning_rate = line.get("learning_rate")
                 self.joules = line.get("energy_joules")
                 self._window(line, at)
             case "plan":

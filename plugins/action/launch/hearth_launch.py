@@ -79,7 +79,7 @@ _NOTHING = "Nothing was started on any node."
 
 _SLURM_QUEUES = (
     "-e queue and -e at: this run is a job of Slurm, which has a queue of its own; leave them out, "
-    "and for a start at a time put --begin=23:00 into hearth_slurm_options (docs/slurm.md). "
+    "and for a start at a time put --begin=23:00 into hearth_slurm_options (docs/scripts.md). "
     f"{_NOTHING}"
 )
 

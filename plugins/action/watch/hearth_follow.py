@@ -16,12 +16,15 @@ from hearth_controller.base.screen import Screen
 from hearth_controller.watch.board import Board
 from hearth_controller.watch.follow import Follower
 from hearth_controller.watch.node_stream import NodeStream
+from hearth_controller.watch.relay import RelayedStream, relay_of
 
 DOCUMENTATION = r"""
 module: hearth_follow
 short_description: Show the progress of a run and wait for its end on this node
 description:
   - Of all nodes of a play, one that has the metrics and answers shows the progress.
+  - With C(HEARTH_FOLLOW_SOCKET) in the environment, nothing is shown; the program that listens
+    there gets what changes (C(hearth watch)).
 options:
   run:
     description: Name of the run.
@@ -63,8 +66,14 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars) | {"changed": False}
         _, options = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         run, patience = options["run"], options.pop("patience")
-        stream = NodeStream(self._connection, files={"metrics": None}, **options)
-        node, screen = task_vars["inventory_hostname"], Screen(self._display)
+        node = task_vars["inventory_hostname"]
+        relay, of_node = relay_of(node, run), {"files": {"metrics": None}, **options}
+        stream = (
+            RelayedStream(relay, self._connection, **of_node)
+            if relay
+            else NodeStream(self._connection, **of_node)
+        )
+        screen = relay or Screen(self._display)
         # The folder is that of the whole play, whose workers are the followers.
         board = Board(Path(C.DEFAULT_LOCAL_TMP) / f"following-{run}", node)
         follower = Follower(node, run, stream, screen, board, patience)
@@ -73,4 +82,6 @@ class ActionModule(ActionBase):
                 pass
         finally:
             stream.close()
+        if relay:
+            relay.outcome(outcome)
         return result | {"node": node} | follower.facts | outcome

@@ -63,39 +63,15 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.compiler import has_compiler
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
+from ansible.module_utils.hearth.base.systems import unknown_architecture, unknown_os
 from ansible.module_utils.hearth_node.base import absolute, nearest_folder, text_of
 from ansible.module_utils.hearth_node.driver import inspect, power_limit
 from ansible.module_utils.hearth_node.system import wsl
 
-# Supported systems, by id and version of /etc/os-release.
-KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04", "26.04")}
 # GB on disk for the environment of a lock file, including pip's temporary files.
 ENVIRONMENT_GB = {"cpu": 6, "gpu": 20}
 # GB for runs and logs if the environment already exists; models come on top.
 WORK_GB = 2
-
-
-def unknown_os(release: dict[str, str]) -> str:
-    """Return the finding about an unsupported operating system, or ''."""
-    if release["version"] in KNOWN.get(release["id"], ()):
-        return ""
-    known = ", ".join(
-        f"{name.title()} {', '.join(each[:-1])} and {each[-1]}" for name, each in KNOWN.items()
-    )
-    return (
-        f"runs {release['name'] or 'an unknown system'}; Hearth knows {known}. For a "
-        "system that derives from one of them, preflight_other_os: true goes on"
-    )
-
-
-def unknown_architecture(machine: str) -> str:
-    """Return the finding about a processor without packages, or ''."""
-    if machine in ("x86_64", "aarch64"):
-        return ""
-    return (
-        f"its processor is {machine}; the lock files hold packages for x86_64 and aarch64 only. "
-        "Leave this machine out of the group 'cluster'"
-    )
 
 
 def old_python(version: str) -> str:

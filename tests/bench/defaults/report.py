@@ -21,9 +21,8 @@ _NAMES = {
 
 def table(figures: Mapping[str, Any]) -> str:
     lines = [
-        "A first run with all defaults. Steps of each preset, computed from the lengths of the "
-        "examples in tokens (about 103 of the shipped ones, 40 to 80 of short chats); rates as "
-        "parts of the peak:",
+        "A first run with all defaults, over all presets, computed from the lengths of the "
+        "examples:",
         "",
         *_steps(figures["steps"]),
     ]
@@ -44,30 +43,28 @@ def table(figures: Mapping[str, Any]) -> str:
 
 
 def _steps(computed: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return the table of steps, with one line for presets that have the same."""
-    alike: dict[tuple[Any, ...], list[str]] = {}
-    for each in computed:
-        own = tuple(
-            value for name, value in each.items() if name not in ("preset", "learning_rate")
-        )
-        alike.setdefault(own, []).append(each["preset"])
-    names = [name for name in computed[0] if name not in ("preset", "learning_rate")]
+    """Return the table of steps: a line for each data set, with the range over the presets."""
     lines = [
-        "| preset | data | passes | rows a step | tokens a step | steps | warm-up | first rate "
-        "| peak | last rate |",
-        "|---|---|--:|--:|--:|--:|--:|--:|--:|--:|",
+        "| data | passes | tokens a step | steps | warm-up |",
+        "|---|--:|--:|--:|--:|",
     ]
-    for values, presets in alike.items():
-        own = dict(zip(names, values, strict=True))
-        more = f" and {len(presets) - 1} more" if len(presets) > 1 else ""
-        lines.append(
-            f"| {presets[0]}{more} | {own['data']} | {own['epochs']:g} "
-            f"| {min(own['global_batch'], own['rows'])} "
-            f"| {own['tokens_a_step'] * min(1, own['rows'] / own['global_batch']):.0f} "
-            f"| {own['steps']} | {own['warmup_steps']} | {own['first_rate']:.2g} "
-            f"| {own['peak_rate']:.2g} | {own['last_rate']:.2g} |"
-        )
+    for data in dict.fromkeys(each["data"] for each in computed):
+        its = [each for each in computed if each["data"] == data]
+        tokens = [
+            each["tokens_a_step"] * min(1, each["rows"] / each["global_batch"]) for each in its
+        ]
+        columns = [
+            _range([each["epochs"] for each in its], "g"),
+            _range(tokens, ".0f"),
+            *(_range([each[name] for each in its], "g") for name in ("steps", "warmup_steps")),
+        ]
+        lines.append(f"| {data} | {' | '.join(columns)} |")
     return lines
+
+
+def _range(values: Sequence[float], form: str) -> str:
+    """Return the least and the most of some values, or the one that all are."""
+    return " to ".join(dict.fromkeys(format(each(values), form) for each in (min, max)))
 
 
 def _threads(sets: Mapping[str, Any]) -> str:

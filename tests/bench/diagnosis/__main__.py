@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from argparse import Namespace
 from collections.abc import Mapping
+from itertools import groupby
 from pathlib import Path
 from typing import Any
 
@@ -18,20 +19,14 @@ from tests.bench.paper import measured, median_of
 
 def table(figures: Mapping[str, Any]) -> str:
     found = sorted(figures["diagnosis"], key=lambda each: each["seconds"])
-    lines = [
-        "On two machines of the lab, with a script that fails as it is told "
-        "(`tests/fixtures/scripts/fails`); tower is rank 0. From the call that fails to the end of "
-        "`train.yml`, which shows node, cause and cure and has brought the logs here. "
-        f"{measured(figures)}",
-        "",
-        "| failure | began on | named after |",
-        "|---|---|--:|",
-        *(f"| {its['failure']} | {its['node']} | {its['seconds']:.0f} s |" for its in found),
-        "",
-        f"{len(found)} failures: named after {median_of(found, 'seconds'):.0f} s in the median, "
-        f"after {found[-1]['seconds']:.0f} s at most. The tests hold each to 60 s.",
-    ]
-    return "\n".join(lines)
+    by_time = groupby(found, lambda each: f"{each['seconds']:.0f}")
+    named = (f"{time} s: {', '.join(its['failure'] for its in each)}" for time, each in by_time)
+    return (
+        "On two machines of the lab, with a script that fails as it is told. From the call that "
+        "fails to the end of the command, which shows node, cause and cure. "
+        f"{measured(figures)} {len(found)} failures, named after {median_of(found, 'seconds'):.0f} "
+        f"s in the median, after {found[-1]['seconds']:.0f} s at most. {'; '.join(named)}."
+    )
 
 
 def measure(_: Namespace, folder: Path) -> dict[str, Any]:

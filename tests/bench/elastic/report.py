@@ -22,39 +22,6 @@ SILENT_WITHIN = 1.0
 
 WAITED_WITHIN = 2.0
 
-KEPT = (
-    (
-        "a step of unequal rows",
-        "the sum over all rows of the step, whoever has them: the gradient of one big GPU",
-        "the mean of the replicas' means: exact only where all have equally many",
-    ),
-    (
-        "a step with a node less",
-        "has as many rows as before, divided anew",
-        "has the rows of the lost one less",
-    ),
-    (
-        "after a loss",
-        "the survivors take the step they are in again, with the rows of the lost one; it counts "
-        "once",
-        "the survivors throw away the step they are in, and its rows; all others count",
-    ),
-    (
-        "model and optimizer of who comes back",
-        "from a live rank, between two steps; its model it has loaded by itself meanwhile",
-        "from a live replica; its model it has loaded by itself meanwhile",
-    ),
-    (
-        "needs",
-        "more than half of the nodes that voted last, or exactly half with the first of them; no "
-        "machine in particular. Every port answers the run's nodes only, and nothing that arrives "
-        "is unpickled",
-        "the machine of the lighthouse; two servers in each replica that listen on every "
-        "interface and ask nobody who he is, and what comes from them is unpickled",
-    ),
-)
-"""What each keeps: of what, Hearth, torchft."""
-
 
 class Step(NamedTuple):
     """A step: when it was done (seconds since 1970), its number, and how many took part."""
@@ -108,27 +75,21 @@ def table(figures: Mapping[str, Any]) -> str:
         "others have gone on without it. torchft's lighthouse is on the leader's node. Seconds, "
         "medians of n with the least and the most.",
         "",
-        "| | | n | a step | until the others' next step | steps done again | from starting the "
-        "lost one until a step of all | longest wait of the others meanwhile |",
-        "|---|---|--:|--:|--:|--:|--:|--:|",
+        "| | | n | until the others' next step | from starting the lost one until a step of all "
+        "| longest wait of the others meanwhile |",
+        "|---|---|--:|--:|--:|--:|",
     ]
     never = f"never (not in {figures['patience']:g} s)"
     for case, words in CASES.items():
         for name, engine in engines.items():
             runs = figures["runs"][engine][case]
-            again = _median(runs, "steps_again", digits=0)
             lines.append(
-                f"| {words} | {name} | {len(runs)} | {_median(runs, 'step_seconds')} | "
-                f"{_median(runs, 'seconds_until_on', never)} | {again} | "
+                f"| {words} | {name} | {len(runs)} | {_median(runs, 'seconds_until_on', never)} | "
                 f"{_median(runs, 'seconds_until_in')} | {_median(runs, 'seconds_waited')} |"
             )
     lines += [
         "",
         *_aims(figures),
-        "",
-        f"| | {' | '.join(engines)} |",
-        "|---|---|---|",
-        *(f"| {of} | {hearth} | {torchft} |" for of, hearth, torchft in KEPT),
     ]
     return "\n".join(lines)
 

@@ -11,8 +11,9 @@ learns from the same global batches. It takes about a quarter of an hour on two 
 from __future__ import annotations
 
 from argparse import Namespace
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from pathlib import Path
+from statistics import median
 from typing import Any
 
 from tests.bench.command import Bench, played
@@ -29,28 +30,35 @@ _WORDS = {
 
 def table(figures: Mapping[str, Any]) -> str:
     lines = [
-        "On three machines of the lab, a tiny model unless another is named, float32, silence "
-        "noticed after 6 s. "
-        f"{measured(figures)} On: until the others' next step. In: from the cure until a step of "
-        "all three (after a full disk, that is a person's `resume`). Wait: the longest pause "
-        "between two steps of the others until then. Apart: of the adapter's change from that of "
-        "one process with the same global batches, relative to it. Each step stands once on each "
-        "machine's record.",
+        "On three machines of the lab, each fault on each, a tiny model unless another is named, "
+        f"silence noticed after 6 s. {measured(figures)} Medians with the most. On: until the "
+        "others' next step. In: from the cure until a step of all three (after a full disk, that "
+        "is a person's `resume`). Wait: the others' longest pause meanwhile. Apart: of what the "
+        "adapter learned from what one process learns. Each step stands once on each record.",
         "",
-        "| fault | on | at step | on after | in after | wait | apart |",
-        "|---|---|--:|--:|--:|--:|--:|",
+        "| fault | n | on after | in after | wait | apart |",
+        "|---|--:|--:|--:|--:|--:|",
     ]
-    for found in figures["faults"]:
-        on, back, wait = (
-            f"{found[name]:.1f} s" if name in found else ""
+    alike: dict[str, list[Mapping[str, Any]]] = {}
+    for each in figures["faults"]:
+        model = f" ({each['model']})" if "model" in each else ""
+        alike.setdefault(_WORDS[each["kind"]] + model, []).append(each)
+    for what, found in alike.items():
+        times = " | ".join(
+            _seconds([each[name] for each in found if name in each])
             for name in ("seconds_until_on", "seconds_until_in", "seconds_waited")
         )
-        what = _WORDS[found["kind"]] + (f" ({found['model']})" if "model" in found else "")
-        lines.append(
-            f"| {what} | {found['node']} | {found['step']} | {on} | {back} | "
-            f"{wait} | {found['apart']:.1e} |"
-        )
+        apart = max(each["apart"] for each in found)
+        lines.append(f"| {what} | {len(found)} | {times} | {apart:.1e} |")
     return "\n".join(lines)
+
+
+def _seconds(values: Sequence[float]) -> str:
+    """Return the median of some seconds, with the most if there are several."""
+    if not values:
+        return ""
+    several = f" (to {max(values):.1f})" if len(values) > 1 else ""
+    return f"{median(values):.1f} s{several}"
 
 
 def measure(_: Namespace, folder: Path) -> dict[str, Any]:

@@ -49,9 +49,8 @@ def table(figures: Mapping[str, Any]) -> str:
     lines = [
         "Emulated: machines of the lab with a share of a core each, CPU, gloo, links of 1 Gbit/s. "
         f"{figures['model']}. Tokens/s of the steps after the first {figures['skipped']}; medians "
-        "of n, with the least and the most. Each node trained for itself at the same time as the "
-        "others, between the runs together, with as many rows a step as it has in them; parts are "
-        "medians of those within a turn.",
+        "of n, with the least and the most. The nodes alone trained at the same time as each "
+        "other, between the runs together.",
     ]
     for sitting in figures["sittings"]:
         alone = sitting["alone"]
@@ -69,9 +68,8 @@ def table(figures: Mapping[str, Any]) -> str:
         lines += [speeds_of(words, runs, alone) for words, runs in rows]
     lines += [
         "",
-        "A tutorial's script is `tests/bench/heterogeneous/tutorial.py`: DistributedDataParallel, "
-        f"the same rows for each rank, {figures['at_once']} at once, and an exchange after each of "
-        "these micro-batches. Its rows need no padding here.",
+        "A tutorial's script is `tests/bench/heterogeneous/tutorial.py`: DistributedDataParallel "
+        f"with the same rows for each rank, {figures['at_once']} at once.",
     ]
     return "\n".join([*lines, "", *aims(figures["sittings"])])
 

@@ -11,6 +11,7 @@ addresses beside fe80:: ones. It needs root and `ip`, and takes half a minute.
 from __future__ import annotations
 
 import os
+import re
 import subprocess
 import sys
 from argparse import Namespace
@@ -112,14 +113,18 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
 
 def outcome(rank: Mapping[str, str]) -> str:
     """Return a cell on how far a rank came."""
-    return f"{rank['reached']}, then `{rank['error']}`" if rank["error"] else rank["reached"]
+    if not rank["error"]:
+        return rank["reached"]
+    # The places in Gloo's source are of no use to a reader.
+    error = re.sub(r"\[[^\[\]]*/gloo/\S+\] ?", "", rank["error"])
+    return f"{rank['reached']}, then `{error}`"
 
 
 def table(figures: Mapping[str, Any]) -> str:
     """Return the section of docs/measurements.md."""
     lines = [
         f"Two network namespaces joined by a veth, torch {figures['torch']}. {measured(figures)} "
-        "How far each rank came, and the last line of its error.",
+        "Where each rank ended.",
         "",
         "| addresses | number of the interface | rank 0 | rank 1 |",
         "|---|---|---|---|",

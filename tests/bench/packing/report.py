@@ -6,7 +6,7 @@ import statistics
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from tests.bench.paper import aim, measured, spread
+from tests.bench.paper import aim, measured
 
 LENGTH = 2048
 OF_PADDED = 3.0
@@ -32,20 +32,18 @@ def table(figures: Mapping[str, Any]) -> str:
     lines = [
         f"CPU, one process, one thread, float32. {measured(figures)} The first "
         f"{figures['layers']} layers of {figures['model']}, LoRA. Tokens that are no padding, a "
-        "second of processor time, forward and backward; medians of n, with the least and the "
-        "most.",
+        "second of processor time, forward and backward; medians of several runs.",
         "",
-        "| data | rows | n | tokens/s | | no padding | against padded to 2048 |",
-        "|---|---|--:|--:|---|--:|--:|",
+        "| data | rows | tokens/s | no padding | against padded to 2048 |",
+        "|---|---|--:|--:|--:|",
     ]
     aims = []
     for name, ways in figures["sets"].items():
         slowest = speed(ways["padded"])
         for way, costs in ways.items():
-            each = [cost["tokens"] / cost["seconds"] for cost in costs]
             lines.append(
-                f"| {name} | {WAYS[way]} | {len(costs)} | {speed(costs):.0f} "
-                f"| {spread(each)} | {filled(costs):.0%} | {speed(costs) / slowest:.1f} |"
+                f"| {name} | {WAYS[way]} | {speed(costs):.0f} | {filled(costs):.0%} "
+                f"| {speed(costs) / slowest:.1f} |"
             )
         times = speed(ways["packed"]) / slowest
         of_longest = speed(ways["packed"]) / speed(ways["padded to the longest"])

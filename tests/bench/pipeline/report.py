@@ -179,16 +179,12 @@ def aims(figures: Mapping[str, Any]) -> list[str]:
     fetched = median(run["sent_bytes_per_step"] for run in sharded) / 1e6
     best = f"At least {OF_THE_BEST:.2f} of the ranks' speeds together, as far as whole layers allow"
     return [
-        f"{aim(best, part >= OF_THE_BEST, f'{part:.3f}')} The best step is that of the layer "
-        "counts whose slowest stage takes least, and that stage never waits. The speed of a rank "
-        "is that of its core seconds over its share of a core: by the clock a machine of the lab "
-        f"is faster for some milliseconds after it has waited, and {clock:.3f} of the best. If "
-        f"layers could be cut, too, it would be {of_sum:.3f}.",
-        f"- With the layers that were placed, the slowest stage computes in {busy:.3f} of a step "
-        f"and waits for other stages in {bubble:.3f} (the bubble) and for the links in "
-        f"{links:.3f}, if all micro-batches of a step took the same time: a simulation of the mean "
-        f"passes, and of {link * 1000:.1f} ms a message. That they do not, and what is exchanged "
-        f"beside, takes {rest:.3f}.",
+        f"{aim(best, part >= OF_THE_BEST, f'{part:.3f}')} By the clock {clock:.3f}, since a "
+        "machine of the lab is faster for some milliseconds after it has waited. If layers could "
+        f"be cut: {of_sum:.3f}.",
+        f"- The slowest stage computes in {busy:.3f} of a step, and waits for other stages in "
+        f"{bubble:.3f} and for the links in {links:.3f}; uneven passes and the rest take "
+        f"{rest:.3f}.",
         aim(f"At least {TIMES_FSDP:.0f} times fsdp", times >= TIMES_FSDP, f"{times:.1f}"),
         aim(
             f"Predicted within {PREDICTED_WITHIN:.0%} of what happens",

@@ -9,17 +9,21 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import re
 import shlex
 import shutil
 import subprocess
 import sys
+import tempfile
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
+from typing import Any
 
+from support.lab import lab, machines, on
+from support.person import Person
 from support.transcripts import blocks, rewritten
 
+from hearth_lab import plan
 from tests.bench.lab import ROOT, CommandFailed
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
@@ -30,13 +34,21 @@ _PATIENCE = 1800
 class Terminal:
     """A reader's terminal: runs commands and keeps their screens."""
 
-    def __init__(self) -> None:
+    def __init__(
+        self,
+        folder: Path = ROOT,
+        environment: Mapping[str, str] | None = None,
+        before: Sequence[str] = (),
+    ) -> None:
+        """Stand in `folder`; `before` are words that begin every command."""
         self.screens: dict[str, str] = {}
+        self._folder, self._before = folder, [*before]
         self._environment = {
             **os.environ,
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
             "LC_ALL": "C.UTF-8",
             "COLUMNS": "100",
+            **(environment or {}),
         }
 
     def type(self, command: str, name: str = "", statuses: tuple[int, ...] = (0,)) -> str:
@@ -46,8 +58,8 @@ class Terminal:
         """
         print(f"$ {command}", flush=True)
         done = subprocess.run(
-            shlex.split(command),
-            cwd=ROOT,
+            [*self._before, *shlex.split(command)],
+            cwd=self._folder,
             env=self._environment,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -59,44 +71,82 @@ class Terminal:
         if done.returncode not in statuses:
             raise CommandFailed(f"{command} ended with {done.returncode}")
         if name:
-            self.screens[name] = _neutral(f"$ {command}\n{done.stdout.strip()}\n")
+            self.screens[name] = self._neutral(f"$ {command}\n{done.stdout.strip()}\n")
         return done.stdout
 
-    def until_step(self, run: str, step: int) -> None:
-        """Wait until a run has taken so many steps. Raises `CommandFailed` if it never does."""
+    def until(self, reached: Callable[[dict[str, Any]], bool]) -> None:
+        """Wait until the status is as wanted. Raises `CommandFailed` if it never is."""
         deadline = time.monotonic() + _PATIENCE
         while time.monotonic() < deadline:
-            done = subprocess.run(
-                ["hearth", "status", "--json"],
-                cwd=ROOT,
+            said = subprocess.run(
+                [*self._before, "hearth", "status", "--json"],
+                cwd=self._folder,
                 env=self._environment,
-                capture_output=True,
+                stdout=subprocess.PIPE,
+                stderr=subprocess.DEVNULL,
                 text=True,
-            )
-            runs = json.loads(done.stdout)["runs"] if done.stdout else []
-            if any(each["name"] == run and (each["step"] or 0) >= step for each in runs):
+            ).stdout
+            if said and reached(json.loads(said)):
                 return
             time.sleep(2)
-        raise CommandFailed(f"{run} has not come to step {step}")
+        raise CommandFailed("the run did not come so far")
+
+    def _neutral(self, screen: str) -> str:
+        """Return a screen as on a reader's computer: with neither home nor checkout of this one."""
+        home = self._environment.get("HOME", str(Path.home()))
+        return screen.replace(f"{self._folder}", "~/hearth").replace(home, "~")
 
 
-def this_computer(terminal: Terminal) -> None:
+def this_computer(_: Path) -> dict[str, str]:
     """Play an evening on this computer: a first run, then one that is stopped and resumed."""
-    for run in ("third",):
-        terminal.type(f"hearth runs --delete {run} --yes on", statuses=(0, 2, 3))
-        shutil.rmtree(ROOT / "runs" / run, ignore_errors=True)
+    terminal = Terminal()
+    terminal.type("hearth runs --delete third --yes on", statuses=(0, 2, 3))
+    shutil.rmtree(ROOT / "runs" / "third", ignore_errors=True)
     terminal.type("./scripts/quickstart", "quickstart")
     terminal.type("hearth train smollm2-135m --preview 1", "preview")
-    terminal.type("hearth train smollm2-135m --run third --max-steps 40 --wait off", "detached")
-    terminal.until_step("third", 3)
-    terminal.type("hearth status", "status", statuses=(0, 1))
+    terminal.type("hearth train smollm2-135m --run third --max-steps 40 --wait off")
+    terminal.until(lambda seen: _step(seen, "third") >= 3)
     terminal.type("hearth stop", "stop")
     terminal.type("hearth resume", "resume")
     terminal.type("hearth runs", "runs")
-    terminal.type("hearth doctor", "doctor", statuses=(0, 1))
+    return terminal.screens
 
 
-SESSIONS: dict[str, Callable[[Terminal], None]] = {"here": this_computer}
+def three_machines(folder: Path) -> dict[str, str]:
+    """Play a first night on three machines of the lab, one of which is lost."""
+    with machines(3):
+        person = Person(folder)
+        public = (person.ssh / "id_ed25519.pub").read_bytes()
+        (person.ssh / "more").touch()
+        for node in plan.nodes(3):
+            on(node.name, "mkdir -m 700 .ssh && cat >.ssh/authorized_keys", public)
+            with (person.ssh / "config").open("a") as config:
+                config.write(f"Host {node.name}\n  HostName {node.address}\n  User {plan.USER}\n")
+        terminal = Terminal(person.checkout, person.environment, person.within())
+        terminal.type("hearth init --not-here --no-mdns --yes", "init")
+        person.lab_settings()
+        terminal.type("hearth provision", "provision")
+        on("tower", "cp -r /opt/lab/models/smollm2-135m ai-cluster/models/")
+        terminal.type("hearth distribute smollm2-135m", "distribute")
+        terminal.type("hearth train smollm2-135m --run night --max-steps 400 --wait off")
+        terminal.until(lambda seen: _step(seen, "night") >= 2)
+        lab("cut", "laptop")
+        terminal.until(lambda seen: "laptop" in seen["runs"][0]["message"])
+        terminal.type("hearth status", "status", statuses=(0, 1))
+        terminal.type("hearth stop", statuses=(0, 1))
+        terminal.type("hearth doctor", "doctor", statuses=(0, 1, 3))
+    return terminal.screens
+
+
+def _step(seen: Mapping[str, Any], run: str) -> int:
+    """Return the step of a run in a status; 0 before the first."""
+    return max((each["step"] or 0 for each in seen["runs"] if each["name"] == run), default=0)
+
+
+SESSIONS: dict[str, Callable[[Path], dict[str, str]]] = {
+    "here": this_computer,
+    "lab": three_machines,
+}
 
 
 def main() -> None:
@@ -105,28 +155,27 @@ def main() -> None:
     parser.add_argument(
         "sessions", nargs="*", default=[*SESSIONS], help=f"of {', '.join(SESSIONS)}"
     )
-    chosen = parser.parse_args().sessions
+    parser.add_argument("--dry", action="store_true", help="play, and change no page")
+    given = parser.parse_args()
+    chosen = given.sessions
     if unknown := set(chosen) - SESSIONS.keys():
         parser.error(f"there is no session {', '.join(sorted(unknown))}")
-    terminal = Terminal()
+    screens: dict[str, str] = {}
     try:
         for name in chosen:
-            SESSIONS[name](terminal)
+            with tempfile.TemporaryDirectory(prefix="hearth-pages-", dir="/var/tmp") as folder:
+                screens |= SESSIONS[name](Path(folder))
     except CommandFailed as error:
         sys.exit(f"transcripts: no page was changed: {error}")
+    if given.dry:
+        return
     pages = {page: page.read_text(encoding="utf-8") for page in PAGES}
-    new = {page: rewritten(text, terminal.screens) for page, text in pages.items()}
+    new = {page: rewritten(text, screens) for page, text in pages.items()}
     for page, text in new.items():
         page.write_text(text, encoding="utf-8")
     shown = {block.name for text in new.values() for block in blocks(text)}
-    for name in sorted(terminal.screens.keys() - shown):
+    for name in sorted(screens.keys() - shown):
         print(f"transcripts: no page shows the play {name}")
-
-
-def _neutral(screen: str) -> str:
-    """Return a screen as it would be on a reader's computer: with neither home nor checkout."""
-    plain = re.sub(r"\x1b\[[0-9;]*m", "", screen)
-    return plain.replace(f"{ROOT}", "~/hearth").replace(str(Path.home()), "~")
 
 
 if __name__ == "__main__":

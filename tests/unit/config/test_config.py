@@ -464,6 +464,8 @@ def test_the_command_line_gives_what_was_typed_and_nothing_else():
     [
         (["--max-stpes", "5"], ["--max-stpes", "'--max-steps'"]),
         (["max_steps=5"], ["max_steps=5", "--max-steps 5"]),
+        (["--no-lora"], ["--no-lora", "--lora off"]),
+        (["--no-evaluate", "--push-private"], ["--eval-held-out off", "--private now"]),
         (["--dataset", "a.bin", "b.bin"], ["b.bin", "quotes"]),
         (["--run-file", "run.yml", "--seed", "2"], ["--run-file"]),
     ],
@@ -471,6 +473,46 @@ def test_the_command_line_gives_what_was_typed_and_nothing_else():
 def test_an_option_that_is_unknown_or_out_of_place_is_refused(typed, facts):
     with refuses(ConfigError, *facts):
         parse_command_line(typed)
+
+
+def test_a_switch_without_a_value_is_on():
+    given = parse_command_line(["--streaming", "--lora", "off", "--packing", "auto"]).given
+    assert given == {"streaming": "on", "lora": "off", "packing": "auto"}
+
+
+@pytest.mark.parametrize("off", ["off", "false", "no", "0", "OFF", False, 0])
+def test_every_form_of_off_is_off(off):
+    assert resolve(PRESET | {"lora": off, "packing": off}).settings.lora is False
+
+
+def test_a_switch_is_shown_as_on_or_off_and_a_wrong_word_names_them(tmp_path):
+    shown = describe_settings(resolve_run(PRESET, tmp_path))
+    assert re.search(r"^lora +on +default$", shown, re.MULTILINE)
+    assert re.search(r"^streaming +off +default$", shown, re.MULTILINE)
+    with refuses(ConfigError, "lora: 'maybe'", "on or off", "packing: 'some'", "'auto'"):
+        resolve(PRESET | {"lora": "maybe", "packing": "some"})
+
+
+def test_old_names_are_refused_with_the_present_ones_wherever_they_stand(tmp_path):
+    file = tmp_path / "my.yml"
+    file.write_text("evaluate: off\nseed: 2\n")
+    with refuses(ConfigError, file, "'evaluate'", "eval_held_out now", "private now"):
+        resolve(PRESET | {"push_private": "off"}, file=file)
+
+
+def test_the_run_file_of_an_earlier_version_is_read_and_resumed_with_the_present_names(tmp_path):
+    run = resolve_run(PRESET | {"run": "night", "eval_held_out": "off"}, tmp_path)
+    path = tmp_path / "night" / "run.yml"
+    write_run(run, path)
+    old = (
+        path.read_text().replace("eval_held_out:", "evaluate:").replace("private:", "push_private:")
+    )
+    assert old.count("evaluate:") == old.count("push_private:") == 2  # settings and origins
+    path.write_text(old)
+    assert read_run(path) == run
+    resumed = resolve_run({"resume": "night", "private": "off"}, tmp_path)
+    assert (resumed.settings.eval_held_out, resumed.settings.private) == (False, False)
+    assert resumed.origins["eval_held_out"] == "command line"
 
 
 def test_every_setting_is_read():

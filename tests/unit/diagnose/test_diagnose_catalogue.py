@@ -7,9 +7,9 @@ import re
 import time
 
 import pytest
+from support import troubleshooting
 from support.house import ROOT
 from support.ranks import python
-from support.troubleshooting import markdown
 
 from hearth.diagnose import last_error
 from hearth.diagnose.catalogue import Entry, diagnosis, entries, explained
@@ -199,12 +199,18 @@ def test_an_unknown_failure_says_so():
     assert line.startswith("cause: ")
 
 
-def test_the_page_is_the_catalogue_with_every_cause_cure_and_source():
-    page = (ROOT / "docs" / "troubleshooting.md").read_text()
-    hint = "make it anew: python -m tests.support.troubleshooting > docs/troubleshooting.md"
-    assert page == markdown(), hint
+def test_the_page_has_every_entry_with_an_error_its_cause_and_its_cure():
+    page = troubleshooting.PAGE.read_text()
+    hint = "make it anew: python -m tests.support.troubleshooting"
+    assert page == troubleshooting.written(page), hint
     for entry in entries():
         assert f"\n### {entry.id}\n" in page
         assert entry.cause in page and entry.cure in page
-        for seen in entry.seen:
-            assert seen.text in page and seen.source.partition("::")[0] in page
+        assert "\n".join(troubleshooting.shown(entry.seen[0])) in page
+
+
+def test_the_page_keeps_what_is_written_by_hand():
+    page = f"# Head\n\n{troubleshooting.BEGIN}\nold\n{troubleshooting.END}\ntail\n"
+    made = troubleshooting.written(page)
+    assert made == f"# Head\n\n{troubleshooting.markdown()}\ntail\n"
+    assert troubleshooting.written(made) == made

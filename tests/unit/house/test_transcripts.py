@@ -51,3 +51,10 @@ def test_another_row_or_a_row_less_is_a_difference():
 def test_what_a_model_answers_makes_no_difference():
     answer = "    before             The issue with your code\n                       is another\n"
     assert shape(answer) == {"before"}
+
+
+def test_of_many_lines_alike_the_first_and_the_last_are_shown():
+    steps = "".join(f"  step {step}/9 · loss 4.{step}\n" for step in range(1, 10))
+    whole = PAGE.replace(' from "ends after" to "stopped"', "")
+    (block,) = blocks(rewritten(whole, {"stop": steps}))
+    assert block.body.splitlines() == ["  step 1/9 · loss 4.1", "  …", "  step 9/9 · loss 4.9"]

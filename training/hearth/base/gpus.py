@@ -6,20 +6,26 @@ import shutil
 import subprocess
 from typing import Any
 
-_NVIDIA_SMI = [
+NVIDIA_SMI = [
     "nvidia-smi",
     "--query-gpu=name,memory.total,driver_version,compute_cap",
     "--format=csv,noheader,nounits",
 ]
+"""The command that lists the GPUs."""
 
 
 def gpus() -> list[dict[str, Any]]:
-    """Return `name`, `memory_mib`, `driver` and `capability` of every GPU that the driver knows.
+    """Return every GPU that the driver knows, as `gpus_in` does."""
+    return gpus_in(output(NVIDIA_SMI, seconds=30) or "")
+
+
+def gpus_in(text: str) -> list[dict[str, Any]]:
+    """Return `name`, `memory_mib`, `driver` and `capability` of the GPUs in `NVIDIA_SMI`'s output.
 
     The memory is None if the GPU shares the computer's: then the driver says `[N/A]`.
     """
     found = []
-    for line in (output(_NVIDIA_SMI, seconds=30) or "").splitlines():
+    for line in text.splitlines():
         fields = [field.strip() for field in line.split(",")]
         if len(fields) == 4:
             name, memory, driver, capability = fields

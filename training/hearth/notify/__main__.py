@@ -30,7 +30,7 @@ LOG_TAIL = 1 << 20
 def check(_: Path | None, spec: dict[str, Any]) -> dict[str, list[str]]:
     """Return a finding for each address in `secret` that cannot be used."""
     found = faults(str(spec.get("secret") or "").split())
-    return {"findings": [f"hearth_notify: {fault} (docs/notify.md)" for fault in found]}
+    return {"findings": [f"hearth_notify: {fault} (docs/runs.md)" for fault in found]}
 
 
 def send() -> int:

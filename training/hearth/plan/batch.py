@@ -112,5 +112,5 @@ def advised_rate(settings: Settings, tuned: Settings) -> str | None:
     return (
         f"learning_rate: {settings.learning_rate:g} suits {own} tokens a step, and this run takes "
         f"up to {batch}; square-root scaling, the rule for Adam, advises "
-        f"{scaled_rate(settings.learning_rate, own, batch):.2g} (docs/scratch.md)"
+        f"{scaled_rate(settings.learning_rate, own, batch):.2g} (docs/train.md)"
     )

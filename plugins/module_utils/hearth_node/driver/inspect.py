@@ -13,6 +13,7 @@ import shutil
 from typing import Any
 
 from ansible.module_utils.hearth.base.nvidia import SIGNING_KEYS
+from ansible.module_utils.hearth.base.systems import release_in
 from ansible.module_utils.hearth_node.base import output, run, text_of
 from ansible.module_utils.hearth_node.driver.restart import (
     next_boot,
@@ -73,13 +74,7 @@ def cards(root: str = "/") -> list[dict[str, str]]:
 
 def system(root: str = "/") -> dict[str, str]:
     """Return `id`, `version` and `name` from os-release."""
-    words = dict(
-        line.split("=", 1) for line in _read(f"{root}/etc/os-release").splitlines() if "=" in line
-    )
-    return {
-        key: words.get(word, "").strip("\"'")
-        for key, word in (("id", "ID"), ("version", "VERSION_ID"), ("name", "PRETTY_NAME"))
-    }
+    return release_in(_read(f"{root}/etc/os-release"))
 
 
 def loaded(root: str = "/") -> tuple[str, str]:

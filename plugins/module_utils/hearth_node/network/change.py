@@ -16,9 +16,10 @@ import tempfile
 import uuid
 from dataclasses import dataclass, field
 
+from ansible.module_utils.hearth.base.nics import Nic
 from ansible.module_utils.hearth_node.base import run, write_private
 from ansible.module_utils.hearth_node.network import keyfile
-from ansible.module_utils.hearth_node.network.nics import Manager, Nic
+from ansible.module_utils.hearth_node.network.nics import Manager
 from ansible.module_utils.hearth_node.network.plan import Wanted
 
 try:

@@ -8,10 +8,11 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from ansible.module_utils.hearth.base.nics import Nic
 from ansible.module_utils.hearth_node.changes.record import Journal
 from ansible.module_utils.hearth_node.changes.record import look as what_is_at
 from ansible.module_utils.hearth_node.network import change, history, neighbours, plan
-from ansible.module_utils.hearth_node.network.nics import Nic, manager_of
+from ansible.module_utils.hearth_node.network.nics import manager_of
 
 _MANAGED = ("networkd", "networkmanager")
 

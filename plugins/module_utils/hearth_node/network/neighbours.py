@@ -6,9 +6,9 @@ import ipaddress
 import socket
 from collections.abc import Mapping, Sequence
 
+from ansible.module_utils.hearth.base.nics import Nic
 from ansible.module_utils.hearth_node.base import output
 from ansible.module_utils.hearth_node.network import arp
-from ansible.module_utils.hearth_node.network.nics import Nic
 from ansible.module_utils.hearth_node.network.plan import IP_ICMP, is_ipv4
 
 _SSH = 22

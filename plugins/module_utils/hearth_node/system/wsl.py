@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from ansible.module_utils.hearth_node.base import text_of
 
-_PAGE = "docs/wsl.md has the steps"
+_PAGE = "docs/machines.md has the steps"
 _SMI = "/usr/lib/wsl/lib/nvidia-smi"
 
 

@@ -24,7 +24,7 @@ all:
 
 @pytest.fixture
 def complete(tmp_path):
-    """What a shell offers for a line."""
+    """A function that returns the completions of a line."""
     (tmp_path / "hosts.yml").write_text(INVENTORY)
 
     def offered(line):

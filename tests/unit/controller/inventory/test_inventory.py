@@ -366,7 +366,9 @@ def test_a_play_that_finds_no_configuration_says_why(tmp_path, play):
     tmp_path.chmod(0o777)
     done = played(play, cwd=tmp_path)
     assert done.returncode != 0
-    assert_names(done.stdout + done.stderr, "ansible.cfg", "chmod o-w", "/mnt/c", "docs/wsl.md")
+    assert_names(
+        done.stdout + done.stderr, "ansible.cfg", "chmod o-w", "/mnt/c", "docs/machines.md"
+    )
 
 
 def test_what_a_variable_is_made_of_is_known_however_deep_it_lies():
@@ -429,6 +431,12 @@ def test_words_that_cannot_be_are_refused_before_a_machine_is_touched(name, word
     assert done.returncode == 2
     assert_names(done.stdout, *facts, "No machine was touched")
     assert "-e follow" not in done.stdout
+
+
+def test_ansible_does_not_warn_of_a_words_name():
+    done = played("playbooks/lend.yml", "-e", "until=07:00", "-e", "port=7")
+    assert_names(done.stdout, "-e port")
+    assert "WARNING" not in done.stdout + done.stderr
 
 
 @pytest.mark.parametrize("play", ["playbooks/time.yml", *in_turn("provision.yml")])

@@ -7,9 +7,9 @@ import threading
 from dataclasses import replace
 
 import pytest
+from ansible.module_utils.hearth.base.nics import Held, Nic
 from ansible.module_utils.hearth_node.network import armed, change, history, inspect
 from ansible.module_utils.hearth_node.network.change import Candidate, fingerprint
-from ansible.module_utils.hearth_node.network.nics import Held, Nic
 from support.facts import assert_names
 from support.plugins import load
 from support.programs import run

@@ -8,8 +8,9 @@ from dataclasses import replace
 from ipaddress import ip_network
 
 import pytest
+from ansible.module_utils.hearth.base.nics import Held, Nic, nics_of
 from ansible.module_utils.hearth_node.network import arp, inspect, neighbours, nics, outside, plan
-from ansible.module_utils.hearth_node.network.nics import Held, Manager, Nic
+from ansible.module_utils.hearth_node.network.nics import Manager
 from ansible.module_utils.hearth_node.network.plan import AddressRequest, Wanted
 from hypothesis import given
 from hypothesis import strategies as st
@@ -271,13 +272,13 @@ def test_nics_are_read_from_ip():
         {"dst": "default", "gateway": "192.168.1.1", "dev": "enp5s0", "metric": 100},
         {"dst": "default", "dev": "wg0", "metric": 700},
     ]
-    home, wifi = nics.nics_of(json.dumps(links), json.dumps(routes), {"wlan0"})
+    home, wifi = nics_of(json.dumps(links), json.dumps(routes), {"wlan0"})
     assert (home.mac, home.gateway, home.cable) == ("02:00:00:00:00:0a", "192.168.1.1", True)
     assert (home.held, home.sixes) == ((LEASED,), ("fe80::1",))
     assert (wifi.wireless, wifi.cable, wifi.gateway) == (True, False, "")
     assert (home.leads, wifi.leads) == (True, False)
     assert (home.mtu, home.most, wifi.most) == (1500, 9216, 0)
-    assert nics.nics_of("", "", set()) == []
+    assert nics_of("", "", set()) == []
 
 
 LINK = "ADMIN_STATE=configured\nNETWORK_FILE={}\nDNS=192.168.1.1 fe80::1 9.9.9.9\n"

@@ -54,7 +54,7 @@ def test_wsl_is_told_by_its_kernel(machine, kernel, version):
 )
 def test_a_wsl_machine_that_is_no_node_yet_is_told_the_setting(machine, changed, facts):
     (finding,) = wrong(machine(WSL2), **changed)
-    assert_names(finding, *facts, "docs/wsl.md")
+    assert_names(finding, *facts, "docs/machines.md")
 
 
 @pytest.mark.parametrize("conf", ["", "[network]\ngenerateHosts = true\n", "generateHosts"])
