@@ -296,14 +296,15 @@ class CallbackModule(Default):
             self._state = ""
 
     def _interrupted(self, number: int, frame: Any) -> None:
-        """Explain Ctrl-C once a run may have begun, then leave the signal to Ansible."""
+        """Say what Ctrl-C has ended and what goes on, then leave the signal to Ansible."""
         if _starts_worker(frame):
             # What Ansible raises there is lost, or ends in a traceback: the signal comes again.
             signal.signal(signal.SIGALRM, _interrupt_again)
             signal.setitimer(signal.ITIMER_REAL, 0.05)
             return
-        if self._state:
-            self._say(goes_on(self._run, self._state, self._hearth))
+        state = self._state
+        self._say(goes_on(self._run, state, self._hearth) if state else "\ninterrupted")
+        self._display.error = lambda *_, **__: None  # Ansible would call it an error
         self._ansibles(number, frame)
 
     @_short

@@ -12,6 +12,7 @@ from hearth_controller.base.verdict import EXIT
 from hearth_controller.cli.parser import ansible_options
 from hearth_controller.cli.paths import Paths
 from hearth_controller.cli.place import Place
+from hearth_controller.cli.playing import INTERRUPTED
 from hearth_controller.cli.verbs import VERBS
 from hearth_controller.cli.words import read_words, typed_words
 
@@ -54,5 +55,6 @@ def play_verb(name: str, given: argparse.Namespace, place: Place) -> int:
     elif ended.answer and ended.answer.text:
         print(plain(ended.answer.text))
     if quiet and ended.failed:
-        print(ended.output.strip(), file=sys.stderr)
+        interrupted = ended.code == INTERRUPTED
+        print("interrupted" if interrupted else ended.output.strip(), file=sys.stderr)
     return ended.code

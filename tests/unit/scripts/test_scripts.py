@@ -146,6 +146,7 @@ def small_project(tmp_path):
         "PIP_NO_INDEX": "1",
         "PIP_FIND_LINKS": str(wheels),
         "PIP_CONFIG_FILE": os.devnull,
+        "HOME": str(tmp_path / "home"),
     }
     return project, lambda *arguments: run(
         project / "scripts" / "setup", "--cpu", *arguments, **environment
@@ -186,6 +187,20 @@ def test_setup_installs_once_adds_what_is_missing_and_repairs(small_project):
     assert not (project / ".venv").is_symlink()
     assert (elsewhere / "bin" / "python").exists()
     assert installed() == training
+
+    link = project.parent / "home" / ".local" / "bin" / "hearth"
+    assert not link.is_symlink()  # nobody has asked for it
+    for earlier in [None, project.parent / "another" / ".venv" / "bin" / "hearth"]:
+        if earlier:
+            link.unlink()
+            link.symlink_to(earlier)
+        linked = setup("--link")
+        assert (linked.returncode, link.readlink()) == (0, project / ".venv" / "bin" / "hearth")
+        assert_names(linked.stdout, link, "not on your PATH")
+    link.unlink()
+    link.write_text("of somebody else")
+    assert_names(setup("--link").stderr, link, "stays as it is")
+    assert link.read_text() == "of somebody else"
 
     # A file that is not what the lock file says is refused, and the next call starts afresh.
     lock = project / "requirements" / "cpu.lock"
