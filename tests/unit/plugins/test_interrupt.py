@@ -115,4 +115,8 @@ except KeyboardInterrupt:
 
 def test_control_c_waits_until_a_worker_is_started(start):
     """An exception there is lost in a hook of fork, or comes out in the new worker."""
-    assert start(STARTING).communicate(timeout=HANG)[0].split() == ["started", "interrupted", "ended"]
+    assert start(STARTING).communicate(timeout=HANG)[0].split() == [
+        "started",
+        "interrupted",
+        "ended",
+    ]
