@@ -66,7 +66,7 @@ def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
     done = home.hearth("doctor")
     assert done.returncode in (1, 3)
     assert_line(done.stdout, "! laptop", "code", "hearth/base/errors.py")
-    assert "fix: ansible-playbook provision.yml --tags workspace" in done.stdout
+    assert "fix: hearth provision --tags workspace" in done.stdout
     assert f"! desk: leftovers: {scratch}" in done.stdout.replace("\n ", "")
     assert "Doctor\n" not in done.stdout  # the table, and nothing of the play
     assert errors.read_text() == "broken"

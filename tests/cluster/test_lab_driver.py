@@ -98,7 +98,7 @@ def test_a_machine_is_not_restarted_without_permission(controller):
     screen = controller.play("playbooks/driver.yml", status=None)
     for node in ("tower", "laptop"):
         assert_line(screen, NOW, LATER)
-        assert f"-i inventory/lab playbooks/reboot.yml -e nodes={node})" in screen
+        assert f"-i inventory/lab reboot --nodes {node})" in screen
     assert "-e nodes=oldbox" not in screen
     assert {node: boot(node) for node in CARDS} == before
 

@@ -74,7 +74,7 @@ def test_each_node_computes_by_itself_and_one_that_cannot_use_its_gpu_is_named(h
     assert_line(screen, "✗ laptop", "RTX 3070 Ti", "580.126.09")
     assert "desk: There is no NVIDIA GPU here" in screen
     said = " ".join(screen.split()).split(" laptop: PyTorch ")[1]
-    assert_names(said, "a build without CUDA", "provision.yml --tags python")
+    assert_names(said, "a build without CUDA", "provision --tags python")
     screen = house.play("playbooks/verify.yml", "-e", "single=on", "-e", "python_lock=cpu")
     assert_line(screen, "! laptop", "RTX 3070 Ti")
     assert "by itself" in screen

@@ -208,7 +208,7 @@ def test_short_output_tells_what_changed_and_what_to_do_next(short):
     assert how_to_look < screen.index("step 3/3") < screen.index("short finished: 3 of 3 steps")
     for word in ("held-out perplexity", "held-out question", "before", "after", "adapter", "logs"):
         assert word in screen
-    assert "resume=short" in screen
+    assert "hearth resume short" in screen
     assert "{'" not in screen
     assert "TASK [" not in screen
 
@@ -237,7 +237,7 @@ def test_the_report_is_named_at_the_end_and_another_look_changes_nothing(short):
     page = (house.runs / "short" / "report.html").read_text()
     assert "<title>short finished</title>" in page
     assert page.count("<svg") == 3
-    assert "ansible-playbook train.yml -e model=" in page
+    assert "hearth train " in page
     assert "-e seed=7" in page
     screen = house.play("playbooks/attach.yml", "-e", "run=short")
     assert "changed on" not in screen
@@ -342,4 +342,4 @@ def test_a_message_tells_that_the_run_has_failed_and_where_and_why(failed):
     assert error.startswith("rank 1 was killed by signal 9 (SIGKILL)")
     assert cause.startswith("cause: ")
     assert cure.startswith("cure: ")
-    assert more == "more: ansible-playbook playbooks/logs.yml -e run=end -e nodes=laptop"
+    assert more == "more: hearth logs end --nodes laptop"

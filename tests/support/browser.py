@@ -50,13 +50,13 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self._call(f"{domain}.enable")
 
-    def open(self, path: Path, width: int, scheme: str) -> None:
-        """Open a file in a window of so many pixels, for a person who likes `light` or `dark`."""
+    def open(self, page: Path | str, width: int, scheme: str) -> None:
+        """Open a file or an address in a window of so many pixels, in `light` or `dark` colours."""
         window = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", **window)
         likes = [{"name": "prefers-color-scheme", "value": scheme}]
         self._call("Emulation.setEmulatedMedia", features=likes)
-        self._call("Page.navigate", url=path.as_uri())
+        self._call("Page.navigate", url=page if isinstance(page, str) else page.as_uri())
         while self.evaluate("document.readyState") != "complete":
             pass
 

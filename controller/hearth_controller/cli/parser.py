@@ -95,7 +95,8 @@ def about(verb: Verb, table: Mapping[str, Words]) -> str:
 def build(verb: Verb, table: Mapping[str, Words], whole_help: bool = False) -> Parser:
     """Return the parser of one verb; with `whole_help` its help shows every flag."""
     name = f"hearth {verb.name}"
-    positional = f"[{verb.shown or verb.positional.upper()}] " if verb.positional else ""
+    shown = verb.shown or verb.positional.upper()
+    positional = f"[{shown}] " if shown else ""
     parser = Parser(
         prog=name,
         usage=f"{name} {positional}[flags]",
@@ -104,6 +105,8 @@ def build(verb: Verb, table: Mapping[str, Words], whole_help: bool = False) -> P
         add_help=False,
         formatter_class=_Formatter,
     )
+    # pylint: disable=protected-access
+    parser._positionals.title, parser._optionals.title = "words", "flags"
     words = table.get(verb.name)
     if words:
         add_words(parser, words, verb.positional, verb.shown)
@@ -119,7 +122,6 @@ def build(verb: Verb, table: Mapping[str, Words], whole_help: bool = False) -> P
         everywhere.add_argument(flag, action="store_true", help=what)
     everywhere.add_argument("-h", "--help", action="help", help="show this help")
     if words and not whole_help:
-        # pylint: disable=protected-access
         shown = [*parser._action_groups[:-2]]
         if verb.first:
             flags = {action.dest: action for action in parser._actions}  # the positional is last

@@ -53,12 +53,8 @@ class Place:
             line += ["-e", f"{name}={value}" if plain else json.dumps({name: value})]
         return [*line, *options]
 
-    def environment(self) -> dict[str, str]:
-        """Return the environment of a play that is not in this terminal."""
-        return playing.environment(os.environ) | {FOLDER: str(self.folder)}
-
     def shown(self, playbook: str, words: Mapping[str, str], options: Sequence[str] = ()) -> str:
-        """Return the same as a line for a shell."""
+        """Return the command as a line for a shell."""
         return shlex.join(self.command(playbook, words, options))
 
     def play(self, playbook: str, words: Mapping[str, str], options: Sequence[str] = ()) -> int:
@@ -79,6 +75,10 @@ class Place:
         return playing.run(
             line, self.repository, self.folder, captured=captured, to_errors=not captured
         )
+
+    def environment(self) -> dict[str, str]:
+        """Return the environment of a play that is not in this terminal."""
+        return playing.environment(os.environ) | {FOLDER: str(self.folder)}
 
     def _short(self, path: str) -> str:
         """Return a path relative to the repository if it is inside it."""

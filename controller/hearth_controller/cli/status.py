@@ -9,6 +9,7 @@ from pathlib import Path
 from hearth.base.errors import HearthError
 from hearth.base.files import write_whole
 from hearth_controller.base.verdict import EXIT
+from hearth_controller.cli import serve
 from hearth_controller.cli.place import Place
 from hearth_controller.cli.play import play_verb, request
 
@@ -23,10 +24,15 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print metrics for Prometheus, or write them to a file of node_exporter's textfile "
         "collector and end with 0",
     )
+    serve.add_arguments(parser)
 
 
 def run(given: argparse.Namespace, place: Place) -> int:
     """Show the status; return the exit status."""
+    if given.serve is not None:
+        return serve.run(given, place)
+    if given.address is not None:
+        raise HearthError("--address goes with --serve")
     if given.prometheus is None or given.show:
         return play_verb("status", given, place)
     target = _target(given.prometheus, place.folder) if given.prometheus else None

@@ -43,8 +43,8 @@ _TRAIN = (
 
 GROUPS: Mapping[str, tuple[Verb, ...]] = {
     "start": (
-        Verb("init", "find your machines and write an inventory", module="init"),
-        Verb("use", "choose the inventory to work with", module="use"),
+        Verb("init", "find your machines and write an inventory", "init", shown="FOLDER"),
+        Verb("use", "choose the inventory to work with", "use", shown="FOLDER"),
         Verb("provision", asks=True),
         Verb("models", quiet=True),
     ),
@@ -56,7 +56,7 @@ GROUPS: Mapping[str, tuple[Verb, ...]] = {
     ),
     "watch": (
         Verb("status", module="status", quiet=True),
-        Verb("watch", "show a run live in this terminal", module="watch"),
+        Verb("watch", "show a run live in this terminal", "watch", shown="RUN"),
         Verb("attach", positional="run"),
         Verb("logs", positional="run"),
         Verb("runs", quiet=True),
@@ -74,7 +74,7 @@ GROUPS: Mapping[str, tuple[Verb, ...]] = {
         Verb("distribute", positional="model", first=_TRAIN[:3]),
         Verb("reboot", asks=True),
         Verb("reset", asks=True),
-        Verb("update", "bring this checkout and its packages up to date", module="update"),
+        Verb("update", "bring this checkout and its packages up to date", "update"),
     ),
 }
 """The verbs by heading."""

@@ -21,6 +21,11 @@ SWITCH = "on|off"
 
 _MARKUP = re.compile(r"\b[CVOM]\((.*?)\)")
 _PLACEHOLDERS = {"int": "N", "float": "X", "list": "A,B", "path": "FILE", "raw": "TEXT"}
+_OF_SETTINGS = {
+    "model": "preset, name on the Hub (owner/name) or local folder",
+    "run": "name of the run; by default the newest",
+}
+"""Descriptions of positionals that are settings of a run."""
 _HIDDEN = "train"
 """A word that holds settings, each of which has a flag of its own."""
 
@@ -54,7 +59,8 @@ def add_words(parser: argparse.ArgumentParser, words: Words, positional: str, sh
 
     A word that is not given is not in the namespace either.
     """
-    group = parser.add_argument_group("flags")
+    # pylint: disable=protected-access
+    group = parser._optionals
     for name, spec in words.specs.items():
         if name != _HIDDEN:
             _add_word(group, name, spec)
@@ -63,7 +69,6 @@ def add_words(parser: argparse.ArgumentParser, words: Words, positional: str, sh
 
         add_settings(parser, without=words.specs, by_hand=False)
     if positional:
-        # pylint: disable-next=protected-access
         flag = next(action for action in parser._actions if action.dest == positional)
         action = group.add_argument(
             positional,
@@ -71,7 +76,7 @@ def add_words(parser: argparse.ArgumentParser, words: Words, positional: str, sh
             nargs="?",
             default=argparse.SUPPRESS,
             metavar=shown or positional.upper(),
-            help=flag.help,
+            help=flag.help if positional in words.specs else _OF_SETTINGS[positional],
         )
         action.check = flag.type or str
         action.words = getattr(flag, "words", None)

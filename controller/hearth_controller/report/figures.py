@@ -46,11 +46,11 @@ _FEW = 20
 """Number of points below which a curve shows each of them."""
 
 
-def learning(story: Story) -> str:
-    """Draw loss and held-out perplexity over the steps."""
+def learning(story: Story, width: int) -> str:
+    """Draw loss and held-out perplexity over the steps, `width` pixels wide."""
     evaluations = [each for each in story.evaluations if each.perplexity is not None]
     windows = thinned(story.windows, _MOST_WINDOWS)
-    with drawing(400 if evaluations else 240) as figure:
+    with drawing(400 if evaluations else 240, width) as figure:
         count = 2 if evaluations else 1
         panels = figure.subplots(count, 1, sharex=True, squeeze=False)[:, 0]
         loss = [np.nan if each.loss is None else each.loss for each in windows]
@@ -90,15 +90,15 @@ def learning(story: Story) -> str:
                 panel.axvline(team.step, color=_colour(team), linestyle="--", linewidth=1)
             panel.yaxis.set_major_locator(MaxNLocator(4))
         panels[-1].set_xlabel("step")
-        panels[-1].xaxis.set_major_locator(MaxNLocator(9, integer=True))
+        panels[-1].xaxis.set_major_locator(MaxNLocator(_ticks(width), integer=True))
         panels[-1].set_xlim(0, max(1, story.step, *(each.step for each in evaluations)))
         _name_changes(panels[0], [(team.step, team) for team in story.teams])
         description = "Training loss, and held-out loss and perplexity, over the steps"
-        return as_svg(figure, "learning", description)
+        return as_svg(figure, f"learning-{width}", description)
 
 
-def timeline(story: Story) -> str:
-    """Draw speed, share of the work, memory, temperature and events over the same time axis.
+def timeline(story: Story, width: int) -> str:
+    """Draw speed, share, memory, temperature and events over one time axis, `width` pixels wide.
 
     Temperature is drawn only if a node reported it.
     """
@@ -106,7 +106,7 @@ def timeline(story: Story) -> str:
     unit, unit_name = next(unit for least, *unit in _UNITS if story.length >= least)
     windows = thinned(story.windows, _MOST_WINDOWS)
     warm = any(part.celsius is not None for each in windows for part in each.parts.values())
-    with drawing(560 + 120 * warm) as figure:
+    with drawing(560 + 120 * warm, width) as figure:
         speed, share, memory, *temperature, events = figure.subplots(
             4 + warm, 1, sharex=True, height_ratios=[3, 2, 2, *[2] * warm, 1.5]
         )
@@ -136,21 +136,21 @@ def timeline(story: Story) -> str:
             for team in story.teams:
                 panel.axvline(team.at / unit, color=_colour(team), linestyle="--", lw=1)
         events.set_xlabel(f"{unit_name} since the run began")
-        events.xaxis.set_major_locator(MaxNLocator(9))
+        events.xaxis.set_major_locator(MaxNLocator(_ticks(width)))
         events.set_xlim(0, max(story.length, 1e-3) / unit)
         _name_changes(speed, [(team.at / unit, team) for team in story.teams])
         description = (
             "Tokens a second, share of the rows and memory by node, and what happened, over time"
         )
-        return as_svg(figure, "timeline", description)
+        return as_svg(figure, f"timeline-{width}", description)
 
 
-def waiting(story: Story) -> str:
-    """Draw each node's computing and waiting time within a step."""
+def waiting(story: Story, width: int) -> str:
+    """Draw each node's computing and waiting time within a step, `width` pixels wide."""
     done = totals(story.windows)
     colours = colours_of(story.nodes)
     steps = {node: sum(each.steps for each in story.windows if node in each.parts) for node in done}
-    with drawing(70 + 34 * len(done)) as figure:
+    with drawing(70 + 34 * len(done), width) as figure:
         panel = figure.subplots()
         longest = max(seconds / steps[node] for node, (_, seconds) in done.items())
         for place, (node, (part, seconds)) in enumerate(done.items()):
@@ -168,9 +168,14 @@ def waiting(story: Story) -> str:
         panel.grid(visible=False)
         panel.set_xlim(0, longest * 1.07)
         panel.set_xlabel("seconds a step; the part that it computed")
-        panel.xaxis.set_major_locator(MaxNLocator(8))
+        panel.xaxis.set_major_locator(MaxNLocator(_ticks(width)))
         description = "Seconds of a mean step that each node computed, waited, and did all else"
-        return as_svg(figure, "waiting", description)
+        return as_svg(figure, f"waiting-{width}", description)
+
+
+def _ticks(width: int) -> int:
+    """Return how many labels fit below a figure of this width."""
+    return max(4, width // 100)
 
 
 def _work(

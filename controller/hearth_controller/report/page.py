@@ -20,6 +20,7 @@ from hearth_controller.report import figures
 from hearth_controller.report.palette import as_variables, colours_of
 from hearth_controller.report.read import RunFolder, read
 from hearth_controller.report.repeat import explicit_settings, repeat_command
+from hearth_controller.report.svg import NARROW, WIDE
 from hearth_controller.runs.energy import energy_of, significant
 from hearth_controller.runs.teams import describe_cost
 from hearth_controller.runs.windows import totals
@@ -35,6 +36,7 @@ _HEADLINES = {
     "stopped": "was stopped",
     "failed": "failed",
     "lost": "was lost from sight: no node answered any more, and it may still be under way",
+    "queued": "waits for its turn",
     "running": "is under way",
     "waiting": "waits",
     "without an end": "has no end on record: it is still under way, or was killed",
@@ -231,11 +233,20 @@ def _pipeline_rows(known: RunFolder) -> list[tuple[str, str]]:
 
 
 def _figures(known: RunFolder) -> dict[str, Markup]:
-    """Return the figures as SVG by name; empty without a step."""
+    """Return the figures as HTML by name, each for two widths; empty without a step."""
     if not known.story.windows:
         return {}
     drawn = (figures.learning, figures.timeline, figures.waiting)
-    return {draw.__name__: Markup(draw(known.story)) for draw in drawn}
+    widths = {"wide": WIDE, "narrow": NARROW}
+    return {
+        draw.__name__: Markup(
+            "".join(
+                f'<div class="{name}">{draw(known.story, width)}</div>'
+                for name, width in widths.items()
+            )
+        )
+        for draw in drawn
+    }
 
 
 def _limit(rank: Mapping[str, Any]) -> str:

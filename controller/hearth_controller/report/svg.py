@@ -49,16 +49,16 @@ _STYLE = {
 _NO_METADATA = {"Creator": None, "Date": None, "Format": None, "Type": None}
 
 
-_WIDTH = 900
-"""Width of a figure in CSS pixels."""
+WIDE, NARROW = 900, 400
+"""Widths of a figure in CSS pixels: on a computer, and on a phone."""
 
 
 @contextmanager
-def drawing(height: int) -> Iterator[Figure]:
-    """Provide a figure of this height in CSS pixels, in the page's style."""
+def drawing(height: int, width: int) -> Iterator[Figure]:
+    """Provide a figure of this size in CSS pixels, in the page's style."""
     with mpl.rc_context(_STYLE):
         # An SVG has 72 units per inch, and one unit is one pixel here.
-        figure = Figure(figsize=(_WIDTH / 72, height / 72), layout="constrained")
+        figure = Figure(figsize=(width / 72, height / 72), layout="constrained")
         FigureCanvasSVG(figure)
         yield figure
 

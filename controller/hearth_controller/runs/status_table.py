@@ -17,9 +17,10 @@ MOST_RUNS = 8
 
 def status_lines(status: Mapping[str, Any]) -> list[str]:
     """Return the lines for a status object from `hearth_controller.runs.status`."""
-    lines = [*_runs(status["runs"]), "", *_nodes(status["nodes"])]
-    if gpus := _gpus(status["nodes"]):
-        lines += ["", *gpus, *_limits(status["nodes"])]
+    nodes = status["nodes"]
+    lines = [*_runs(status["runs"]), "", *(line.rstrip() for line in aligned(node_rows(nodes)))]
+    if gpus := gpu_rows(nodes):
+        lines += ["", *(line.rstrip() for line in aligned(gpus)), *_limits(nodes)]
     reasons = status["reasons"] or ["all is well"]
     mark = MARKS[status["verdict"]]
     return [*lines, "", *(f"{mark} {reason}" for reason in reasons)]
@@ -31,12 +32,10 @@ def shown_runs(runs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]
     return runs[: max(MOST_RUNS, alive)]
 
 
-def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
-    if not runs:
-        return ["there is no run yet"]
-    shown = shown_runs(runs)
+def run_rows(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the titles of the table of runs, and a row for each of them."""
     rows = [("run", "state", "step", "loss", "tokens/s", "left", "checkpoint", "nodes")]
-    for run in shown:
+    for run in runs:
         left = run["eta_seconds"]
         rows.append(
             (
@@ -50,11 +49,21 @@ def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
                 ", ".join(_part(part, run) for part in run["nodes"]),
             )
         )
-    lines = [line.rstrip() for line in aligned(rows)]
-    # Notes go below the row of their run.
+    return rows
+
+
+def run_notes(run: Mapping[str, Any]) -> list[str]:
+    """Return the lines below the row of a run: its job, its script, why it waits or ended."""
+    return [note for note in (_job(run), _script(run), run["why"]) if note]
+
+
+def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+    if not runs:
+        return ["there is no run yet"]
+    shown = shown_runs(runs)
+    lines = [line.rstrip() for line in aligned(run_rows(shown))]
     for place, run in reversed(list(enumerate(shown, 1))):
-        below = [f"    {note}" for note in (_job(run), _script(run), run["why"]) if note]
-        lines[place + 1 : place + 1] = below
+        lines[place + 1 : place + 1] = [f"    {note}" for note in run_notes(run)]
     older = len(runs) - len(shown)
     return [*lines, f"and {older} older: hearth runs"] if older else lines
 
@@ -93,7 +102,8 @@ def _checkpoint(checkpoint: Mapping[str, Any] | None) -> str:
     return f"step {checkpoint['step']}, {duration(checkpoint['age_seconds'])} ago"
 
 
-def _nodes(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
+def node_rows(nodes: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the titles of the table of nodes, and a row for each of them."""
     rows = [("node", "run", "CPU", "memory", "network", "GPU")]
     for node in nodes:
         if not node["answers"]:
@@ -110,11 +120,11 @@ def _nodes(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
                 node["gpu_trouble"] or str(len(node["gpus"])),
             )
         )
-    return [line.rstrip() for line in aligned(rows)]
+    return rows
 
 
-def _gpus(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
-    """Return a table with one line per GPU; empty if there is none."""
+def gpu_rows(nodes: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """Return the titles of the table of GPUs, and a row for each; empty if there is none."""
     rows = [("node", "GPU", "load", "memory", "temperature", "power", "throttled by")]
     for node in nodes:
         for gpu in node["gpus"]:
@@ -130,7 +140,7 @@ def _gpus(nodes: Sequence[Mapping[str, Any]]) -> list[str]:
                     NOT_KNOWN if throttled is None else ", ".join(throttled) or "nothing",
                 )
             )
-    return [line.rstrip() for line in aligned(rows)] if len(rows) > 1 else []
+    return rows if len(rows) > 1 else []
 
 
 def _power(gpu: Mapping[str, Any]) -> str:
