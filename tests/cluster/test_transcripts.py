@@ -22,7 +22,15 @@ SHOWN: dict[str, Block] = {
 }
 BY_CHANCE = (
     *("WARNING", "auto", "step 0/0", "all nodes are ready", "the ranks load", "the split follows"),
-    *("held-out", "before", "after", "third is at", "they hold", "Prepare the node", "Keep the run"),
+    *(
+        "held-out",
+        "before",
+        "after",
+        "third is at",
+        "they hold",
+        "Prepare the node",
+        "Keep the run",
+    ),
     *("Bring the training code", "together 0", "desk", "laptop", "the files are here", "best"),
 )
 """Beginnings of lines that depend on the model, the settings or the speed of a computer."""
