@@ -71,7 +71,8 @@ class Terminal:
         if done.returncode not in statuses:
             raise CommandFailed(f"{command} ended with {done.returncode}")
         if name:
-            self.screens[name] = self._neutral(f"$ {command}\n{done.stdout.strip()}\n")
+            screen = done.stdout.strip("\n")
+            self.screens[name] = self._neutral(f"$ {command}\n{screen}\n")
         return done.stdout
 
     def until(self, reached: Callable[[dict[str, Any]], bool]) -> None:
@@ -169,13 +170,18 @@ def main() -> None:
         sys.exit(f"transcripts: no page was changed: {error}")
     if given.dry:
         return
-    pages = {page: page.read_text(encoding="utf-8") for page in PAGES}
-    new = {page: rewritten(text, screens) for page, text in pages.items()}
-    for page, text in new.items():
-        page.write_text(text, encoding="utf-8")
-    shown = {block.name for text in new.values() for block in blocks(text)}
+    wrong = []
+    for page in PAGES:
+        text = page.read_text(encoding="utf-8")
+        try:
+            page.write_text(rewritten(text, screens), encoding="utf-8")
+        except ValueError as error:
+            wrong.append(f"{page.relative_to(ROOT)} stays as it was: {error}")
+    shown = {block.name for page in PAGES for block in blocks(page.read_text(encoding="utf-8"))}
     for name in sorted(screens.keys() - shown):
-        print(f"transcripts: no page shows the play {name}")
+        wrong.append(f"no page shows the play {name}")
+    if wrong:
+        sys.exit("\n".join(f"transcripts: {each}" for each in wrong))
 
 
 if __name__ == "__main__":
