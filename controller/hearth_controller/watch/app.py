@@ -197,7 +197,7 @@ class WatchApp(App[str]):
                     table.update_cell(row.name, title, cell, update_width=True)
 
     def _events(self) -> Text:
-        """Return what happened, the newest first, below the closing text of a run that ended."""
+        """Return the events, newest first, below the closing text of a run that ended."""
         story = self.feed.view.story
         width = self.query_one("#happened").size.width
         closing = describe(self.feed.answer).splitlines() if self.feed.answer else []
