@@ -81,7 +81,7 @@ def test_the_logs_of_the_newest_run_are_shown_by_node(home):
     assert len(steps) == 5  # rank 0 says them
 
     screen = home.play("playbooks/logs.yml", "-e", "run=evening", "-e", "nodes=tower", status=2)
-    assert_line(screen, "-e nodes=tower", "evening", "desk, laptop")
+    assert_line(screen, "-e nodes", "tower", "desk, laptop")
 
 
 def test_a_run_that_is_stopped_keeps_a_checkpoint_and_is_summed_up(home):
@@ -227,7 +227,7 @@ def test_a_run_is_removed_only_with_consent(home):
     assert log.exists()
 
     screen = home.play("playbooks/runs.yml", "-e", "delete=evening", "-e", "yes=on")
-    assert "Remove it: changed on desk, laptop" in screen
+    assert "Remove the run: changed on desk, laptop" in screen
     assert_line(screen, "runs/evening", "kept")
     assert (home.runs / "evening" / "run.yml").exists()
     for node in NODES:
