@@ -236,9 +236,9 @@ def test_the_report_is_named_at_the_end_and_another_look_changes_nothing(short):
     assert "  report               runs/short/report.html\n" in screen
     page = (house.runs / "short" / "report.html").read_text()
     assert "<title>short finished</title>" in page
-    assert page.count("<svg") == 3
+    assert page.count("<svg") == 6
     assert "hearth train " in page
-    assert "-e seed=7" in page
+    assert "--seed 7" in page
     screen = house.play("playbooks/attach.yml")
     assert "changed on" not in screen
     assert (house.runs / "short" / "report.html").read_text() == page
