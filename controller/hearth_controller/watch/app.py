@@ -38,6 +38,9 @@ from hearth_controller.watch.rows import (
 _STATUS_EVERY = 60.0
 """Seconds between two plays of status.yml, each of which costs this computer 3 s of a core."""
 
+_MOST_EVENTS = 200
+"""Number of events to show; a long run has thousands of checkpoints."""
+
 _MARGIN = 4
 """Columns beside the text of a run that ended: spaces, and the scroll bar."""
 
@@ -213,7 +216,7 @@ class WatchApp(App[str]):
             Text.assemble(
                 (f"{clock_time(story, each.at)} ", "dim"), (each.text, "red" if each.alarm else "")
             )
-            for each in happenings(story)
+            for each in happenings(story)[:_MOST_EVENTS]
         ]
         return Text("\n").join(lines)
 
