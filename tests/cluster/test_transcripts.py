@@ -31,7 +31,16 @@ BY_CHANCE = (
         "Prepare the node",
         "Keep the run",
     ),
-    *("Bring the training code", "together 0", "desk", "laptop", "the files are here", "best"),
+    *(
+        "RUN",
+        "look",
+        "Bring the training code",
+        "together 0",
+        "desk",
+        "laptop",
+        "the files are here",
+        "best",
+    ),
 )
 """Beginnings of lines that depend on the model, the settings or the speed of a computer."""
 

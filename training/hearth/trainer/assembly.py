@@ -91,7 +91,8 @@ def assemble(
     model.use_scaler(scaler)
     autocast = functools.partial(precision.autocast, choices.precision, world.device)
     # No stage can compute a loss alone; tests compare packed rows for every kind that has stages.
-    if (run.packs_documents or model.joins_rows) and not placement:
+    # Unsloth joins rows, other backends do not: all ranks check as soon as one of them joins.
+    if not placement and (run.packs_documents or any(world.gather(model.joins_rows))):
         check_isolation(model, run.source.id, autocast, lambda here: any(world.gather(here)))
 
     def share(updates: torch.Tensor) -> None:
