@@ -24,7 +24,7 @@ _BLOCK = re.compile(
 _DEEP = 12
 """Spaces from which a line only continues the one before: an answer of a model, for example."""
 
-_MANY = 4
+_MANY = 8
 """Lines that begin alike of which a page shows the first and the last only."""
 
 

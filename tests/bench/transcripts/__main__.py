@@ -129,14 +129,21 @@ def three_machines(folder: Path) -> dict[str, str]:
         terminal.type("hearth provision", "provision")
         on("tower", "cp -r /opt/lab/models/smollm2-135m ai-cluster/models/")
         terminal.type("hearth distribute smollm2-135m", "distribute")
-        terminal.type("hearth train smollm2-135m --run night --max-steps 400 --wait off")
+        short = "--sequence-length 128 --eval-held-out off --max-steps 400"
+        terminal.type(f"hearth train smollm2-135m --run night {short} --wait off")
         terminal.until(lambda seen: _step(seen, "night") >= 2)
         lab("cut", "laptop")
-        terminal.until(lambda seen: "laptop" in seen["runs"][0]["message"])
+        terminal.until(lambda seen: "laptop" not in _training(seen, "night"))
         terminal.type("hearth status", "status", statuses=(0, 1))
         terminal.type("hearth stop", statuses=(0, 1))
         terminal.type("hearth doctor", "doctor", statuses=(0, 1, 3))
     return terminal.screens
+
+
+def _training(seen: Mapping[str, Any], run: str) -> list[str]:
+    """Return the nodes of a run that train, by a status."""
+    nodes = next(each["nodes"] for each in seen["runs"] if each["name"] == run)
+    return [node["name"] for node in nodes if node["state"] == "running"]
 
 
 def _step(seen: Mapping[str, Any], run: str) -> int:
