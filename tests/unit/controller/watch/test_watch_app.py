@@ -17,7 +17,7 @@ from hearth_controller.watch.app import WatchApp
 from hearth_controller.watch.dialogs import Help, NodeLog, Question
 
 NODES = ("desk", "laptop", "tower")
-SOON = 90
+SOON = 120  # seconds; a busy computer takes long to start the child that plays
 """Seconds for what takes two on a quiet computer."""
 SIZES = ((80, 24), (120, 40), (200, 60))
 TIME = "2026-11-22T03:10:00.000+00:00"
