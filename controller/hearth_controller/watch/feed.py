@@ -18,6 +18,9 @@ from hearth_controller.watch.view import RunView
 _LONGEST = 1 << 24
 """Bytes of an event; a change holds at most 32 KiB of a file."""
 
+_LAST = 10.0
+"""Seconds in which what followers sent before the end of their play must be read."""
+
 _TEMPORARY = "/tmp"
 """Where the socket is made: its path must be short, which that of TMPDIR need not be."""
 
@@ -49,11 +52,20 @@ class Feed:
             try:
                 environment = {VARIABLE: address}
                 self.answer = await play(self._checkout, "attach", words, self._say, environment)
+                await self._read_the_rest()
             finally:
                 server.close()
                 for follower in self._followers:
                     follower.transport.abort()
                 self._changed()
+
+    async def _read_the_rest(self) -> None:
+        """Read what is still under way when the play has ended: its end closes the connections."""
+        with suppress(TimeoutError):
+            async with asyncio.timeout(_LAST):
+                await asyncio.sleep(0.1)  # accepts those that connected last
+                while self._followers:
+                    await asyncio.sleep(0.05)
 
     async def _serve(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
         """Take in the events of one follower."""

@@ -15,6 +15,7 @@ from textual.widgets import DataTable
 
 from hearth_controller.watch.app import WatchApp
 from hearth_controller.watch.dialogs import Help, NodeLog, Question
+from hearth_controller.watch.feed import Feed
 
 NODES = ("desk", "laptop", "tower")
 SOON = 120  # seconds; a busy computer takes long to start the child that plays
@@ -206,6 +207,17 @@ def test_a_run_that_failed_shows_the_node_and_the_fix(checkout):
         assert app.return_code == 3
 
     asyncio.run(watching())
+
+
+def test_what_followers_sent_last_is_read_after_the_end_of_their_play(checkout):
+    """The view is busy meanwhile, so that it learns of both at once."""
+    one = {"desk": [state("desk", NODES), {"progress": "step 30/60"}]}
+    answer = {"text": "evening finished"}
+    checkout.plan("attach", run="evening", lines=["follows"], events=one, answer=answer)
+    feed = Feed(checkout, "evening", changed=lambda: time.sleep(2))
+    asyncio.run(feed.follow())
+    assert feed.answer.text == "evening finished"
+    assert feed.view.progress == "step 30/60"
 
 
 def test_without_such_a_run_the_view_ends_with_what_the_play_said(checkout):
