@@ -550,7 +550,7 @@ def test_a_look_reports_everything_at_once_and_changes_nothing(nodes):
     status, answer = run.look("node0")
     assert status == 2
     findings = "".join(answer["findings"])
-    assert_names(findings, "address 192.0.2.7", "'first'", "delete=first")
+    assert_names(findings, "address 192.0.2.7", "'first'", "--delete first")
     assert_names(findings, f"{place}/checkpoints/first", "written")
     assert sorted(place.rglob("*")) == before
 
