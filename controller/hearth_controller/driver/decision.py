@@ -165,11 +165,8 @@ def shown(plans: dict[str, DriverPlan]) -> str:
     """Return one or more lines per machine; machines with equal lines share them."""
     names: dict[str, list[str]] = {}
     for name, plan in plans.items():
-        text = plan.note
-        if plan.action == "install":
-            text += f"\n({' '.join([*plan.first, *plan.packages])})"
-        if text:
-            names.setdefault(text, []).append(name)
+        if plan.note:
+            names.setdefault(plan.note, []).append(name)
     return "\n".join(
         f"  {', '.join(each)}: " + text.replace("\n", "\n    ") for text, each in names.items()
     )
