@@ -36,7 +36,7 @@ SYSTEMS = {
     "desktop": ("ubuntu-desktop", "gnome-shell", "gdm3", "xserver-xorg", *_BASE),
 }
 
-# Kernels that the cases of the matrix have installed; the newest of each flavour come by themselves.
+# Older kernels that the cases of the matrix have installed, besides the newest of each flavour.
 KERNELS = {
     "22.04": (
         *("5.15.0-25-generic", "5.15.0-119-generic", "5.15.0-24-lowlatency"),

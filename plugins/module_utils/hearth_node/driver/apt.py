@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Iterable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
 from ansible.module_utils.hearth_node.base import output, run
 
 _SECONDS = 120
+_NEED = re.compile(r" (?:(\S+) :)? *(\S+: \S.*)")
 _STEP = re.compile(r"^(Inst|Remv) (\S+)", re.MULTILINE)
 
 
@@ -40,7 +41,9 @@ class Apt:
     def _states(self) -> list[tuple[str, str, str]]:
         """The state, name and version of each package that dpkg knows."""
         form = "${db:Status-Abbrev} ${Package} ${Version}\\n"
-        text = output("dpkg-query", f"--admindir={self._database}", "--show", f"--showformat={form}")
+        text = output(
+            "dpkg-query", f"--admindir={self._database}", "--show", f"--showformat={form}"
+        )
         lines = (line.split() for line in text.splitlines())
         return [(words[0], words[1], words[2]) for words in lines if len(words) == 3]
 
@@ -73,7 +76,7 @@ class Apt:
         """Simulate the installation of packages in one call."""
         command = ("apt-get", *self._options, "--simulate", "--yes", "install", *names)
         done = run(*command, seconds=_SECONDS)
-        if done.returncode:
+        if done.returncode != 0:
             return Simulation(error=reason(done.stdout, done.stderr))
         steps = _STEP.findall(done.stdout)
         brings = frozenset(name for verb, name in steps if verb == "Inst")
@@ -87,9 +90,16 @@ class Apt:
 
 
 def reason(output: str, errors: str) -> str:
-    """Return apt's reason for a failure in one line: the unmet needs, or its error."""
-    _, _, unmet = output.partition("unmet dependencies:\n")
-    lines: Iterable[str] = re.findall(r"^ (\S+ : .*(?:\n {4,}.*)*)", unmet, re.MULTILINE)
-    errors_said = re.findall(r"^E: (.*)", errors, re.MULTILINE)
-    said = [" ".join(line.split()) for line in lines] or errors_said
-    return "; ".join(said) or "apt-get gave no reason"
+    """Return apt's reason for a failure in one line: its explanation, the unmet needs or its error.
+
+    Of the unmet needs the first three count: the others mostly follow from them.
+    """
+    said = re.findall(r"^E: (.+(?:\n {2,}.+)*)", errors, re.MULTILINE)
+    explained = [each for each in said if "\n" in each]
+    needs, package = [], ""
+    for line in output.partition("unmet dependencies:\n")[2].splitlines():
+        if found := _NEED.fullmatch(line):
+            package = found[1] or package
+            needs.append(f"{package}: {found[2]}")
+    chosen = explained or needs[:3] or said or ["apt-get gave no reason"]
+    return "; ".join(" ".join(each.split()) for each in chosen)

@@ -27,7 +27,7 @@ from ansible.module_utils.hearth_node.driver.restart import release_key
 
 MODULES = "linux-modules-nvidia-"
 
-# What brings a module, or comes with it: of another kind than the one wished for, each is in the way.
+# Packages that bring a module or come with it. Those of another kind than wished for are in the way.
 _OF_A_KIND = re.compile(
     r"(?:nvidia-(?:driver|dkms|kernel-source|headless|headless-no-dkms)"
     r"|linux-(?:modules|objects)-nvidia)-(\d+(?:-server)?(?:-open)?)(?:-.+)?"
@@ -119,7 +119,9 @@ def choose(apt: Apt, wish: Wish, system: System) -> Choice:
             continue
         call = _with_extra(apt, wish, system, call)
         left_out = [part for part in parts if part not in taken]
-        notes += [f"{part} is left out: {_call(apt, wish, system, [part]).trouble}" for part in left_out]
+        notes += [
+            f"{part} is left out: {_call(apt, wish, system, [part]).trouble}" for part in left_out
+        ]
         notes += [
             f"{part} comes beside the kernels that are there, and a restart takes it"
             for part in taken
@@ -127,13 +129,18 @@ def choose(apt: Apt, wish: Wish, system: System) -> Choice:
         ]
         changes = bool(call.does.brings or call.does.removes)
         return Choice(list(call.packages), list(call.removes), changes, notes)
-    return Choice(notes=notes, findings=["; ".join(filter(None, [refused, *about])) + _HINT])
+    return replace(refusal("; ".join(filter(None, [refused, *about]))), notes=notes)
 
 
-_HINT = (
-    ". This machine's repositories have: apt-cache search --names-only "
-    f"'^({MODULES}|nvidia-driver-)'. For another branch set driver_branch, {THEN_AGAIN}"
-)
+def refusal(trouble: str) -> Choice:
+    """Return the choice to install nothing, with the finding on it."""
+    hint = ""
+    if "Unable to locate" in trouble or "no modules of driver" in trouble:
+        hint = (
+            ". This machine's repositories have: apt-cache search --names-only "
+            f"'^({MODULES}|nvidia-driver-)'. For another branch set driver_branch, {THEN_AGAIN}"
+        )
+    return Choice(findings=[f"{trouble}{hint}"])
 
 
 def _in_this_archive(apt: Apt, wish: Wish) -> tuple[Wish, list[str]]:
@@ -169,7 +176,9 @@ def _parts(apt: Apt, wish: Wish) -> tuple[list[_Part], list[str]]:
             continue
         goal = successor(flavour, apt.installed, apt.depends)
         if goal != flavour:
-            notes.append(f"kernel flavour {flavour} has ended, and {goal} follows it in the archive")
+            notes.append(
+                f"kernel flavour {flavour} has ended, and {goal} follows it in the archive"
+            )
         packages = _followed(apt, wish, flavour, goal)
         parts[goal] = tuple(dict.fromkeys([*parts.get(goal, ()), *packages]))
     parts |= {each: (f"{MODULES}{wish.kind}-{each}",) for each in single}
@@ -209,9 +218,7 @@ def _attempts(
     if not wish.kind:
         yield ()
         return
-    subsets = [
-        taken for count in range(len(parts), 0, -1) for taken in combinations(parts, count)
-    ]
+    subsets = [taken for count in range(len(parts), 0, -1) for taken in combinations(parts, count)]
     yield from subsets
     for flavour in (f"generic-hwe-{system.version}", "generic"):
         modules, (_, image, _) = f"{MODULES}{wish.kind}-{flavour}", family(flavour)
@@ -264,7 +271,7 @@ def _is_virtual(apt: Apt) -> bool:
 def _trouble(apt: Apt, wish: Wish, system: System, does: Simulation) -> str:
     """Return what is wrong with a call, or ''."""
     if does.error:
-        return f"apt cannot install the driver: {does.error}"
+        return f"apt cannot install the driver ({does.error})"
     if others := sorted(name for name in does.removes if not _DRIVER.fullmatch(name)):
         return f"apt would remove {', '.join(others)} for the driver"
     if not wish.kind:
@@ -276,7 +283,7 @@ def _trouble(apt: Apt, wish: Wish, system: System, does: Simulation) -> str:
         return ""
     return (
         f"kernel {kernel}, which a restart takes, has no modules of driver {wish.kind} in the "
-        "archive: remove that kernel, or take one of Ubuntu's generic flavour"
+        "archive: remove it, or install one of Ubuntu's generic flavour that is newer"
     )
 
 
