@@ -149,8 +149,19 @@ class Computer:
         if driver:
             self._add_driver(driver, kernels, desktop=kind == "desktop")
         self._write(held)
-        options = archive.options("updates", str(self._status), str(folder / "cache.bin"))
-        self.apt = Apt(options, str(folder))
+
+    @property
+    def apt(self) -> Apt:
+        """apt and dpkg on this machine."""
+        return self._apt
+
+    def carry_out(self, words: Iterable[str]) -> None:
+        """Install and remove packages as `apt-get install` with these words does."""
+        done = self._apt.simulate(tuple(words))
+        found = self._solved(words)
+        kept = {name: each for name, each in self.packages.items() if name not in done.removes}
+        self.packages = kept | found
+        self._write()
 
     def _write(self, held: Iterable[str] = ()) -> None:
         """Write dpkg's list of what is installed."""
@@ -161,6 +172,9 @@ class Computer:
             for name, package in self.packages.items()
         )
         self._status.write_text(written(packages))
+        cache = str(self._status.with_name("cache.bin"))
+        options = self._archive.options("updates", str(self._status), cache)
+        self._apt = Apt(options, str(self._status.parent))
 
     def _solved(self, names: Iterable[str]) -> dict[str, Stanza]:
         """Return what apt would install or upgrade for packages of the archive."""

@@ -19,7 +19,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from hearth_lab.image import archive
-
 from support.house import ROOT
 
 FOLDER = ROOT / "tests" / "fixtures" / "ubuntu"
