@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import re
 import subprocess
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
 from pathlib import Path
@@ -20,6 +20,11 @@ from ansible.module_utils.hearth_node.driver.kernels import booted
 from support.ubuntu_index import POCKETS, SYSTEMS, Stanza, index, stanzas, written
 
 _STEP = re.compile(r"^Inst (\S+) (?:\[\S+\] )?\((\S+)", re.MULTILINE)
+
+
+def options(values: Mapping[str, object]) -> list[str]:
+    """Return apt's configuration as options of its programs."""
+    return [f"-o{name}={value}" for name, value in values.items()]
 
 
 class Archive:
@@ -44,9 +49,9 @@ class Archive:
             (folder / f"{pocket}.list").write_text("".join(lines))
             self.run("apt-get", "update", pocket=pocket)
 
-    def options(self, pocket: str, status: str = "/dev/null", cache: str = "") -> list[str]:
-        """Return the options that keep apt's programs within the archive."""
-        values = {
+    def values(self, pocket: str, status: str = "/dev/null", cache: str = "") -> dict[str, object]:
+        """Return the configuration that keeps apt's programs within the archive."""
+        return {
             "Dir::State": self.folder,
             "Dir::State::lists": self.folder / f"lists-{pocket}",
             "Dir::State::status": status,
@@ -64,13 +69,12 @@ class Archive:
             "Acquire::Languages": "none",
             "Debug::NoLocking": "true",
         }
-        return [f"-o{name}={value}" for name, value in values.items()]
 
     def run(
         self, program: str, *words: str, pocket: str = "updates", status: str = "/dev/null"
     ) -> str:
         """Run one of apt's programs over a system, by default an empty one; return its output."""
-        command = [program, *self.options(pocket, status), *words]
+        command = [program, *options(self.values(pocket, status)), *words]
         done = subprocess.run(command, capture_output=True, text=True, timeout=120)
         assert done.returncode == 0, done.stdout[-3000:] + done.stderr
         return done.stdout
@@ -155,6 +159,17 @@ class Computer:
         """apt and dpkg on this machine."""
         return self._apt
 
+    @property
+    def configuration(self) -> Path:
+        """A file for APT_CONFIG with which apt's programs work on this machine."""
+        path = self._status.with_name("apt.conf")
+        path.write_text("".join(f'{name} "{value}";\n' for name, value in self._values.items()))
+        return path
+
+    def check(self) -> None:
+        """Have apt confirm that what is installed fits together."""
+        self._archive.run("apt-get", "check", status=str(self._status))
+
     def carry_out(self, words: Iterable[str]) -> None:
         """Install and remove packages as `apt-get install` with these words does."""
         done = self._apt.simulate(tuple(words))
@@ -173,8 +188,8 @@ class Computer:
         )
         self._status.write_text(written(packages))
         cache = str(self._status.with_name("cache.bin"))
-        options = self._archive.options("updates", str(self._status), cache)
-        self._apt = Apt(options, str(self._status.parent))
+        self._values = self._archive.values("updates", str(self._status), cache)
+        self._apt = Apt(options(self._values), str(self._status.parent))
 
     def _solved(self, names: Iterable[str]) -> dict[str, Stanza]:
         """Return what apt would install or upgrade for packages of the archive."""
@@ -182,7 +197,10 @@ class Computer:
         return self._archive.solved(names, status=str(self._status))
 
     def _put(self, name: str, version: str, *depends: str) -> None:
-        """Install a package of a flavour at a version that the archive does not have any more."""
+        """Install a package of a flavour at a version that the archive may have no more."""
+        if (name, version) in self._archive.packages:
+            self.packages |= self._solved([f"{name}={version}"])
+            return
         fields = {"Package": name, "Version": version, "Architecture": "amd64"}
         self.packages[name] = fields | {"Depends": ", ".join(depends)}
 

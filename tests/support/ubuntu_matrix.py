@@ -126,7 +126,7 @@ def cases() -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the stage decides for a machine, and what it leaves: its packages and the next kernel."""
+    """What the stage decides for a machine, and the packages that it leaves installed."""
 
     plan: DriverPlan
     choice: Choice = field(default_factory=Choice)

@@ -110,7 +110,7 @@ def _without_install(machine: Machine) -> DriverPlan | None:
 
 
 def _before_a_restart(look: Mapping[str, Any]) -> list[str]:
-    """Return the finding that goes with one that asks for a restart, where that loses the machine."""
+    """Return the finding against a restart that another finding asks for, if there is one."""
     return [not_restarted(look)] if look["lockout"] else []
 
 

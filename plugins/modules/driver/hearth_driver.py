@@ -61,7 +61,8 @@ def note(packages: list[str], installed: dict[str, str]) -> str:
     # A kernel came along, which the machine still needs.
     own = [name for name in packages if name in installed and not name.startswith("linux-image-")]
     versions = ", ".join(f"{name} {installed[name]}" for name in own)
-    return f"driver packages installed: {versions}. To remove them: sudo apt-get remove {' '.join(own)}"
+    remove = f"sudo apt-get remove {' '.join(own)}"
+    return f"driver packages installed: {versions}. To remove them: {remove}"
 
 
 def after_install(

@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: hearth_driver_packages
 short_description: Choose a driver's packages with apt's simulation, and install them
 description:
-  - Adds the packages of the kernels to those of the driver, as far as apt can install them together,
-    and removes the driver's packages that are in the way in the same call, which
+  - Adds the packages of the kernels to those of the driver, as far as apt can install them
+    together. The same call removes older packages of the driver that are in the way, which
     M(ansible.builtin.apt) cannot. What apt would do is known before anything is changed.
   - RV(findings) name what stands against it. They do not fail the task (see M(hearth_verdict)).
 options:

@@ -18,7 +18,7 @@ from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.driver.apt import Apt
 
 _DISK = "the root disk"
-_PARTS = re.compile(r"(.*/)?([^/]+?)\.ko(\.\w+)?(:.*)?")
+_FILE = re.compile(r"(?:.*/)?([^/]+)\.ko(?:\.\w+)?")
 
 
 @dataclass(frozen=True)
@@ -59,10 +59,10 @@ def modules_of(kernel: str, root: str = "/") -> Modules:
     """Return the modules of an installed kernel, those built into it included."""
     folder = os.path.join(root, "lib/modules", kernel)
     names = {
-        _plain(found[2])
+        _plain(found[1])
         for file in ("modules.dep", "modules.builtin")
         for line in text_of(f"{folder}/{file}").splitlines()
-        if (found := _PARTS.fullmatch(line))
+        if (found := _FILE.fullmatch(line.partition(":")[0]))
     }
     aliases = {
         line.split()[1]
@@ -179,10 +179,10 @@ def _building(kernel: str, running: str, missing: Sequence[Need], root: str) -> 
     """Return the command that builds the modules that DKMS built for the running kernel, or ''."""
     folder = os.path.join(root, "lib/modules", running, "updates")
     built = {
-        _plain(found[2])
+        _plain(found[1])
         for _, _, names in os.walk(folder)
         for name in names
-        if (found := _PARTS.fullmatch(name))
+        if (found := _FILE.fullmatch(name))
     }
     if not built.intersection(_plain(need.module) for need in missing):
         return ""

@@ -19,6 +19,7 @@ from ansible.module_utils.hearth_node.driver.kernels import (
     booted,
     family,
     flavours,
+    leads_to,
     releases,
     successor,
     unfollowed,
@@ -27,7 +28,7 @@ from ansible.module_utils.hearth_node.driver.restart import release_key
 
 MODULES = "linux-modules-nvidia-"
 
-# Packages that bring a module or come with it. Those of another kind than wished for are in the way.
+# Packages that bring a module or come with it, by its kind.
 _OF_A_KIND = re.compile(
     r"(?:nvidia-(?:driver|dkms|kernel-source|headless|headless-no-dkms)"
     r"|linux-(?:modules|objects)-nvidia)-(\d+(?:-server)?(?:-open)?)(?:-.+)?"
@@ -194,18 +195,12 @@ def _parts(apt: Apt, wish: Wish) -> tuple[list[_Part], list[str]]:
 def _followed(apt: Apt, wish: Wish, flavour: str, goal: str) -> list[str]:
     """Return the driver's and the kernel's packages for a flavour that `goal` follows."""
     whole, image, headers = family(flavour)
-    wants_headers = whole in apt.installed or headers in apt.installed
-    own = (whole, image, headers) if goal == flavour else (whole, image)
-    installed = [name for name in own if name in apt.installed]
-    # Of an ended flavour one package leads to its successor; the other may be left without one.
-    leading = installed if goal == flavour else installed[:1]
-    _, new_image, new_headers = family(goal)
-    return [
-        f"{MODULES}{wish.kind}-{booted(goal)}",
-        new_image,
-        *([new_headers] if wants_headers else []),
-        *leading,
+    own = [
+        *(name for name in (whole, image) if leads_to(name, apt.depends) == goal),
+        # Of an ended flavour some packages may be left without a successor.
+        *([headers] if goal == flavour or family(goal)[2] in (apt.depends(headers) or ()) else []),
     ]
+    return [f"{MODULES}{wish.kind}-{booted(goal)}", *(n for n in own if n in apt.installed)]
 
 
 def _attempts(
@@ -221,10 +216,11 @@ def _attempts(
     subsets = [taken for count in range(len(parts), 0, -1) for taken in combinations(parts, count)]
     yield from subsets
     for flavour in (f"generic-hwe-{system.version}", "generic"):
-        modules, (_, image, _) = f"{MODULES}{wish.kind}-{flavour}", family(flavour)
+        modules, (_, image, headers) = f"{MODULES}{wish.kind}-{flavour}", family(flavour)
         if flavour not in {part.name for part in parts} and apt.has(modules):
-            for taken in [*subsets, ()]:
-                yield (*taken, _Part(flavour, (modules, image)))
+            with_headers = any(name.startswith("linux-headers-") for name in apt.installed)
+            beside = _Part(flavour, (modules, image, *([headers] if with_headers else [])))
+            yield from ((*taken, beside) for taken in [*subsets, ()])
 
 
 def _call(apt: Apt, wish: Wish, system: System, taken: Sequence[_Part]) -> _Call:

@@ -61,13 +61,13 @@ def successor(
     """
     whole, image, _ = family(flavour)
     for start in (whole, image):
-        if start in installed and (goal := _goal(start, depends)):
+        if start in installed and (goal := leads_to(start, depends)):
             return goal
     return flavour
 
 
-def _goal(name: str, depends: Callable[[str], tuple[str, ...] | None]) -> str:
-    """Return the flavour at the end of the way that a package leads, or '' if it leads nowhere."""
+def leads_to(name: str, depends: Callable[[str], tuple[str, ...] | None]) -> str:
+    """Return the flavour at the end of a package's dependencies, or '' if there is none."""
     passed: set[str] = set()
     while name and name not in passed:
         passed.add(name)
