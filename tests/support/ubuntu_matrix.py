@@ -1,14 +1,13 @@
 """The cases of the driver's matrix, and what the driver stage does to each.
 
-Releases × installed kernels × installed drivers, on desktops and servers in turn, with Secure Boot
-on and off in turn.
+Releases × installed kernels × installed drivers, on desktops and servers, with Secure Boot and
+without.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass, field
-from itertools import count
 from pathlib import Path
 from typing import Any
 
@@ -44,7 +43,9 @@ KERNELS = {
         "oem-6.11": [Kernel("6.11.0-1027-oem", "oem-6.11")],
         "lowlatency, ISO": [Kernel("6.8.0-31-lowlatency", "lowlatency")],
         "lowlatency HWE": [Kernel("6.11.0-1016-lowlatency", "lowlatency-hwe-24.04")],
-        "its image only": [Kernel("6.11.0-1016-lowlatency", "lowlatency-hwe-24.04", whole=False)],
+        "lowlatency HWE, image only": [
+            Kernel("6.11.0-1016-lowlatency", "lowlatency-hwe-24.04", whole=False)
+        ],
         "GA and oem-6.11": [
             Kernel("6.8.0-31-generic", "generic"),
             Kernel("6.11.0-1027-oem", "oem-6.11"),
@@ -72,6 +73,10 @@ DRIVERS = {
 """The installed drivers by name; `.run` is NVIDIA's installer, which leaves no package."""
 
 RUN = "535.183.01"
+"""The version that `.run` installed."""
+
+DESKTOP = frozenset({"ubuntu-desktop", "gnome-shell", "gdm3", "xserver-xorg-core"})
+"""Packages without which a desktop is none."""
 
 
 @dataclass(frozen=True)
@@ -106,22 +111,18 @@ class Case:
 
 
 def cases() -> Iterator[Case]:
-    """Yield the cases. The modules of a kernel alone were built on the machine."""
-    turn = count()
-    for release, kernels in KERNELS.items():
-        for kernel, installed in kernels.items():
-            for name, driver in DRIVERS.items():
-                if driver and not driver.built and not installed[0].flavour:
-                    continue
-                # Each pair of kernel and driver comes once; both switches change from row to row.
-                number = next(turn)
-                yield Case(
-                    release,
-                    kernel,
-                    name,
-                    kind=("desktop", "server")[number % 2],
-                    secure_boot=number // 2 % 2 == 0,
-                )
+    """Yield the cases: each kernel with each driver, the rest in turn.
+
+    Prebuilt modules come with the package of a flavour, which a kernel alone does not have.
+    """
+    for row, (release, kernels) in enumerate(
+        (release, kernels) for release, its in KERNELS.items() for kernels in its
+    ):
+        for column, (name, driver) in enumerate(DRIVERS.items()):
+            if driver and not driver.built and not KERNELS[release][kernels][0].flavour:
+                continue
+            kind = ("desktop", "server")[(row + column) % 2]
+            yield Case(release, kernels, name, kind, secure_boot=(row // 2 + column) % 2 == 0)
 
 
 @dataclass(frozen=True)

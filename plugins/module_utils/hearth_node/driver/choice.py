@@ -275,7 +275,7 @@ def _trouble(apt: Apt, wish: Wish, system: System, does: Simulation) -> str:
     after = apt.after(does)
     kernel = max([*releases(after), system.newest], key=release_key)
     built = {f"nvidia-dkms-{wish.kind}", f"linux-headers-{kernel}"} <= after
-    if built or f"{MODULES}{wish.kind}-{kernel}" in after:
+    if not kernel or built or f"{MODULES}{wish.kind}-{kernel}" in after:
         return ""
     return (
         f"kernel {kernel}, which a restart takes, has no modules of driver {wish.kind} in the "

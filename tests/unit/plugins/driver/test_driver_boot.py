@@ -74,7 +74,8 @@ class Tree:
         """Install a kernel with these modules."""
         folder = f"lib/modules/{release}"
         self.file(
-            f"{folder}/modules.dep", "".join(f"kernel/{each}.ko.zst: kernel/net/mii.ko.zst\n" for each in modules)
+            f"{folder}/modules.dep",
+            "".join(f"kernel/{each}.ko.zst: kernel/net/mii.ko.zst\n" for each in modules),
         )
         self.file(f"{folder}/modules.builtin", f"kernel/fs/{built_in}.ko\n")
         self.file(f"{folder}/modules.alias", aliases)
