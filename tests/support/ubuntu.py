@@ -192,7 +192,7 @@ class Computer:
         self._apt = Apt(options(self._values), str(self._status.parent))
 
     def _solved(self, names: Iterable[str]) -> dict[str, Stanza]:
-        """Return what apt would install or upgrade for packages of the archive."""
+        """Return the packages that apt installs or upgrades on this machine for these."""
         self._write()
         return self._archive.solved(names, status=str(self._status))
 

@@ -1,4 +1,4 @@
-"""The cases of the driver's matrix, and what the driver stage does to each.
+"""The cases of the driver's matrix, and the outcome of the driver stage on each.
 
 Releases × installed kernels × installed drivers, on desktops and servers, with Secure Boot and
 without.
@@ -127,7 +127,7 @@ def cases() -> Iterator[Case]:
 
 @dataclass(frozen=True)
 class Outcome:
-    """What the stage decides for a machine, and the packages that it leaves installed."""
+    """The stage's decision for a machine, and the packages that are installed afterwards."""
 
     plan: DriverPlan
     choice: Choice = field(default_factory=Choice)
@@ -168,7 +168,7 @@ def look(case: Case, computer: Computer) -> dict[str, Any]:
 
 
 def play(case: Case, computer: Computer) -> Outcome:
-    """Return what the driver stage does to the machine of a case."""
+    """Return the outcome of the driver stage on the machine of a case."""
     facts = look(case, computer)
     plan = decide([Machine("tower", facts)])["tower"]
     if plan.action != "install":

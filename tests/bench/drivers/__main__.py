@@ -1,4 +1,4 @@
-"""Have apt simulate what the driver stage does to machines of Ubuntu, on the real archives' lists.
+"""Simulate the driver stage on machines of Ubuntu with apt, over the real archives' lists.
 
     python -m tests.bench.drivers
 
@@ -46,7 +46,7 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
 
 
 def row(case: Case, its: Outcome, before: frozenset[str], archive: Archive) -> dict[str, Any]:
-    """Return what happens to the machine of a case."""
+    """Return the call of apt for the machine of a case, and the state that it leaves."""
     extra = f"linux-modules-extra-{its.kernel}"
     needs = {extra} if case.kernels != "virtual" and archive.has(extra) else set()
     needs |= {f"linux-image-{its.kernel}", f"linux-modules-{its.kernel}"}

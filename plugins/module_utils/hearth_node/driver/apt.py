@@ -1,4 +1,4 @@
-"""What apt and dpkg know, and what an installation would change. Changes nothing."""
+"""Ask apt and dpkg about packages, and simulate installations. Changes nothing."""
 
 from __future__ import annotations
 

@@ -99,7 +99,7 @@ class _Part:
 
 @dataclass(frozen=True)
 class _Call:
-    """A call of apt, what it does, and what is wrong with it ('' for nothing)."""
+    """A call of apt, its simulation, and the reason against it ('' for none)."""
 
     packages: tuple[str, ...]
     removes: tuple[str, ...]
@@ -237,7 +237,7 @@ def _call(apt: Apt, wish: Wish, system: System, taken: Sequence[_Part]) -> _Call
 
 
 def _simulated(apt: Apt, wish: Wish, system: System, packages: tuple[str, ...]) -> _Call:
-    """Return the call that installs these packages, with what apt says of it."""
+    """Return the call that installs these packages, with its simulation."""
     removes = tuple(_in_the_way(apt, wish, system))
     does = apt.simulate((*packages, *(f"{name}-" for name in removes)))
     return _Call(packages, removes, does, _trouble(apt, wish, system, does))
@@ -265,7 +265,7 @@ def _is_virtual(apt: Apt) -> bool:
 
 
 def _trouble(apt: Apt, wish: Wish, system: System, does: Simulation) -> str:
-    """Return what is wrong with a call, or ''."""
+    """Return the reason against a call, or ''."""
     if does.error:
         return f"apt cannot install the driver ({does.error})"
     if others := sorted(name for name in does.removes if not _DRIVER.fullmatch(name)):
