@@ -170,7 +170,7 @@ def _parts(apt: Apt, wish: Wish) -> tuple[list[_Part], list[str]]:
     notes = []
     single = unfollowed(apt.installed)
     for flavour in flavours(apt.installed):
-        if held := sorted(apt.held & {*family(flavour)}):
+        if held := _held(apt, flavour):
             notes.append(f"{', '.join(held)} is held back (sudo apt-mark unhold {' '.join(held)})")
             own = booted(flavour).split("-")[0]
             single += [each for each in releases(apt.installed) if f"-{own}" in each][-1:]
@@ -192,6 +192,12 @@ def _parts(apt: Apt, wish: Wish) -> tuple[list[_Part], list[str]]:
     return kept, notes
 
 
+def _held(apt: Apt, *names: str) -> list[str]:
+    """Return the packages of these flavours, or of all installed ones, that are held back."""
+    followed = {name for each in names or flavours(apt.installed) for name in family(each)}
+    return sorted(apt.held & followed)
+
+
 def _followed(apt: Apt, wish: Wish, flavour: str, goal: str) -> list[str]:
     """Return the driver's and the kernel's packages for a flavour that `goal` follows."""
     whole, image, headers = family(flavour)
@@ -208,13 +214,16 @@ def _attempts(
 ) -> Iterator[tuple[_Part, ...]]:
     """Yield the parts to try together: all, then ever fewer, then with the release's own flavour.
 
-    Without module packages there is one attempt without parts.
+    Without module packages there is one attempt without parts. Where the owner holds kernels back,
+    no other one is brought.
     """
     if not wish.kind:
         yield ()
         return
     subsets = [taken for count in range(len(parts), 0, -1) for taken in combinations(parts, count)]
     yield from subsets
+    if _held(apt):
+        return
     for flavour in (f"generic-hwe-{system.version}", "generic"):
         modules, (_, image, headers) = f"{MODULES}{wish.kind}-{flavour}", family(flavour)
         if flavour not in {part.name for part in parts} and apt.has(modules):
@@ -253,7 +262,7 @@ def _in_the_way(apt: Apt, wish: Wish, system: System) -> list[str]:
     kinds = {name: found[1] for name in apt.installed if (found := _OF_A_KIND.fullmatch(name))}
     others = {name for name, kind in kinds.items() if kind != wish.kind}
     builder = f"nvidia-dkms-{wish.kind}"
-    if not system.loads_built:
+    if not system.loads_built and apt.has(builder):
         others.add(builder)
     return sorted(others)
 

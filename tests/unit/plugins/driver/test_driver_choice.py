@@ -81,13 +81,22 @@ def test_a_newest_kernel_that_no_package_has_modules_for_is_a_finding(archive, t
     assert_names(" ".join(its.findings), "7.9.0-070900-generic")
 
 
-@pytest.mark.parametrize("held", ["linux-image-generic-hwe-24.04", "linux-generic-hwe-24.04"])
+@pytest.mark.parametrize(
+    "held", ["linux-image-generic-hwe-24.04", "linux-generic-hwe-24.04", "linux-image-generic"]
+)
 def test_a_kernel_that_is_held_back_brings_no_other_one_and_is_named(archive, tmp_path, held):
-    kernels = [Kernel("6.17.0-14-generic", "generic-hwe-24.04")]
-    its = chosen(archive, tmp_path, kernels, held=[held])
-    said = " ".join([*its.findings, *its.notes])
-    assert_names(said, held, f"apt-mark unhold {held}")
-    assert HWE not in its.packages
+    """Neither a newer one of its flavour nor one of another flavour."""
+    flavour = held.removeprefix("linux-").removeprefix("image-")
+    release = "6.17.0-14-generic" if "hwe" in flavour else "6.8.0-41-generic"
+    its = chosen(archive, tmp_path, [Kernel(release, flavour)], held=[held])
+    assert not its.packages
+    assert_names(" ".join(its.findings), held, f"apt-mark unhold {held}")
+
+
+def test_a_kernel_that_is_held_back_gets_its_modules_where_the_archive_has_them(archive, tmp_path):
+    its = chosen(archive, tmp_path, [CURRENT], held=["linux-image-generic-hwe-24.04"])
+    assert "linux-modules-nvidia-580-open-7.0.0-44-generic" in its.packages
+    assert not [name for name in its.packages if name.startswith("linux-image-")]
 
 
 def test_a_driver_that_is_held_back_is_a_finding_in_apts_words(archive, tmp_path):
