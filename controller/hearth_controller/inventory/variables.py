@@ -18,7 +18,7 @@ from jinja2 import Environment, TemplateSyntaxError
 from jinja2.meta import find_undeclared_variables
 
 from hearth.base.errors import did_you_mean
-from hearth_controller.inventory import environment, notify, price
+from hearth_controller.inventory import copies, environment, notify, price
 
 SPECS = "meta/argument_specs.yml"
 """Where a role, or the folder of playbooks, declares its options."""
@@ -33,6 +33,7 @@ CLOSER: Mapping[str, Callable[[Any], list[str]]] = {
     environment.OPTION: environment.misplaced,
     notify.OPTION: notify.malformed,
     price.OPTION: price.impossible,
+    copies.OPTION: copies.secret,
 }
 """Options whose values are looked at more closely, wherever they were set."""
 

@@ -8,6 +8,7 @@ from typing import Any
 
 from pydantic import TypeAdapter, ValidationError
 
+from hearth.base.addresses import hidden
 from hearth.base.errors import did_you_mean
 from hearth.config import Settings
 from hearth.config.cli import examples_in
@@ -64,7 +65,8 @@ def sort_out(
     for name, value in nested.items():
         if name in settings and settings[name] != value:
             findings.append(
-                f"-e {name}: given twice, as {settings[name]!r} and in train as {value!r}"
+                f"-e {name}: given twice, as {hidden(repr(settings[name]))} and in train as "
+                f"{hidden(repr(value))}"
             )
         settings.setdefault(name, value)
     findings += _misfits(launch)

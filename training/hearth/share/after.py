@@ -13,8 +13,8 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import ConfigError, HearthError
-from hearth.base.hub import scrub
-from hearth.base.text import aligned, brief
+from hearth.base.hub import brief_scrubbed, scrub
+from hearth.base.text import aligned
 from hearth.config import Run, read_run
 from hearth.config.layout import Layout
 from hearth.harness.aside import check_tasks, evaluate_run
@@ -90,7 +90,7 @@ def _attempt(part: Request, run: Run, folder: Path, result: Result, again: Again
     except HearthError as error:
         about["error"] = "; ".join(error.findings)
     except Exception as error:  # a bug of a library must not hide that the run has finished
-        about["error"] = f"{part.kind}: {type(error).__name__}: {scrub(brief(error))}"
+        about["error"] = f"{part.kind}: {type(error).__name__}: {brief_scrubbed(error)}"
     kind = "scores" if "scores" in about else "shared"
     if "error" in about:
         about["again"] = again(part)
