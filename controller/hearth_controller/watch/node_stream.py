@@ -15,6 +15,8 @@ _PROGRAM = resources.files("hearth.record").joinpath("stream.py").read_text(enco
 _WAIT, _PING = 1.0, 5.0
 _STALLED = 30.0
 """Seconds without a byte after which the connection is given up and made anew."""
+_LONGEST = 1 << 23
+"""Bytes that a line may have; one of Hearth's has a tenth of it."""
 
 
 class NodeStream:
@@ -87,6 +89,8 @@ class NodeStream:
         if data:
             self.answered = time.monotonic()
         *lines, self._half = (self._half + data).split(b"\n")
+        if len(self._half) > _LONGEST:
+            raise ConnectionError("the node sends a line without end")
         # What a login shell has left at work may say something of its own.
         return [json.loads(line) for line in lines if line.startswith(b"{")]
 
