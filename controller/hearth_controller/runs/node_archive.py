@@ -58,7 +58,9 @@ class NodeArchive:
     def __init__(self, archive: Readable) -> None:
         self._metered = _Metered(archive)
         self._metered.allow(_HEADERS)
-        self._members = tarfile.open(fileobj=self._metered, mode="r|", encoding="utf-8")
+        self._members = tarfile.open(  # noqa: SIM115 (this is a context manager itself)
+            fileobj=self._metered, mode="r|", encoding="utf-8"
+        )
 
     def __enter__(self) -> NodeArchive:
         return self

@@ -95,7 +95,7 @@ def on_disk(folder):
 @pytest.mark.parametrize("kind", SPARSE)
 def test_a_sparse_file_is_refused_and_what_came_before_it_stays(tmp_path, kind):
     whole = announced(2, 9) + member("model/x", b"weights\n") + SPARSE[kind] + bytes(10240)
-    changed, collected, why = collect(tmp_path, ["model", NAMES[0]], io.BytesIO(whole))
+    _, collected, why = collect(tmp_path, ["model", NAMES[0]], io.BytesIO(whole))
     assert collected in ([], ["model"])
     assert why
     assert on_disk(tmp_path) < 100
@@ -120,7 +120,7 @@ def test_a_sparse_file_is_refused_and_what_came_before_it_stays(tmp_path, kind):
 )
 def test_an_endless_stream_ends_before_the_disk_is_full(tmp_path, monkeypatch, stream):
     with free(monkeypatch, 100 << 20):
-        changed, collected, why = collect(tmp_path, NAMES, stream)
+        _, _, why = collect(tmp_path, NAMES, stream)
     assert why
     assert stream.taken <= 110 << 20
     assert on_disk(tmp_path) == 0
@@ -184,7 +184,7 @@ def test_whatever_is_broken_in_an_archive_the_reason_is_said(tmp_path_factory, c
     for place, new in changes:
         broken[place : place + len(new)] = new
     into = tmp_path_factory.mktemp("into")
-    changed, collected, why = collect(into, NAMES, io.BytesIO(bytes(broken[:length])))
+    _, collected, why = collect(into, NAMES, io.BytesIO(bytes(broken[:length])))
     assert isinstance(why, str)
     assert set(collected) <= set(NAMES)
     assert on_disk(into) <= 200
