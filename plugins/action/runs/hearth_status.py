@@ -16,6 +16,7 @@ from hearth.base.files import write_whole
 from hearth_controller.base.options import argument_spec
 from hearth_controller.inventory.unreachable import describe_failure
 from hearth_controller.runs.digests import digests_of, observed_runs
+from hearth_controller.runs.node_digest import damage
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
 
@@ -66,6 +67,7 @@ class ActionModule(ActionBase):
             },
             datetime.now(UTC).isoformat(timespec="seconds"),
             given["electricity_price"],
+            damage(digests),
         )
         if given["file"]:
             write_whole(Path(given["file"]), json.dumps(seen, indent=1) + "\n")

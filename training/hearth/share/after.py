@@ -19,7 +19,8 @@ from hearth.config import Run, read_run
 from hearth.config.layout import Layout
 from hearth.harness.aside import check_tasks, evaluate_run
 from hearth.harness.scores import as_records, rows_of
-from hearth.record.history import METRICS, records_in
+from hearth.record import history
+from hearth.record.history import METRICS
 from hearth.record.result import Result, find_result
 from hearth.share.card import card_text
 from hearth.share.hub import check_push, push
@@ -134,9 +135,7 @@ def _card(run: Run, name: str, folder: Path) -> str:
 
 def records_of(folder: Path) -> list[dict[str, Any]]:
     """Return the metrics of the run in `folder`, none if it has none."""
-    metrics = folder / METRICS
-    text = metrics.read_text(encoding="utf-8") if metrics.is_file() else ""
-    return [record for _, record in records_in(text)]
+    return history.records_of(folder / METRICS)
 
 
 def _record(folder: Path, kind: str, about: dict[str, Any], say: Say) -> None:
