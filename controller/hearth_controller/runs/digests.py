@@ -65,7 +65,7 @@ def observed_run(
     """Merge the nodes' digests of one run; `nodes` are as in `observed_runs`."""
     known = {
         node: {**digest, "record": settled(digest["record"], digest["queue"])}
-        if digest.get("queue")
+        if digest.get("queue") and digest["record"]
         else digest
         for node, digest in known.items()
     }

@@ -105,16 +105,12 @@ def _misfit(digest: Any) -> str:
         first = error.errors()[0]
         return f"{'.'.join(map(str, first['loc'])) or 'digest'}: {first['msg']}"
     record = digest["record"]
-    if record is None:
-        return ""
-    return "state: Field required" if "state" not in record else misfit(record)
+    return "" if record is None else misfit(record)
 
 
 def _sound(metrics: Mapping[str, Any]) -> dict[str, Any]:
     """Return a node's metrics without lines that the trainer cannot have written."""
-    sound = {
-        name: value
-        for name, value in metrics.items()
-        if not isinstance(value, Mapping) or is_sound(value)
-    }
-    return sound | {"teams": [line for line in metrics.get("teams", []) if is_sound(line)]}
+    others = _Metrics.model_fields.keys() & metrics.keys()
+    lines = {name: line for name, line in metrics.items() if name not in others and is_sound(line)}
+    teams = [line for line in metrics.get("teams", []) if is_sound(line)]
+    return {name: metrics[name] for name in others} | lines | {"teams": teams}

@@ -9,6 +9,7 @@ from typing import Any
 from hearth.base.slurm import newest_job
 from hearth.base.text import duration
 from hearth.supervise.cause import ENDS, generation_of
+from hearth.supervise.recorded import misfit
 from hearth_controller.base.screen import Screen
 from hearth_controller.runs.job_state import settled
 from hearth_controller.runs.observed import GONE
@@ -56,7 +57,7 @@ class Follower:
         outcome = None
         for change in changes:
             if "record" in change:
-                outcome = self._process_state(change)
+                outcome = outcome or self._process_state(change)
             self._reached = change.get("reached", self._reached)
         draws = self._draws()
         for change in changes if self._record else ():
@@ -67,8 +68,8 @@ class Follower:
             for team in self._board.not_yet_told(self._story.teams):
                 self._screen.line(team.text)
         # The last steps of a run, all of a short one, come together with its end.
-        if changes and draws and (not outcome or self._story.window):
-            record = self._in_queue or self._record
+        record = self._in_queue or self._record
+        if record and changes and draws and (not outcome or self._story.window):
             self._screen.progress(state_text(record, self._story), tenths(self._story))
         outcome = outcome or self._lost()
         if outcome:
@@ -86,9 +87,14 @@ class Follower:
 
     def _process_state(self, change: Mapping[str, Any]) -> dict[str, Any] | None:
         """Process a supervisor's record; return the outcome if it is one of an end, or missing."""
-        record = self._record = change["record"]
+        record = change["record"]
+        wrong = "" if record is None else misfit(record)
+        self._record = None if wrong else record
         if record is None:
             why = f"no run '{self._run}' was started on this node; is its name right?"
+            return {"state": "unknown", "message": why}
+        if wrong:
+            why = f"the record of '{self._run}' on this node cannot be used ({wrong})"
             return {"state": "unknown", "message": why}
         self.facts = {name: record.get(name) for name in _FACTS}
         if record["state"] in ENDS:

@@ -11,6 +11,7 @@ from hearth.base.files import read_object
 from hearth.supervise.cause import Kind, State
 
 _Generation = Annotated[int, Field(ge=-1, le=10**6)]
+_Number = Annotated[int, Field(ge=-(2**31), lt=2**31)]
 _Rank = Annotated[int, Field(ge=0, le=10**6)]
 
 
@@ -33,7 +34,7 @@ class _Record(BaseModel):
     """The fields of a `RunRecord`; records of earlier versions lack some."""
 
     model_config = ConfigDict(strict=True)
-    state: State = "waiting"
+    state: State
     run: str = ""
     node: str = ""
     rank: _Rank | None = None
@@ -48,14 +49,13 @@ class _Record(BaseModel):
     launches: list[_Launch] = []
     began: str = ""
     heartbeat: str = ""
-    pid: int | None = None
-    unit: str | None = None
+    pid: _Number | None = None
     command: list[str] = []
-    exit_code: int | None = None
+    exit_code: _Number | None = None
 
 
 def misfit(record: Any) -> str:
-    """Return which field of a record has a type that it cannot have, or ''."""
+    """Return which field of a record is missing or has a type that it cannot have, or ''."""
     try:
         _Record.model_validate(record)
     except ValidationError as error:
@@ -66,5 +66,5 @@ def misfit(record: Any) -> str:
 
 def record_in(path: Path) -> dict[str, Any]:
     """Return the record in a file; {} if there is none, or a field has a type that it cannot."""
-    record = read_object(path)
-    return record if record is not None and not misfit(record) else {}
+    record = read_object(path) or {}
+    return {} if misfit({"state": "waiting", **record}) else record
