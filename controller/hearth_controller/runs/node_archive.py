@@ -53,7 +53,7 @@ class _Metered:
 
 
 class NodeArchive:
-    """What `hearth.record.send` wrote on a node, as a context manager: its files, one by one."""
+    """The archive that `hearth.record.send` wrote on a node, file by file; a context manager."""
 
     def __init__(self, archive: Readable) -> None:
         self._metered = _Metered(archive)

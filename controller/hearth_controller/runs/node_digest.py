@@ -86,7 +86,7 @@ def damage(nodes: Mapping[str, Iterable[Any] | None]) -> list[str]:
 
 
 def _damage_of(digest: Any) -> list[str]:
-    """Return what is damaged of a run: what the node says, and what it says wrongly."""
+    """Return a sentence for each damage of a run, told by its node or found in the digest."""
     known = digest.get("damaged", []) if isinstance(digest, Mapping) else []
     told = [str(each) for each in known] if isinstance(known, list) else []
     wrong = _misfit(digest)
