@@ -127,10 +127,9 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
 
 def _worse(folder: Path) -> str | None:
     """Return the text about a held-out loss that rose over the run in `folder`, None if not."""
-    from hearth.record.history import METRICS, records_in  # with torch
+    from hearth.record.history import METRICS, records_of  # with torch
 
-    text = (folder / METRICS).read_text(encoding="utf-8")
-    found = held_out_in(record for _, record in records_in(text))
+    found = held_out_in(records_of(folder / METRICS))
     return describe_worse(found.get("before"), found.get("after"))
 
 

@@ -139,8 +139,7 @@ def own_release() -> str:
 def _sources(release: str, work: Path) -> list[str]:
     """Return the apt sources of a release; none if this computer's own distribution has it.
 
-    The key of another distribution's archive is fetched into `work`. Raises LabError if no
-    distribution is known to have the release.
+    Raises LabError if no distribution is known to have the release.
     """
     own = platform.freedesktop_os_release().get("ID", "")
     having = [name for name, each in _DISTRIBUTIONS.items() if release in each.releases]
@@ -149,7 +148,12 @@ def _sources(release: str, work: Path) -> list[str]:
     if not having:
         known = ", ".join(name for each in _DISTRIBUTIONS.values() for name in each.releases)
         raise LabError(f"--release {release}: the lab knows {known}.")
-    distribution = _DISTRIBUTIONS[having[0]]
+    return archive(having[0], release, work)
+
+
+def archive(name: str, release: str, work: Path) -> list[str]:
+    """Return the apt sources of a distribution's archive; its key is fetched into `work`."""
+    distribution = _DISTRIBUTIONS[name]
     try:
         with urllib.request.urlopen(distribution.keyring, timeout=60) as answer:
             package = answer.read()
@@ -159,7 +163,7 @@ def _sources(release: str, work: Path) -> list[str]:
         raise LabError(f"{distribution.keyring} has another checksum than it should.")
     (work / "keyring.deb").write_bytes(package)
     run("dpkg-deb", "--extract", work / "keyring.deb", work / "keyring")
-    key = work / "keyring" / f"usr/share/keyrings/{having[0]}-archive-keyring.gpg"
+    key = work / "keyring" / f"usr/share/keyrings/{name}-archive-keyring.gpg"
     return [
         f"deb [signed-by={key}] {each.format(release=release)}" for each in distribution.sources
     ]

@@ -210,6 +210,31 @@ def test_no_restart_under_a_run_unless_forced_and_none_after_a_failure(controlle
     assert boot("oldbox") == before["oldbox"]
 
 
+# A network card whose driver is a module, and a newer kernel that lacks it.
+_CARD = """
+mkdir -p /run/card/class/enp9s0 /run/card/device/driver /run/card/r8169 /boot
+touch /run/card/r8169/initstate
+ln -s /run/card/device /run/card/class/enp9s0/device
+ln -s /run/card/r8169 /run/card/device/driver/module
+mount --bind /run/card/class /sys/class/net
+mkdir -p /lib/modules/9.9.9-1-generic
+touch /boot/vmlinuz-9.9.9-1-generic /lib/modules/9.9.9-1-generic/modules.dep
+"""
+
+
+def test_no_restart_into_a_kernel_without_the_driver_of_the_network_card(controller):
+    before = boot("oldbox")
+    as_root("oldbox", _CARD)
+    words = ("playbooks/reboot.yml", "--limit", "oldbox")
+    screen = controller.play(*words, "-e", "force=true", status=None)
+    assert_line(screen, "oldbox", "not restarted", "9.9.9-1-generic", "enp9s0", "r8169")
+    assert boot("oldbox") == before
+    as_root(
+        "oldbox",
+        "echo kernel/r8169.ko: >>/lib/modules/9.9.9-1-generic/modules.dep; umount /sys/class/net",
+    )
+
+
 def test_ubuntus_packages_are_canonicals_for_the_installed_kernel(controller):
     """On a machine that calls itself Ubuntu; the packages are stand-ins under Ubuntu's names.
 

@@ -114,6 +114,28 @@ def test_as_an_endpoint_both_are_models_of_openais_client(home):
     assert server.returncode == 0
 
 
+@pytest.mark.rotated
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGINT])
+def test_a_signal_ends_an_endpoint_that_is_at_work_and_the_reason_is_said(home, number):
+    command = [sys.executable, str(CHAT), "evening", "--serve", "--port", "0"]
+    with subprocess.Popen(
+        command, cwd=home, env=environment(home), stdout=subprocess.PIPE, text=True
+    ) as server:
+        try:
+            said = "".join(server.stdout.readline() for _ in range(4))
+            port = int(re.search(r"http://127\.0\.0\.1:(\d+)/v1 ", said)[1])
+            client = openai.OpenAI(base_url=f"http://127.0.0.1:{port}/v1", api_key="none")
+            ask = {"model": "base", "messages": [{"role": "user", "content": "say 1"}]}
+            stream = client.chat.completions.create(**ask, stream=True, max_tokens=2000)
+            next(iter(stream))
+            server.send_signal(number)
+            assert server.wait(30) == 0
+            last = server.stdout.read().splitlines()[-1]
+        finally:
+            server.kill()
+    assert_names(last, "the endpoint has ended", number.name)
+
+
 def test_what_cannot_answer_is_told_why_in_one_message(home, tiny_model):
     def told(*words, facts):
         text = refused(train_forked(home, 1, *words, script=CHAT), *facts)

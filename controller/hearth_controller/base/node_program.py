@@ -18,6 +18,10 @@ _LOADER = "import json, sys; exec(json.loads(sys.stdin.readline()))"
 _WAIT = 1.0
 _OF_SSH = 255
 """The exit status of ssh itself, as when there is no connection."""
+_MOST_SAID = 1 << 24
+"""Bytes that a node may print as errors, and a login shell before the program's output."""
+# The errors go to a file here; the shell's limit is in blocks of 512 bytes.
+_BOUNDED = ("/bin/sh", "-c", f'ulimit -f {_MOST_SAID // 512}; exec "$@"', "sh")
 _MARK = "hearth: the output begins"
 _MARK_LINE = f"\n{_MARK}\n"
 """What a marked command prints first; a login shell may not have ended its last line."""
@@ -25,6 +29,11 @@ _MARK_LINE = f"\n{_MARK}\n"
 SHELL_ENDS = (
     "its login shell ends before it runs a command. Look for an `exit` in the user's ~/.bashrc and "
     "~/.profile on the machine, and write `return` in its place"
+)
+
+SHELL_TALKS = (
+    "its login shell prints without end before it runs a command. Look for a loop in the user's "
+    "~/.bashrc and ~/.profile on the machine"
 )
 
 
@@ -55,10 +64,10 @@ class NodeProgram:
     def __init__(
         self, connection: Any, python: str, program: str, request: Mapping[str, Any]
     ) -> None:
-        self._before, self.begun = b"", False
+        self._before, self._skipped, self.begun = b"", 0, False
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115 (read when the process has ended)
         self.process = subprocess.Popen(
-            command(connection, python),
+            [*_BOUNDED, *command(connection, python)],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
             stderr=self._errors,
@@ -68,12 +77,19 @@ class NodeProgram:
             self.process.stdin.write(f"{json.dumps(program)}\n{json.dumps(request)}\n".encode())
 
     def read_once(self, size: int = 1 << 16) -> bytes | None:
-        """Return the next bytes, b"" if they are the login shell's, None at the end."""
+        """Return the next bytes, b"" if they are the login shell's, None at the end.
+
+        Raises `ConnectionError` if the login shell prints without end.
+        """
         data = self.process.stdout.read(size)
         if not data or self.begun:
             return data or None
-        self._before, mark, own = (self._before + data).partition(_MARK_LINE.encode())
+        self._skipped += len(data)
+        _, mark, own = (self._before + data).partition(_MARK_LINE.encode())
+        if not mark and self._skipped > _MOST_SAID:
+            raise ConnectionError(SHELL_TALKS)
         self.begun = bool(mark)
+        self._before = (self._before + data)[-len(_MARK_LINE) :]
         return own
 
     def read(self, size: int) -> bytes:

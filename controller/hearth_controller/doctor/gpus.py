@@ -53,9 +53,8 @@ def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
     if not its["cards"]:
         return _NO_CARD
     provision = f"{cluster.stage('driver')} -e nodes={node.name}"
-    restart = f"{cluster.hearth} reboot --nodes {node.name}"
     if its["restart"]:
-        return broken(its["restart"], "no program can use the GPU", restart)
+        return broken(its["restart"], "no program can use the GPU", _restart(node, cluster))
     if its["next_boot"]:
         if its["works"]:
             return degraded(its["next_boot"], "the next restart loses the GPU", its["remedy"])
@@ -73,6 +72,28 @@ def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
         return broken(f"{its['loaded']}", f"torch needs {FLOOR} or newer", provision)
     seen = f"{its['loaded']} is loaded but does not answer" if its["loaded"] else "none is loaded"
     return broken(seen, "no program can use the GPU", provision)
+
+
+def _restart(node: ExaminedNode, cluster: Cluster) -> str:
+    """Return the command that restarts a node, after the one without which that would lose it."""
+    command = f"{cluster.hearth} reboot --nodes {node.name}"
+    before = node.inspection.get("driver", {}).get("lockout_remedy", "")
+    return f"on {node.name}: {before}; then {command}" if before else command
+
+
+@check("next kernel", "inspection")
+def next_kernel(node: ExaminedNode, cluster: Cluster) -> Finding:
+    """The kernel that a restart takes has drivers for the network cards and the root disk."""
+    its = node.inspection["driver"]
+    if its["lockout"]:
+        return degraded(
+            its["lockout"],
+            "the next restart loses the node",
+            f"on {node.name}: {its['lockout_remedy']}",
+        )
+    if not its["next_kernel"]:
+        return not_applicable("no kernel in /boot")
+    return good(its["next_kernel"])
 
 
 @check("Secure Boot", "inspection")
@@ -124,7 +145,7 @@ def torch(node: ExaminedNode, cluster: Cluster) -> Finding:
         return broken(
             "torch sees no GPU",
             "training would fall back to the processor",
-            f"{cluster.hearth} reboot --nodes {node.name}",
+            _restart(node, cluster),
         )
     if lacking := facts["build_packages"]:
         return broken(

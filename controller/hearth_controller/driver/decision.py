@@ -5,7 +5,13 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hearth.base.nvidia import FLOOR, THEN_AGAIN, major, restart_warning
+from hearth.base.nvidia import (
+    FLOOR,
+    THEN_AGAIN,
+    major,
+    not_restarted,
+    restart_warning,
+)
 from hearth_controller.driver.cards import OTHER_MAKERS, Card
 from hearth_controller.driver.machine import HANDED_ON, DriverPlan, Machine
 from hearth_controller.driver.packages import FIRST_BRANCH, from_canonical, from_nvidia
@@ -52,7 +58,8 @@ def _without_install(machine: Machine) -> DriverPlan | None:
             findings=[
                 "`prime-select intel` (/etc/prime-discrete says off) takes the NVIDIA GPU off the "
                 "bus at every boot: sudo prime-select on-demand, restart the machine, "
-                f"{THEN_AGAIN}; or set driver_install: off for it to train on its processor"
+                f"{THEN_AGAIN}; or set driver_install: off for it to train on its processor",
+                *_before_a_restart(look),
             ],
         )
     if not cards:
@@ -80,7 +87,8 @@ def _without_install(machine: Machine) -> DriverPlan | None:
             findings=[
                 f"{named} needs NVIDIA's open kernel modules, and the proprietary ones of "
                 f"{look['loaded']} are loaded: remove that driver, restart the machine, "
-                f"{THEN_AGAIN}"
+                f"{THEN_AGAIN}",
+                *_before_a_restart(look),
             ],
         )
     stuck = look["restart"] or (look["loaded"] and look["loaded"] == look["library"])
@@ -99,6 +107,11 @@ def _without_install(machine: Machine) -> DriverPlan | None:
             ],
         )
     return None
+
+
+def _before_a_restart(look: Mapping[str, Any]) -> list[str]:
+    """Return the finding against a restart that another finding asks for, if there is one."""
+    return [not_restarted(look)] if look["lockout"] else []
 
 
 def _unused(look: Mapping[str, Any]) -> str:
@@ -165,11 +178,8 @@ def shown(plans: dict[str, DriverPlan]) -> str:
     """Return one or more lines per machine; machines with equal lines share them."""
     names: dict[str, list[str]] = {}
     for name, plan in plans.items():
-        text = plan.note
-        if plan.action == "install":
-            text += f"\n({' '.join([*plan.first, *plan.packages])})"
-        if text:
-            names.setdefault(text, []).append(name)
+        if plan.note:
+            names.setdefault(plan.note, []).append(name)
     return "\n".join(
         f"  {', '.join(each)}: " + text.replace("\n", "\n    ") for text, each in names.items()
     )

@@ -45,8 +45,9 @@ class DriverPlan:
 
     `action` is `none` (no NVIDIA card, or not wanted), `keep` (it works), `install`, `load` (the
     installed driver only has to be loaded, or needs a restart) or `refuse`. `first` is installed
-    before `packages`; `extra` only as far as the archive still has it. A finding stops the machine;
-    `note` is one line for the screen.
+    before `packages`, `extra` only where apt can. `kind` names the module packages that Ubuntu has
+    for each kernel, such as 580-open. A finding stops the machine; `note` is one line for the
+    screen.
     """
 
     action: str
@@ -55,6 +56,7 @@ class DriverPlan:
     open_modules: bool = True
     branch: int = 0
     first: list[str] = field(default_factory=list)
+    kind: str = ""
     packages: list[str] = field(default_factory=list)
     extra: list[str] = field(default_factory=list)
     source: dict[str, str] = field(default_factory=dict)

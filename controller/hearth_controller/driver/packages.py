@@ -7,8 +7,6 @@ linux-restricted-modules); those of NVIDIA's repository from its Driver Installa
 
 from __future__ import annotations
 
-import re
-
 from hearth.base.nvidia import FLOOR, THEN_AGAIN, how_to_enrol
 from hearth_controller.driver.machine import DriverPlan, Machine
 
@@ -28,44 +26,21 @@ _NVIDIA_ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}
 
 
 def from_canonical(machine: Machine, plan: DriverPlan) -> None:
-    """Fill in Canonical's packages: modules built and signed by it, for the installed kernels."""
-    kind = f"{plan.branch}-open" if plan.open_modules else str(plan.branch)
-    flavours, kernels = ubuntu_kernels(machine.look["images"])
-    if not flavours and not kernels:
+    """Fill in the driver of Canonical's packages, with the kind of its prebuilt, signed modules.
+
+    The machine itself chooses the module packages for its kernels, since only its apt knows them.
+    """
+    if not machine.look["images"]:
         plan.findings.append(
             "no installed kernel package was found (linux-image-…), so it is unknown for which "
             f"kernel modules are needed: sudo apt-get install linux-image-generic, {THEN_AGAIN}"
         )
         return
-    modules = [f"linux-modules-nvidia-{kind}-{each}" for each in [*flavours, *kernels]]
+    plan.kind = f"{plan.branch}-open" if plan.open_modules else str(plan.branch)
     if machine.look["desktop"]:
-        space = [f"nvidia-driver-{kind}"]
+        plan.packages = [f"nvidia-driver-{plan.kind}"]
     else:
-        space = [f"nvidia-headless-no-dkms-{kind}", f"nvidia-utils-{plan.branch}"]
-    plan.packages = [*modules, *space]
-    # The flavour's package follows its newest kernel, which may not be the running one.
-    running = f"linux-modules-nvidia-{kind}-{machine.look['kernel']}"
-    if running not in modules:
-        plan.extra = [running]
-
-
-def ubuntu_kernels(images: list[str]) -> tuple[list[str], list[str]]:
-    """Return the flavours of the installed kernel packages, and versions that belong to none.
-
-    `linux-image-generic-hwe-24.04` follows the flavour generic-hwe-24.04, whose kernels are named
-    `linux-image-6.14.0-37-generic`. Kernels that no installed package follows are the versions.
-    """
-    names = [re.sub(r"^linux-image-(unsigned-)?", "", image) for image in images]
-    versions = [name for name in names if re.match(r"\d+\.\d+\.\d+-\d+-", name)]
-    # The virtual flavours boot generic's kernels.
-    flavours = {
-        re.sub(r"^virtual", "generic", name)
-        for name in names
-        if name not in versions and not name[:1].isdigit()
-    }
-    followed = {flavour.split("-hwe-")[0].split("-")[0] for flavour in flavours}
-    single = [name for name in versions if name.split("-", 2)[2].split("-")[0] not in followed]
-    return sorted(flavours), sorted(single)
+        plan.packages = [f"nvidia-headless-no-dkms-{plan.kind}", f"nvidia-utils-{plan.branch}"]
 
 
 # -- Debian ---------------------------------------------------------------------------------------

@@ -6,6 +6,7 @@ from argparse import ArgumentTypeError
 from collections.abc import Iterable, Mapping
 from typing import Any
 
+from hearth.base.addresses import hidden
 from hearth.config import Settings
 from hearth.config.cli import examples_in
 from hearth_controller.inventory.renamed import hint
@@ -45,7 +46,8 @@ def sort_out(
     for name, value in launch.pop("train", {}).items():
         if name in settings and settings[name] != value:
             findings.append(
-                f"-e {name}: given twice, as {settings[name]!r} and in train as {value!r}"
+                f"-e {name}: given twice, as {hidden(repr(settings[name]))} and in train as "
+                f"{hidden(repr(value))}"
             )
         settings.setdefault(name, value)
     findings += _misfits(launch)

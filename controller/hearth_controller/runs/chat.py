@@ -54,6 +54,8 @@ def describe_chat(
             ("end it", f"{hearth} chat --serve off"),
         ]
     lines = [head, *(f"  {line}" for line in aligned(rows))]
+    if gone := answer.get("gone"):
+        lines.append(f"  {gone}")
     if answer["busy"]:
         lines.append(f"  {answer['busy']} trains on {node}: both share its memory")
     return lines

@@ -10,13 +10,16 @@ import tempfile
 from collections.abc import Collection, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
-from typing import Protocol
 
 from hearth.base.files import alone, write_whole
+from hearth_controller.runs.node_archive import NodeArchive, Readable
 
 _COMING = ".coming-"
 """Prefix of the folder that receives files; the pid of the fetching process follows."""
 
+
+_SHARE_OF_FREE = 0.9
+"""Part of the free space here that an archive may take."""
 
 _REQUEST = ("run.yml", "job.sbatch")
 
@@ -47,13 +50,6 @@ def forget(into: Path) -> bool:
     return bool(files)
 
 
-class Readable(Protocol):
-    """A stream of bytes."""
-
-    def read(self, size: int, /) -> bytes:
-        """Return about `size` bytes, none at the end."""
-
-
 def collect(
     into: Path, names: Collection[str], archive: Readable, copies: Collection[str] = ()
 ) -> tuple[bool, list[str], str]:
@@ -65,34 +61,34 @@ def collect(
     """
     changed, collected = False, []
     try:
-        with tarfile.open(fileobj=archive, mode="r|", encoding="utf-8") as members:
+        with NodeArchive(archive) as sent:
             into.mkdir(parents=True, exist_ok=True)
             sweep(into)
             # Beside its destination, so that a rename completes it.
             coming = f"{_COMING}{os.getpid()}-"
             with tempfile.TemporaryDirectory(dir=into, prefix=coming) as folder:
-                for name in unpacked(members, names, Path(folder)):
+                for name in unpacked(sent, names, Path(folder)):
                     with alone(into):
                         changed |= put(Path(folder) / name, into / name, fuller=name in copies)
                     collected.append(name)
-    except (tarfile.TarError, OSError) as error:
+    except (tarfile.TarError, OSError, ValueError, RecursionError) as error:
         return changed, collected, str(error)
     return changed, collected, ""
 
 
-def unpacked(members: tarfile.TarFile, names: Collection[str], folder: Path) -> Iterator[str]:
+def unpacked(sent: NodeArchive, names: Collection[str], folder: Path) -> Iterator[str]:
     """Write the files of an archive to `folder`; yield each of `names` once all of it is there."""
     current = ""
-    for member in members:
-        above = [name for name in names if f"{member.name}/".startswith(f"{name}/")]
-        if not (above and member.isreg() and safe(member.name)):
+    for path, content in sent.files(_SHARE_OF_FREE * shutil.disk_usage(folder).free):
+        above = [name for name in names if f"{path}/".startswith(f"{name}/")]
+        if not (above and safe(path)):
             continue
         if current and current != above[0]:
             yield current
-        current, place = above[0], folder / member.name
+        current, place = above[0], folder / path
         place.parent.mkdir(parents=True, exist_ok=True)
         with place.open("wb") as file:
-            shutil.copyfileobj(members.extractfile(member), file)
+            shutil.copyfileobj(content, file)
     if current:
         yield current
 
@@ -100,7 +96,7 @@ def unpacked(members: tarfile.TarFile, names: Collection[str], folder: Path) -> 
 def safe(name: str) -> bool:
     """Return whether a file name reported by a node stays inside its folder."""
     parts = PurePosixPath(name).parts
-    return bool(parts) and parts[0] != "/" and ".." not in parts
+    return bool(parts) and parts[0] != "/" and ".." not in parts and "\0" not in name
 
 
 def same(one: Path, other: Path) -> bool:

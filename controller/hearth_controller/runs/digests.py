@@ -12,15 +12,12 @@ from hearth.base.errors import ConfigError
 from hearth.config import run_of
 from hearth.supervise.cause import ENDS, generation_of, telling
 from hearth_controller.runs.job_state import settled
-from hearth_controller.runs.metric_line import is_sound
+from hearth_controller.runs.node_digest import Digest, readable
 from hearth_controller.runs.observed import UNDER_WAY, NodeRun, ObservedRun
 from hearth_controller.runs.story import Story
 from hearth_controller.script.run import script_of
 
 T = TypeVar("T")
-
-Digest = Mapping[str, Any]
-"""The record of one run on one node."""
 
 _LINES = ("before", "step", "after")
 """The lines of a metrics digest after the launch and its teams, in the order in which they were
@@ -34,19 +31,21 @@ def digests_of(
 
     `known` holds Ansible's variables by node, with the answer under `runs_look`.
     """
-    return {name: known[name].get("runs_look", {}).get("runs") for name in names}
+    answers = {name: known[name].get("runs_look", {}).get("runs") for name in names}
+    return {name: each if isinstance(each, list) else None for name, each in answers.items()}
 
 
 def observed_runs(nodes: Mapping[str, Sequence[Digest] | None]) -> list[ObservedRun]:
     """Return all runs: active ones first, then by latest start or end.
 
-    Those in the nodes' queues come after those that train, in the order of the queue.
+    Those in the nodes' queues come after those that train, in the order of the queue. Digests that
+    no module can have made are left out (`node_digest.damage` names them).
 
     `nodes` holds the digests of each queried node; None if it does not answer.
     """
     by_run: dict[str, dict[str, Digest]] = {}
     for node, digests in nodes.items():
-        for digest in digests or []:
+        for digest in readable(digests or []):
             by_run.setdefault(digest["name"], {})[node] = digest
     runs = [observed_run(name, known, nodes) for name, known in by_run.items()]
     newest = sorted(runs, key=lambda run: (run.alive, run.since or run.begun), reverse=True)
@@ -66,7 +65,7 @@ def observed_run(
     """Merge the nodes' digests of one run; `nodes` are as in `observed_runs`."""
     known = {
         node: {**digest, "record": settled(digest["record"], digest["queue"])}
-        if digest.get("queue")
+        if digest.get("queue") and digest["record"]
         else digest
         for node, digest in known.items()
     }
@@ -81,7 +80,7 @@ def observed_run(
     }
     of_parts = {node: records[node] for node in names if node in records}
     state, decisive = _state(parts, of_parts)
-    metrics = max((_sound(digest["metrics"]) for digest in known.values()), key=_progress_key)
+    metrics = max((digest["metrics"] for digest in known.values()), key=_progress_key)
     checkpoints = [digest["checkpoint"] for digest in known.values() if digest["checkpoint"]]
     texts = [digest["run_file"] for digest in known.values()]
     return ObservedRun(
@@ -179,16 +178,6 @@ def _missing(
     else:
         return []
     return [node for node, part in parts.items() if node in missing and part.state != "away"]
-
-
-def _sound(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a node's metrics without lines that the trainer cannot have written."""
-    sound = {
-        name: value
-        for name, value in metrics.items()
-        if not isinstance(value, Mapping) or is_sound(value)
-    }
-    return sound | {"teams": [line for line in metrics.get("teams", []) if is_sound(line)]}
 
 
 def _groups_of(metrics: Mapping[str, Any]) -> list[Mapping[str, Any]]:

@@ -27,28 +27,31 @@ def status(
     silent: Mapping[str, str],
     time: str,
     electricity_price: float = 0.0,
+    damaged: Sequence[str] = (),
 ) -> dict[str, Any]:
     """Return the status object.
 
     `runs` are the known runs in the order of `observed_runs`; `health` is the result of
     `hearth_examine` by node, None if there is none; `silent` holds the reasons why nodes do not
-    answer; `time` is now (ISO 8601); `electricity_price` is that of a kWh, 0 if it is not known.
+    answer; `time` is now (ISO 8601); `electricity_price` is that of a kWh, 0 if it is not known;
+    `damaged` names the runs of which a node has damaged files.
     """
     places = {run.name: place for place, run in enumerate(in_queue(runs), 1)}
     entries = [entry_of(run, places.get(run.name), electricity_price) for run in runs]
     nodes = [_node(name, health[name], silent.get(name), runs) for name in health]
-    verdict, reasons = judge(runs, nodes)
+    verdict, reasons = judge(runs, nodes, damaged)
     return {"time": time, "verdict": verdict, "reasons": reasons, "runs": entries, "nodes": nodes}
 
 
 def judge(
-    runs: Sequence[ObservedRun], nodes: Sequence[Mapping[str, Any]]
+    runs: Sequence[ObservedRun], nodes: Sequence[Mapping[str, Any]], damaged: Sequence[str] = ()
 ) -> tuple[Verdict, list[str]]:
     """Return the overall verdict and the reasons why it is not good.
 
     Broken: the newest run failed or was lost, or no node answers. Degraded: a run waits for a node
     or continues without one, unless the house has it; a node does not answer, or a GPU is throttled
-    or not visible to its driver. The outcomes of earlier runs do not count.
+    or not visible to its driver; a run's files are damaged. The outcomes of earlier runs do not
+    count.
     """
     broken = [f"{run.name} {_ENDED[run.state]}" for run in runs[:1] if run.state in _ENDED]
     degraded = []
@@ -72,6 +75,7 @@ def judge(
         degraded += silent
     for node in nodes:
         degraded += [f"{node['name']}: {trouble}" for trouble in _gpu_troubles(node)]
+    degraded += damaged
     return overall(broken, degraded), broken + degraded
 
 

@@ -14,7 +14,7 @@ from typing import Any
 
 from hearth.harness.scores import Score, from_records
 from hearth.record.held_out import HeldOut, describe_worse
-from hearth_controller.runs.metric_line import is_sound
+from hearth.record.metric_line import is_sound
 from hearth_controller.runs.teams import Absence, Team, absences, explained
 from hearth_controller.runs.windows import NodeWork, Window, sum_of_known, warmest
 

@@ -11,9 +11,11 @@ from pathlib import Path
 from typing import Any
 
 import yaml
+from pydantic import TypeAdapter, ValidationError
 
 from hearth import __version__
 from hearth.base.errors import ConfigError
+from hearth.base.files import open_regular
 
 _HEADER = "# Written by Hearth; the same file lies on every node of the run.\n"
 
@@ -76,11 +78,11 @@ def script_of(text: str, where: str) -> ScriptRun | None:
         content = yaml.safe_load(text)
         if not isinstance(content, dict) or "script" not in content:
             return None
-        fields = content["script"] | {"arguments": tuple(content["script"]["arguments"])}
-        return ScriptRun(content["run"], str(content["created"]), **fields)
+        fields = {"name": content["run"], "created": str(content["created"]), **content["script"]}
+        return TypeAdapter(ScriptRun).validate_python(fields)
     except (yaml.YAMLError, RecursionError):
         return None
-    except (KeyError, TypeError) as error:
+    except (KeyError, TypeError, ValidationError) as error:
         raise ConfigError(f"{where}: this is not a run file ({error!r})") from error
 
 
@@ -91,6 +93,7 @@ def read_script(path: Path) -> ScriptRun | None:
         ConfigError: The record of a script run is invalid.
     """
     try:
-        return script_of(path.read_text(encoding="utf-8"), str(path))
-    except OSError:
+        with open_regular(path) as file:
+            return script_of(file.read().decode(), str(path))
+    except (OSError, UnicodeDecodeError):
         return None

@@ -50,7 +50,7 @@ class Follower:
         for change in changes:
             news += self._seen.add(change)
             if "record" in change:
-                outcome = self._state_changed()
+                outcome = outcome or self._state_changed()
             if self._seen.record:
                 self.facts["reached"] = self._seen.reached
         draws, story = self._draws(), self._seen.story
@@ -60,8 +60,9 @@ class Follower:
             for team in self._board.not_yet_told(story.teams):
                 self._screen.line(team.text)
         # The last steps of a run, all of a short one, come together with its end.
-        if changes and draws and (not outcome or story.window):
-            self._screen.progress(state_text(self._seen.current, story), tenths(story))
+        record = self._seen.current
+        if record and changes and draws and (not outcome or story.window):
+            self._screen.progress(state_text(record, story), tenths(story))
         outcome = outcome or self._lost()
         if outcome:
             self._board.leave()
@@ -79,6 +80,9 @@ class Follower:
     def _state_changed(self) -> dict[str, Any] | None:
         """Note a new record; return the outcome if it is one of an end, or missing."""
         record, in_queue = self._seen.record, self._seen.in_queue
+        if self._seen.wrong:
+            why = f"the record of '{self._run}' on this node cannot be used ({self._seen.wrong})"
+            return {"state": "unknown", "message": why}
         if record is None:
             why = f"no run '{self._run}' was started on this node; is its name right?"
             return {"state": "unknown", "message": why}

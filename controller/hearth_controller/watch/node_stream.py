@@ -6,7 +6,9 @@ import json
 import select
 import time
 from importlib import resources
-from typing import Any
+from typing import Annotated, Any
+
+from pydantic import BaseModel, ConfigDict, Field
 
 from hearth.base.slurm import queue_command
 from hearth_controller.base.node_program import NodeProgram
@@ -15,6 +17,44 @@ _PROGRAM = resources.files("hearth.record").joinpath("stream.py").read_text(enco
 _WAIT, _PING = 1.0, 5.0
 _STALLED = 30.0
 """Seconds without a byte after which the connection is given up and made anew."""
+_LONGEST = 1 << 23
+"""Bytes that a line may have; one of Hearth's has a tenth of it."""
+
+
+class _Part(BaseModel):
+    model_config = ConfigDict(strict=True)
+    place: Annotated[list[int], Field(min_length=2, max_length=2)]
+    anew: bool
+    behind: bool
+    text: str
+
+
+class _Reached(BaseModel):
+    model_config = ConfigDict(strict=True)
+    generation: int = 0
+    step: int = 0
+    ended: bool = False
+
+
+class _Change(BaseModel):
+    """The fields of a change, as `hearth.record.stream` reports it."""
+
+    model_config = ConfigDict(strict=True)
+    record: dict[str, Any] | None = None
+    alive: bool = False
+    queue: tuple[int, str, str] | None = None
+    metrics: _Part | None = None
+    log: _Part | None = None
+    reached: _Reached | None = None
+
+
+def _change_in(line: bytes) -> dict[str, Any]:
+    """Return the change in a line. Raises `ConnectionError` if it is none."""
+    try:
+        _Change.model_validate_json(line)
+        return json.loads(line)
+    except ValueError as error:
+        raise ConnectionError("the node sends something other than a run's changes") from error
 
 
 class NodeStream:
@@ -87,8 +127,10 @@ class NodeStream:
         if data:
             self.answered = time.monotonic()
         *lines, self._half = (self._half + data).split(b"\n")
+        if len(self._half) > _LONGEST:
+            raise ConnectionError("the node sends a line without end")
         # What a login shell has left at work may say something of its own.
-        return [json.loads(line) for line in lines if line.startswith(b"{")]
+        return [_change_in(line) for line in lines if line.startswith(b"{")]
 
     def _start(self) -> NodeProgram:
         self._half, self._pinged = b"", time.monotonic()

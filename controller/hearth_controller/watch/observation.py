@@ -9,6 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hearth.base.slurm import newest_job
+from hearth.supervise.recorded import misfit
 from hearth_controller.runs.job_state import settled
 from hearth_controller.runs.story import Story, parse
 from hearth_controller.watch.progress import split_news
@@ -20,8 +21,9 @@ class Observation:
     """The state and the story of a run on one node.
 
     Attributes:
-        record: The supervisor's record; None before the first change, and of a run that the node
-            does not know.
+        record: The supervisor's record; None before the first change, of a run that the node does
+            not know, and of a record that cannot be used.
+        wrong: The reason why the node's record cannot be used, or ''.
         in_queue: The record as Slurm's queue corrects it, None if the run is in no queue.
         alive: Whether the supervisor's process is alive.
         reached: How far the node's metrics reach (`hearth.record.stream.Progress`).
@@ -31,6 +33,7 @@ class Observation:
 
     def __init__(self) -> None:
         self.record: Mapping[str, Any] | None = None
+        self.wrong = ""
         self.in_queue: Mapping[str, Any] | None = None
         self.alive = False
         self.reached: Mapping[str, Any] = {}
@@ -44,7 +47,9 @@ class Observation:
     def add(self, change: Mapping[str, Any]) -> list[str]:
         """Add a change; return messages about rows that it moves between machines."""
         if "record" in change:
-            self.record, self.alive = change["record"], change["alive"]
+            record, self.alive = change["record"], change["alive"]
+            self.wrong = "" if record is None else misfit(record)
+            self.record = None if self.wrong else record
             asked = self.record and change.get("queue")
             self.in_queue = settled(self.record, newest_job(*asked)) if asked else None
         self.reached = change.get("reached", self.reached)

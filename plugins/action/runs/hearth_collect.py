@@ -81,7 +81,7 @@ class ActionModule(ActionBase):
             raise AnsibleConnectionFailure((said or [why])[-1])
         result |= {"changed": changed, "collected": collected}
         lacks = [line for line in said if line.startswith(NOT_SENT)]
-        lacks += [f"the others were not brought: {(said or [why])[-1]}"] if why else []
+        lacks += [f"the others were not brought: {'; '.join([why, *said[-1:]])}"] if why else []
         if options["files"] and (lacks or {*files} - {*collected}):
             return result | {"failed": True, "msg": "\n".join(lacks or ["it is gone"])}
         if options["files"]:

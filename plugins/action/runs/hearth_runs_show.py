@@ -17,6 +17,7 @@ from hearth_controller.runs.dashboard import nodes_with_curves
 from hearth_controller.runs.digests import digests_of, observed_runs
 from hearth_controller.runs.holders import holders
 from hearth_controller.runs.listing import compare, listing, removal, removal_objection
+from hearth_controller.runs.node_digest import damage, readable
 from hearth_controller.runs.observed import ObservedRun, pick
 from hearth_controller.runs.queue import new_position, queue_table
 from hearth_controller.runs.status import entry_of
@@ -72,6 +73,7 @@ class ActionModule(ActionBase):
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         known = digests_of(given["nodes"], task_vars["hostvars"])
         silent = [node for node, digests in known.items() if digests is None]
+        damaged = damage(known)
         if known.keys() == set(silent):
             return result | {"failed": True, "msg": "no node has answered: are they on?"}
         try:
@@ -81,24 +83,32 @@ class ActionModule(ActionBase):
                 position = new_position(runs, name, given["place"])
                 nodes = list(pick(runs, name).parts)
                 return result | {"position": position, "nodes": nodes}
-            answer = self._answer(given["verb"], runs, given["names"], silent)
+            answer = self._answer(given["verb"], runs, given["names"], silent, damaged)
             if "name" in answer:
-                curves = nodes_with_curves(answer["name"], known)
+                sound = {node: readable(digests or ()) for node, digests in known.items()}
+                curves = nodes_with_curves(answer["name"], sound)
                 looks = {node: task_vars["hostvars"][node].get("runs_look", {}) for node in known}
-                whole = {node: look.get("whole", ()) for node, look in looks.items()}
+                whole = {node: list(look.get("whole") or ()) for node, look in looks.items()}
                 found = holders(pick(runs, answer["name"]), curves, whole)
                 answer |= {"curves": curves, "holders": found}
             return result | answer
         except LaunchError as error:
-            return result | {"failed": True, "refused": True, "msg": str(error)}
+            told = "\n".join([str(error), *damaged])
+            return result | {"failed": True, "refused": True, "msg": told}
 
     def _answer(
-        self, verb: str, runs: Sequence[ObservedRun], names: Sequence[str], silent: Sequence[str]
+        self,
+        verb: str,
+        runs: Sequence[ObservedRun],
+        names: Sequence[str],
+        silent: Sequence[str],
+        damaged: Sequence[str],
     ) -> dict[str, Any]:
         if verb == "list":
-            missing = ["", f"not answered: {', '.join(silent)}"] if silent else []
+            notes = [*([f"not answered: {', '.join(silent)}"] if silent else []), *damaged]
             queue = queue_table(runs)
-            lines = [*listing(runs, TABLE_WIDTH), *([""] if queue else []), *queue, *missing]
+            parts = (listing(runs, TABLE_WIDTH), queue, notes)
+            lines = [line for part in parts if part for line in ("", *part)][1:]
             return _said(lines, {"runs": [entry_of(run) for run in runs]})
         if verb == "compare":
             if len(names) != 2:

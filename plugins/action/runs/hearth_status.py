@@ -13,6 +13,7 @@ from ansible.plugins.action import ActionBase
 from hearth_controller.base.options import argument_spec
 from hearth_controller.inventory.unreachable import describe_failure
 from hearth_controller.runs.digests import digests_of, observed_runs
+from hearth_controller.runs.node_digest import damage
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
 
@@ -55,6 +56,7 @@ class ActionModule(ActionBase):
             },
             datetime.now(UTC).isoformat(timespec="seconds"),
             given["electricity_price"],
+            damage(digests),
         )
         lines = [f"  {line}".rstrip() for line in status_lines(seen)]
         return result | {"say": "\n".join(lines), "answer": seen}

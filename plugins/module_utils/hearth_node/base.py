@@ -12,6 +12,7 @@ import tempfile
 from dataclasses import dataclass, field
 from typing import Any
 
+from ansible.module_utils.hearth.base.files import open_regular
 from ansible.module_utils.hearth.base.places import SUPERVISOR_LOCK, TOKENS
 
 _LACKS_PACKAGE = re.compile(r"^ModuleNotFoundError: No module named '(?!hearth\b)(.+)'\Z", re.M)
@@ -41,10 +42,19 @@ def absolute(path: str) -> str:
 def text_of(path: str) -> str:
     """Return the text of a small file, line ends included, or '' if it cannot be read."""
     try:
-        with open(path, encoding="utf-8", errors="surrogateescape", newline="") as file:
-            return file.read()
+        with open_regular(path) as file:
+            return file.read().decode("utf-8", "surrogateescape")
     except OSError:
         return ""
+
+
+def sendable(content: Any) -> Any:
+    """Return JSON content whose texts are UTF-8: Ansible refuses an answer with any other."""
+    if isinstance(content, str):
+        return content.encode("utf-8", "replace").decode()
+    if isinstance(content, dict):
+        return {sendable(name): sendable(each) for name, each in content.items()}
+    return [sendable(each) for each in content] if isinstance(content, (list, tuple)) else content
 
 
 def nearest_folder(path: str) -> str:
@@ -144,10 +154,10 @@ def hearth(module: Any, python: str, arguments: list[str], variables: dict[str, 
     )
     lines = out.strip().splitlines()
     try:
-        said = json.loads(lines[-1])
+        said = sendable(json.loads(lines[-1]))
         if not isinstance(said, dict):
             raise TypeError
-    except (IndexError, ValueError, TypeError):
+    except (IndexError, ValueError, TypeError, RecursionError):
         if _LACKS_COMMAND.search(errors):
             return Report([_older(arguments, variables)])
         return Report([_crash(module, python, arguments[0], status, errors, variables)])

@@ -91,6 +91,7 @@ def driver() -> dict:
     names = (
         *("works", "restart", "next_boot", "remedy", "loaded", "modules", "library", "answers"),
         *("secure_boot", "signer", "signer_enrolled", "prime_off", "system"),
+        *("next_kernel", "lockout", "lockout_remedy"),
     )
     return {"cards": cards, **{name: said[name] for name in names}}
 

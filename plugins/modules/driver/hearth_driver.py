@@ -40,6 +40,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.nvidia import (
     THEN_AGAIN,
     how_to_enrol,
+    not_restarted,
     restart_warning,
 )
 from ansible.module_utils.hearth_node.base import run, text_of
@@ -57,9 +58,11 @@ def load(look: dict) -> tuple[bool, str]:
 
 def note(packages: list[str], installed: dict[str, str]) -> str:
     """Return the note on an install for the record: no reset undoes it, but the user can."""
-    versions = ", ".join(f"{name} {installed[name]}" for name in packages if name in installed)
-    names = " ".join(name for name in packages if name in installed)
-    return f"driver packages installed: {versions}. To remove them: sudo apt-get remove {names}"
+    # A kernel came along, which the machine still needs.
+    own = [name for name in packages if name in installed and not name.startswith("linux-image-")]
+    versions = ", ".join(f"{name} {installed[name]}" for name in own)
+    remove = f"sudo apt-get remove {' '.join(own)}"
+    return f"driver packages installed: {versions}. To remove them: {remove}"
 
 
 def after_install(
@@ -73,6 +76,8 @@ def after_install(
     if look["works"]:
         return ""
     if reason := look["restart"]:
+        if look["lockout"]:
+            return f"{reason}, but {not_restarted(look)}, {THEN_AGAIN}"
         if controller:
             return (
                 f"{reason}. This machine plays the playbook, so Hearth never restarts it: "

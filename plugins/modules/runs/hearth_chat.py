@@ -45,7 +45,14 @@ options:
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, run_under_way
-from ansible.module_utils.hearth_node.runs.chat import PAGE, check, command, models_at, variables
+from ansible.module_utils.hearth_node.runs.chat import (
+    PAGE,
+    check,
+    command,
+    describe_gone,
+    models_at,
+    variables,
+)
 from ansible.module_utils.hearth_node.runs.pages import PageError
 
 
@@ -53,7 +60,8 @@ def main() -> None:
     """Run the module.
 
     It returns the `endpoint`: its `run`, `port`, `pid` and the `models` that it answers as; empty
-    without one. But for `stopped` also the `command` for a terminal, with its `variables`, and the
+    without one. An endpoint that is gone by itself is told of (`gone`, or `note` when stopped). But
+    for `stopped` also the `command` for a terminal, with its `variables`, and the
     run that trains on the node (`busy`), if any.
     """
     module = AnsibleModule(
@@ -72,10 +80,11 @@ def main() -> None:
     given = module.params
     workspace = absolute(given["workspace"])
     try:
+        gone = describe_gone(workspace)
         if given["state"] == "stopped":
             there = PAGE.end(workspace, module.check_mode)
-            module.exit_json(changed=bool(there), endpoint={})
-        module.exit_json(**_answer(module, workspace))
+            module.exit_json(changed=bool(there), endpoint={}, note=gone)
+        module.exit_json(gone=gone, **_answer(module, workspace))
     except (PageError, OSError) as error:
         module.fail_json(msg=str(error))
 

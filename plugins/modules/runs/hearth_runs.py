@@ -45,6 +45,7 @@ from ansible.module_utils.hearth.base.waiting import is_in_queue
 from ansible.module_utils.hearth_node.base import (
     absolute,
     run_under_way,
+    sendable,
     text_of,
     write_private,
 )
@@ -113,7 +114,7 @@ def main() -> None:
     if not run:
         models = module.params["models"] or os.path.join(workspace, "models")
         whole = whole_models(absolute(models))
-        module.exit_json(changed=False, runs=look(workspace), whole=whole)
+        module.exit_json(changed=False, runs=sendable(look(workspace)), whole=sendable(whole))
     if not RUN_NAME.fullmatch(run):
         module.fail_json(msg=f"{run!r} cannot be the name of a run; nothing was removed")
     if is_in_queue(workspace, run) and run_under_way(workspace) != run and not module.check_mode:

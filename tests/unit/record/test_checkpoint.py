@@ -249,3 +249,15 @@ def test_a_file_that_another_node_names_outside_the_checkpoint_is_refused(tmp_pa
     said = []
     assert newest(folder, said.append).step == 5
     assert_names(said[0], repr(name))
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    ["[]", "5", '{"step": 3, "files": []}', '{"step": [3], "files": {}}', '{"step": 3}', "\xff"],
+)
+def test_a_checkpoint_whose_record_is_damaged_is_skipped_and_named(tmp_path, manifest):
+    (tmp_path / "step-00000003").mkdir()
+    (tmp_path / "step-00000003" / "checkpoint.json").write_text(manifest, encoding="latin-1")
+    said = []
+    assert newest(tmp_path, said.append) is None
+    assert_names(said[0], "step-00000003")

@@ -3,13 +3,21 @@
 from __future__ import annotations
 
 import json
+import os
 
 import pytest
 from support.several import on_ranks
 
 from hearth.config import resolve_run
 from hearth.ranks.world import World
-from hearth.record.history import METRICS, Copies, forget_after, joules_so_far, restore
+from hearth.record.history import (
+    METRICS,
+    Copies,
+    forget_after,
+    joules_so_far,
+    records_of,
+    restore,
+)
 from hearth.trainer.telemetry import Telemetry
 
 
@@ -119,3 +127,27 @@ def test_the_energy_of_a_run_is_what_any_node_has_on_record_of_it(tmp_path):
 def test_a_run_without_any_measured_energy_has_none(tmp_path, metrics):
     metrics.write_text(lines(1, energy_joules=None))
     assert joules_so_far([metrics], World()) is None
+
+
+FALSE = ["[]", "5", "null", '{"kind": ["step"]}', '{"kind": "step", "step": [1]}', "{}"]
+FALSE += ['{"kind": "end", "energy_joules": "x"}', '{"kind": "evaluate", "loss": {}}']
+
+
+@pytest.mark.parametrize("false", FALSE)
+def test_lines_that_no_trainer_has_written_are_skipped(metrics, tmp_path, false):
+    metrics.write_text(lines(1) + false + "\n" + lines(2))
+    assert [record["step"] for record in records_of(metrics)] == [1, 2]
+    restore(metrics, tmp_path / "kept", 2)
+    forget_after(metrics, 2, evaluation_due=True)
+    assert metrics.read_text() == lines(1, 2)
+    assert joules_so_far([metrics], World()) is None
+
+
+def test_bytes_that_are_no_text_hide_no_other_line(metrics):
+    metrics.write_bytes(lines(1).encode() + b'{"kind": "sample", "question": "\xff"}\n')
+    assert [record["kind"] for record in records_of(metrics)] == ["step", "sample"]
+
+
+def test_a_pipe_in_its_place_is_no_record(metrics):
+    os.mkfifo(metrics)
+    assert records_of(metrics) == []

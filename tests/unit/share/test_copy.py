@@ -158,14 +158,37 @@ def test_a_store_gets_its_mark_last_and_keeps_no_half_of_a_copy(folder, bucket, 
     assert [name.removeprefix(f"{root}/evening/") for name in system.find(root)] == FILES
 
 
-def test_a_password_in_an_address_is_not_shown(folder, monkeypatch):
+@pytest.mark.parametrize(
+    "error",
+    [
+        ValueError("cannot reach ftp://ada:Geheim7@nas/runs"),
+        PermissionError(403, "https://nas/runs?X-Amz-Signature=Geheim7 is refused"),
+        ImportError("no adlfs for az://runs?sas=Geheim7"),
+        RuntimeError("530 login as ada with Geheim7-of-the-environment failed"),
+        RuntimeError("x" * 185 + " zip::ftp://ada:Geheim7-of-the-environment@nas"),
+    ],
+)
+def test_what_a_store_says_is_shown_without_credentials(folder, monkeypatch, error):
     def refuses(_):
-        raise ValueError("cannot reach ftp://ada:secret@nas/runs")
+        raise error
 
+    monkeypatch.setenv("FSSPEC_FTP_PASSWORD", "Geheim7-of-the-environment")
     monkeypatch.setattr(store.fsspec.core, "url_to_fs", refuses)
-    finding = told("ftp://ada:secret@nas/runs", read_run(folder / MARK))
-    assert "secret" not in finding
-    assert_names(finding, "nas/runs")
+    finding = told("ftp://ada@nas/runs", read_run(folder / MARK))
+    assert_names(finding, "ftp://ada@nas/runs")
+    said = []
+    assert not copied(folder, "ftp://ada@nas/runs", said.append)
+    everything = [finding, *said, (folder / METRICS).read_text()]
+    assert "Geheim" not in "\n".join(everything)
+
+
+@pytest.mark.parametrize("cache", ["simplecache", "filecache"])
+def test_a_copy_goes_through_a_cache_in_front_of_a_store(folder, bucket, cache):
+    place = f"{cache}::{bucket}"
+    check_copy(place, read_run(folder / MARK), print)
+    assert copied(folder, place)
+    system, root = fsspec.core.url_to_fs(bucket)
+    assert [name.removeprefix(f"{root}/evening/") for name in system.find(root)] == FILES
 
 
 def test_what_an_early_end_leaves_undone_is_on_record_with_the_line_that_does_it(

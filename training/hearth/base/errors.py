@@ -10,13 +10,18 @@ from __future__ import annotations
 import difflib
 from collections.abc import Iterable
 
+from hearth.base.addresses import without_credentials
+
 
 class HearthError(Exception):
-    """One or more findings, each a whole sentence: what is wrong, why, what to do."""
+    """One or more findings, each a whole sentence: what is wrong, why, what to do.
+
+    Addresses in them are shown without credentials, whoever wrote the text.
+    """
 
     def __init__(self, *findings: str) -> None:
-        super().__init__("\n".join(findings))
-        self.findings: list[str] = list(findings)
+        self.findings: list[str] = [without_credentials(finding) for finding in findings]
+        super().__init__("\n".join(self.findings))
 
 
 class ConfigError(HearthError):

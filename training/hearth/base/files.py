@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import errno
 import fcntl
 import hashlib
 import json
 import os
 import shutil
+import stat
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 
 def sha256_of(path: Path) -> str:
@@ -19,11 +21,29 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def open_regular(path: str | Path) -> IO[bytes]:
+    """Open a regular file for reading, as bytes.
+
+    Raises `OSError` also for a pipe or a device, from which a reader could wait for ever.
+    """
+    file = open(path, "rb", opener=_at_once)  # noqa: SIM115 (the caller closes it)
+    if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
+        file.close()
+        raise OSError(errno.EINVAL, "it is no regular file", str(path))
+    return file
+
+
+def _at_once(path: str, flags: int) -> int:
+    """Open a file without waiting for the writer of a pipe."""
+    return os.open(path, flags | os.O_NONBLOCK)
+
+
 def read_object(path: Path) -> dict[str, Any] | None:
     """Return the JSON object that a file holds; None if it cannot be read or is something else."""
     try:
-        content = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError, RecursionError):
+        with open_regular(path) as file:
+            content = json.loads(file.read())
+    except (OSError, ValueError, RecursionError, MemoryError):
         return None
     return content if isinstance(content, dict) else None
 

@@ -7,7 +7,6 @@ passed around here, and `scrub` removes them from every text shown to a user or 
 from __future__ import annotations
 
 import os
-import re
 
 import httpx
 from huggingface_hub import HfApi, get_token
@@ -18,10 +17,12 @@ from huggingface_hub.errors import (
     RepositoryNotFoundError,
 )
 
-from hearth.base.text import without_credentials
+from hearth.base.addresses import HIDDEN, is_secret_name, without_credentials
+from hearth.base.text import brief_text
 
 PROBE_SECONDS = 6.0
-_TOKEN = re.compile(r"hf_[A-Za-z0-9_]{8,}")
+_SHORTEST_SECRET = 6
+"""Characters that a variable's value must have to be taken for a secret."""
 
 
 def hub_api() -> HfApi:
@@ -30,11 +31,25 @@ def hub_api() -> HfApi:
 
 
 def scrub(text: object) -> str:
-    """Return `text` with tokens and credentials in addresses replaced by asterisks."""
+    """Return `text` with tokens, secrets of the environment and credentials in addresses hidden."""
     clean = str(text)
-    if token := get_token():
-        clean = clean.replace(token, "***")
-    return without_credentials(_TOKEN.sub("hf_***", clean))
+    for secret in filter(None, (get_token(), *_secrets_of_environment())):
+        clean = clean.replace(secret, HIDDEN)
+    return without_credentials(clean)
+
+
+def _secrets_of_environment() -> list[str]:
+    """Return the values of variables such as FSSPEC_FTP_PASSWORD; a path is none of a secret."""
+    return [
+        value
+        for name, value in os.environ.items()
+        if is_secret_name(name) and len(value) >= _SHORTEST_SECRET and not value.startswith("/")
+    ]
+
+
+def brief_scrubbed(error: Exception) -> str:
+    """Return a library's error as `brief` does, scrubbed."""
+    return brief_text(scrub(error)) or type(error).__name__
 
 
 def first_line(error: BaseException) -> str:

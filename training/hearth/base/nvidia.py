@@ -54,13 +54,21 @@ Or switch Secure Boot off in the firmware; {THEN_AGAIN}"""
 
 
 def restart_warning(look: Mapping[str, Any]) -> str:
-    """Return a warning, to follow the note on a driver that works, if the next restart loses it.
+    """Return warnings, to follow the note on a driver that works, of what the next restart loses.
 
     `look` are the facts of Ansible's module `hearth_driver`.
     """
-    if not look["next_boot"]:
-        return ""
-    return f"\nWARNING: {look['next_boot']}, so the next restart loses the GPU: {look['remedy']}"
+    lines = []
+    if look["lockout"]:
+        lines.append(f"{look['lockout']}: {look['lockout_remedy']}")
+    if look["next_boot"]:
+        lines.append(f"{look['next_boot']}, so the next restart loses the GPU: {look['remedy']}")
+    return "".join(f"\nWARNING: {line}" for line in lines)
+
+
+def not_restarted(look: Mapping[str, Any]) -> str:
+    """Return why the machine must not be restarted yet, and what to do before."""
+    return f"it must not be restarted yet: {look['lockout']}. First: {look['lockout_remedy']}"
 
 
 def usable_gpus(memory: Mapping[str, Any]) -> int:

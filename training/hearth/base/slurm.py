@@ -70,8 +70,14 @@ def newest_job(status: int, output: str, errors: str) -> dict[str, str]:
         why = errors.strip().splitlines() or ["squeue failed"]
         return {"job": "", "state": UNKNOWN, "reason": why[-1]}
     jobs = [line.split("|", 2) for line in output.splitlines() if line.count("|") >= 2]
-    job, state, reason = max(jobs, key=lambda each: int(each[0]), default=("", "", ""))
+    job, state, reason = max(jobs, key=lambda each: _number(each[0]), default=("", "", ""))
     return {"job": job, "state": state, "reason": reason}
+
+
+def _number(job: str) -> int:
+    """Return the number of a job; an array's has more behind it, such as 12_3."""
+    digits = job.strip().partition("_")[0]
+    return int(digits) if digits.isdecimal() and len(digits) < 20 else -1
 
 
 def queued(run: str) -> dict[str, str]:

@@ -6,12 +6,12 @@ import re
 import textwrap
 from collections.abc import Iterable, Sequence
 
+from hearth.base.addresses import without_credentials
+
 NOT_KNOWN = "–"
 """Placeholder in a table for an unknown value."""
 
 _GAP = "  "
-
-_CREDENTIALS = re.compile(r"(?<=://)[^/\s@]+@")
 
 # A terminal's commands: colours, movements, titles.
 _COMMAND = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
@@ -25,14 +25,15 @@ def plain(text: str) -> str:
     return "".join(c for c in _COMMAND.sub("", text) if c.isprintable() or c in "\n\t")
 
 
-def without_credentials(text: str) -> str:
-    """Return `text` with user and password in addresses replaced by asterisks."""
-    return _CREDENTIALS.sub("***@", text)
-
-
 def brief(error: Exception) -> str:
     """Return a library's error, which may go on for a page, as at most 200 characters of a line."""
-    return textwrap.shorten(str(error), 200, placeholder=" …") or type(error).__name__
+    return brief_text(str(error)) or type(error).__name__
+
+
+def brief_text(text: str) -> str:
+    """Return a text of any length as at most 200 characters of a line, without credentials."""
+    # Hidden first: a credential that is cut in half is no longer recognised.
+    return textwrap.shorten(without_credentials(text), 200, placeholder=" …")
 
 
 def counted(count: int, thing: str) -> str:

@@ -38,7 +38,7 @@ class Conversation:
         Raises `ModelError` if the conversation is longer than the model can read.
         """
         ids, until = self._tokens(prompt)
-        most = getattr(self.side.network.config.get_text_config(), "max_position_embeddings", None)
+        most = self.side.positions
         if most and len(ids) >= most:
             raise ModelError(
                 f"{self.side.name}: the conversation has {len(ids)} tokens and this model reads "

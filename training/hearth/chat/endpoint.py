@@ -7,33 +7,56 @@ Here the server gets models that are loaded already, under their names, and load
 
 from __future__ import annotations
 
+import copy
+import functools
 import getpass
 import json
 import os
 import socket
-from collections.abc import Iterator, Sequence
+import sys
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
 import uvicorn
 from fastapi import FastAPI, HTTPException, Request
+from fastapi.exceptions import RequestValidationError
 from fastapi.responses import JSONResponse
 from starlette.exceptions import HTTPException as StarletteHTTPException
 from starlette.middleware.trustedhost import TrustedHostMiddleware
+from starlette.requests import ClientDisconnect
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
 from transformers.cli.serving.chat_completion import ChatCompletionHandler
 from transformers.cli.serving.completion import CompletionHandler
 from transformers.cli.serving.model_manager import ModelManager
 from transformers.cli.serving.response import ResponseHandler
 from transformers.cli.serving.server import build_server
 from transformers.cli.serving.transcription import TranscriptionHandler
-from transformers.cli.serving.utils import GenerationState
+from transformers.cli.serving.utils import BaseHandler, GenerationState
 
 from hearth.base.errors import ConfigError
+from hearth.chat.lifetime import serve_until_asked
+from hearth.chat.requests import LIMITS, MOST_BYTES, Refused, checked, error_of
 from hearth.chat.screen import Screen
 from hearth.chat.sides import Side
-from hearth.data.template import CONSTANTS
+from hearth.data.findings import Problem
+from hearth.data.rendering import Renderer
 
 HOST = "127.0.0.1"
+
+ENDED = "the endpoint has ended"
+"""Beginning of the last line of an endpoint, with the reason behind it."""
+
+_RENDERING = 3.0
+"""Seconds of computing that the rendering of a request may take."""
+
+_USUAL = 1024
+"""Most tokens of an answer if a request says nothing of it, as the server has it."""
+
+_OF_THE_METHOD = frozenset(
+    {"add_generation_prompt", "return_dict", "tokenize", "load_audio_from_video"}
+)
+"""Arguments of `apply_chat_template` that are no variables of the template."""
 
 _PATHS = ("/v1/chat/completions", "/v1/completions", "/v1/responses", "/v1/models", "/health")
 
@@ -63,43 +86,171 @@ class _Loaded(ModelManager):
         return [{"id": name, "object": "model", "owned_by": "hearth"} for name in self._sides]
 
 
-class _Chat(ChatCompletionHandler):
-    """Takes the newer name of a limit too, which OpenAI's own client sends."""
+def _refused(_: Request, error: Exception) -> JSONResponse:
+    """Return the answer to a request that cannot be fulfilled, which clients show."""
+    assert isinstance(error, Refused)
+    return JSONResponse(error_of(str(error), param=error.param, code=error.code), 400)
+
+
+def _not_found(_: Request, error: Exception) -> JSONResponse:
+    """Return the answer to a request that the server itself turns down."""
+    assert isinstance(error, StarletteHTTPException)
+    return JSONResponse(error_of(str(error.detail)), error.status_code)
+
+
+def _unreadable(_: Request, error: Exception) -> JSONResponse:
+    """Return the answer to a request whose body is no JSON object."""
+    return JSONResponse(error_of("the body of a request is a JSON object, and this is none"), 400)
+
+
+def _unrenderable(_: Request, error: Exception) -> JSONResponse:
+    """Return the answer to a conversation that the model's chat template refuses."""
+    return JSONResponse(error_of(str(error), param="messages"), 400)
+
+
+def _failed(_: Request, error: Exception) -> JSONResponse:
+    """Return the answer to a request that met a fault of the server, which its log tells of."""
+    text = f"the server failed at this request ({type(error).__name__}); its log says where"
+    return JSONResponse(error_of(text, "server_error"), 500)
+
+
+_ANSWERS: Mapping[type[Exception], Any] = {
+    Refused: _refused,
+    StarletteHTTPException: _not_found,
+    RequestValidationError: _unreadable,
+    Problem: _unrenderable,
+    Exception: _failed,
+}
+"""The answer to a request by the error that it met, each in the form of OpenAI's API."""
+
+
+class BoundedBody:
+    """Middleware that reads at most so many bytes of a request."""
+
+    def __init__(self, app: ASGIApp, most: int) -> None:
+        self._app, self._most = app, most
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Pass a request on to the application; answer 413 instead if it is longer."""
+        left = self._most
+
+        async def bounded() -> Message:
+            nonlocal left
+            message = await receive()
+            left -= len(message.get("body", b""))
+            return message if left >= 0 else {"type": "http.disconnect"}
+
+        async def answer(message: Message) -> None:
+            if left >= 0:
+                await send(message)
+
+        with suppress(ClientDisconnect):
+            await self._app(scope, bounded, answer)
+        if left < 0:
+            text = f"a request has at most {self._most >> 20} MiB"
+            await JSONResponse(error_of(text), 413)(scope, receive, send)
+
+
+class _Bounded(BaseHandler):
+    """Checks requests of one `kind`, and renders templates, before Transformers' own handler."""
+
+    kind: str
+    sides: dict[str, Side]
+    renderer: Renderer
 
     async def handle_request(self, body: dict[str, Any], request_id: str) -> Any:
-        """Answer a request."""
-        if (most := body.pop("max_completion_tokens", None)) is not None:
-            body.setdefault("max_tokens", most)
-        return await super().handle_request(body, request_id)
+        """Answer a request. Raises `Refused` if it cannot be fulfilled."""
+        return await super().handle_request(checked(self.kind, body), request_id)
+
+    def _resolve_model(self, body: dict[str, Any]) -> tuple[str, Any, Any]:
+        """Return the name, the model and its tokenizer, made for this request."""
+        name, network, tokenizer = super()._resolve_model(body)
+        side = self.sides[name]
+        if strange := [key for key in body.get("logit_bias", {}) if int(key) >= side.vocabulary]:
+            raise Refused(f"logit_bias: the model has no token {strange[0]}", "logit_bias")
+        if "prompt" in body:
+            self._fit(body, side, len(tokenizer(body["prompt"]).input_ids))
+        own = copy.copy(tokenizer)
+        own.apply_chat_template = functools.partial(self._tokens, body, side)
+        return name, network, own
+
+    def _tokens(
+        self,
+        body: dict[str, Any],
+        side: Side,
+        conversation: list[dict[str, Any]],
+        tools: list[dict[str, Any]] | None = None,
+        return_tensors: str | None = None,
+        **variables: Any,
+    ) -> Any:
+        """Return the tokens of a conversation, as the tokenizer's own method of this name does.
+
+        The template, which is a program of others, is rendered in a process of its own.
+        """
+        known = {name: variables[name] for name in variables.keys() - _OF_THE_METHOD}
+        text = self.renderer.render(
+            side.tokenizer.get_chat_template(tools=tools),
+            conversation,
+            {**side.tokenizer.special_tokens_map, **known},
+            tools,
+        )
+        found = side.tokenizer(text, add_special_tokens=False, return_tensors=return_tensors)
+        self._fit(body, side, len(found["input_ids"][0]))
+        return found
+
+    def _fit(self, body: dict[str, Any], side: Side, tokens: int) -> None:
+        """Lower the limit of an answer to a prompt of so many `tokens` to the model's positions."""
+        most = side.positions
+        if not most:
+            return
+        if tokens >= most:
+            raise Refused(
+                f"the conversation has {tokens} tokens and this model reads {most}",
+                "prompt" if "prompt" in body else "messages",
+                "context_length_exceeded",
+            )
+        limit = LIMITS[self.kind]
+        body[limit] = min(body.get(limit, _USUAL), most - tokens)
 
 
-def application(sides: Sequence[Side]) -> FastAPI:
-    """Return the web application in which each of `sides` is a model of its name."""
+class _Chat(_Bounded, ChatCompletionHandler):
+    kind = "chat"
+
+
+class _Completion(_Bounded, CompletionHandler):
+    kind = "completion"
+
+
+class _Response(_Bounded, ResponseHandler):
+    kind = "responses"
+
+
+def application(sides: Sequence[Side], renderer: Renderer) -> FastAPI:
+    """Return the web application in which each of `sides` is a model of its name.
+
+    `renderer` renders their chat templates.
+    """
     for side in sides:
         # As in OpenAI's API an answer is drawn by chance, unless temperature=0 is asked for.
         side.network.generation_config.do_sample = True
     manager, state = _Loaded(sides), GenerationState()
+    handlers = [kind(manager, state) for kind in (_Chat, _Completion, _Response)]
+    for handler in handlers:
+        handler.sides, handler.renderer = {side.name: side for side in sides}, renderer
     app = build_server(
         manager,
-        _Chat(manager, state, dict(CONSTANTS)),
-        completion_handler=CompletionHandler(manager, state),
-        response_handler=ResponseHandler(manager, state, dict(CONSTANTS)),
+        *handlers,
         transcription_handler=TranscriptionHandler(manager, state),
         generation_state=state,
     )
-    app.add_exception_handler(StarletteHTTPException, _in_openais_form)
+    for kind, answer in _ANSWERS.items():
+        app.add_exception_handler(kind, answer)
     app.router.routes = [each for each in app.router.routes if each.path in _PATHS]
+    app.add_middleware(BoundedBody, most=MOST_BYTES)
     # A web page that somebody opens on this computer could otherwise ask under a name of its own
     # that it lets point to loopback (DNS rebinding).
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
     return app
-
-
-def _in_openais_form(_: Request, error: Exception) -> JSONResponse:
-    """Return the answer to a request that cannot be fulfilled, which clients show."""
-    assert isinstance(error, StarletteHTTPException)
-    told = {"message": str(error.detail), "type": "invalid_request_error", "code": None}
-    return JSONResponse({"error": told}, error.status_code)
 
 
 @contextmanager
@@ -122,14 +273,27 @@ def listening(port: int) -> Iterator[socket.socket]:
 
 
 def serve(sides: Sequence[Side], run: str, held: socket.socket, screen: Screen) -> None:
-    """Answer at the socket `held` until Ctrl-C, and say first how to ask."""
+    """Answer at the socket `held` until Ctrl-C or SIGTERM; say first how to ask, and at last why.
+
+    This ends the process.
+    """
     port = held.getsockname()[1]
     names = " and ".join(side.name for side in sides)
+    renderer = Renderer(_RENDERING)
+    renderer.start()
+    config = uvicorn.Config(
+        application(sides, renderer), log_level="warning", timeout_graceful_shutdown=3
+    )
+    server = uvicorn.Server(config)
     screen.say(f"{run} answers at http://{HOST}:{port}/v1 as {names}; Ctrl-C ends it", "bold")
     screen.pairs(ways_to_ask(sides[-1].name, port))
-    config = uvicorn.Config(application(sides), log_level="warning", timeout_graceful_shutdown=3)
-    with suppress(KeyboardInterrupt):
-        uvicorn.Server(config).run(sockets=[held])
+    status, why = serve_until_asked(
+        lambda: server.run(sockets=[held]), lambda: setattr(server, "should_exit", True)
+    )
+    screen.say(f"{ENDED}: {why}")
+    for stream in (sys.stdout, sys.stderr):
+        stream.flush()
+    os._exit(status)  # an answer may still be computed in a thread, for which an exit would wait
 
 
 def ways_to_ask(model: str, port: int) -> list[tuple[str, str]]:

@@ -13,7 +13,6 @@ from typing import Any
 import psutil
 import torch
 from safetensors import SafetensorError
-from transformers import AutoTokenizer
 
 from hearth.base.errors import ModelError
 from hearth.base.files import bytes_below, read_object
@@ -24,6 +23,7 @@ from hearth.config.source import ModelSource
 from hearth.data.template import end_of_turn, ensure_chat_template
 from hearth.model.cache import held_model
 from hearth.model.code import code_to_run, may_run
+from hearth.model.compatibility import tokenizer_in
 from hearth.model.experts import targets_as_named
 from hearth.model.fetch import fetch_model
 from hearth.model.folder import check_folder
@@ -45,6 +45,16 @@ class Side:
     name: str
     network: Any
     tokenizer: Any
+
+    @property
+    def positions(self) -> int | None:
+        """The tokens that the model can read at once; None if there is no limit."""
+        return getattr(self.network.config.get_text_config(), "max_position_embeddings", None)
+
+    @property
+    def vocabulary(self) -> int:
+        """The number of tokens that the model knows."""
+        return int(self.network.config.get_text_config().vocab_size)
 
 
 @dataclass(frozen=True)
@@ -175,7 +185,7 @@ def _load(
     check_folder(folder)
     code_to_run(folder, run.source.id, loading.trust_remote_code)
     own_code = may_run(loading.trust_remote_code, folder)
-    tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=own_code)
+    tokenizer = tokenizer_in(folder, own_code)
     ensure_chat_template(tokenizer)  # as the trainer did
     if device.type == "cpu" and bytes_loaded(folder, settings, precision) > _free_bytes():
         # Linux would end this process, or another, without a word.

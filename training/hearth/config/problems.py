@@ -6,9 +6,17 @@ from collections.abc import Iterable
 
 import yaml
 from pydantic import ValidationError
+from pydantic_core import ErrorDetails, PydanticCustomError
 
-from hearth.base.text import without_credentials
+from hearth.base.addresses import hidden, without_credentials
 from hearth.config.renamed import hint
+
+_SECRET = "secret_value"
+
+
+def secret_value(reason: str) -> PydanticCustomError:
+    """Return the error of a validator for a value that may be a secret: `describe` hides it."""
+    return PydanticCustomError(_SECRET, "{reason}", {"reason": reason})
 
 
 def describe(
@@ -32,7 +40,7 @@ def describe(
         elif problem["type"] == "missing":
             findings.append(f"{prefix}{'.'.join(map(str, problem['loc']))} is required and not set")
         else:
-            value = without_credentials(repr(problem["input"]))
+            value = _shown(problem)
             wrong = f"{prefix}{name}: {value} cannot be used"
             reason = (
                 problem["msg"].removeprefix("Value error, ").replace("Input should", "it should")
@@ -41,3 +49,10 @@ def describe(
     for wrong, *several in reasons.values():
         findings.append(f"{wrong}; {', or '.join(dict.fromkeys(several))}")
     return findings
+
+
+def _shown(problem: ErrorDetails) -> str:
+    """Return the value of a problem as it may be shown."""
+    if problem["type"] == _SECRET:
+        return repr(hidden(str(problem["input"])))
+    return without_credentials(repr(problem["input"]))

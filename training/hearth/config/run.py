@@ -18,7 +18,7 @@ from pydantic import TypeAdapter, ValidationError
 
 from hearth import __version__
 from hearth.base.errors import ConfigError, DataError
-from hearth.base.files import sha256_of, write_whole
+from hearth.base.files import open_regular, sha256_of, write_whole
 from hearth.config.planned import PlannedPipeline
 from hearth.config.presets import load_preset
 from hearth.config.problems import describe
@@ -138,8 +138,9 @@ def newest_run(runs: Path) -> str:
     found = []
     for path in runs.glob("*/run.yml"):
         # Not read with read_run: it may be a run of a person's own script.
-        with suppress(OSError, yaml.YAMLError, KeyError, TypeError):
-            content = yaml.safe_load(path.read_text(encoding="utf-8"))
+        with suppress(OSError, ValueError, yaml.YAMLError, KeyError, TypeError, RecursionError):
+            with open_regular(path) as file:
+                content = yaml.safe_load(file.read().decode())
             found.append((str(content["created"]), str(content["run"])))
     if not found:
         raise ConfigError(f"resume: there is no run in {runs} to resume")
@@ -272,10 +273,11 @@ def read_run(path: Path) -> Run:
     Raises `ConfigError` if the file is missing or was not written by `write_run`.
     """
     try:
-        return run_of(path.read_text(encoding="utf-8"), str(path))
+        with open_regular(path) as file:
+            return run_of(file.read().decode(), str(path))
     except FileNotFoundError:
         raise ConfigError(f"{path}: there is no such run file") from None
-    except OSError as error:
+    except (OSError, UnicodeDecodeError) as error:
         raise ConfigError(f"{path}: this is not a run file ({error!r})") from error
 
 
@@ -286,21 +288,24 @@ def run_of(text: str, where: str) -> Run:
     """
     try:
         content = yaml.safe_load(text)
-        return Run(
-            name=content["run"],
-            created=content["created"],
-            settings=Settings.model_validate(with_present_names(content["settings"])),
-            origins=with_present_names(content["origins"]),
-            source=TypeAdapter(ModelSource).validate_python(content["source"]),
-            dataset_sha256=content["dataset_sha256"],
-            launch=dict(content.get("launch", {})),  # files of earlier versions have none
-            shards=tuple(
-                # Earlier versions had shards of a single data set only.
-                replace(shard, dataset=shard.dataset or content["settings"]["dataset"])
-                for shard in TypeAdapter(list[Shard]).validate_python(content.get("shards", []))
-            ),
-            data_revision=content.get("data_revision"),
-            pipeline=TypeAdapter(PlannedPipeline | None).validate_python(content.get("pipeline")),
+        settings = content["settings"]
+        return TypeAdapter(Run).validate_python(
+            {
+                "name": content["run"],
+                "created": content["created"],
+                "settings": Settings.model_validate(with_present_names(settings)),
+                "origins": with_present_names(content["origins"]),
+                "source": content["source"],
+                "dataset_sha256": content["dataset_sha256"],
+                "launch": content.get("launch", {}),  # files of earlier versions have none
+                "shards": [
+                    # Earlier versions had shards of a single data set only.
+                    {**shard, "dataset": shard.get("dataset") or settings["dataset"]}
+                    for shard in content.get("shards", [])
+                ],
+                "data_revision": content.get("data_revision"),
+                "pipeline": content.get("pipeline"),
+            }
         )
     except (yaml.YAMLError, ValidationError) as error:
         raise ConfigError(*describe(error, where, Settings.model_fields)) from error

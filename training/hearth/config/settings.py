@@ -10,14 +10,15 @@ from __future__ import annotations
 import re
 from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_args
-from urllib.parse import urlsplit
 
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from hearth.base.places import RUN_NAME
 from hearth.base.switch import switch
 from hearth.config.columns import parse_columns
+from hearth.config.copy_to import is_anywhere, secret_in
 from hearth.config.mixture import Mixture, parse_mixture
+from hearth.config.problems import secret_value
 from hearth.config.stages import pipeline_conflicts
 
 
@@ -403,16 +404,13 @@ class Settings(BaseModel):
     @field_validator("copy_to")
     @classmethod
     def _same_everywhere_and_no_secret(cls, value: str | None) -> str | None:
-        """Refuse a folder relative to where the command was typed, and an address with a password.
+        """Refuse a folder relative to where the command was typed, and an address with a secret.
 
         The folder may be on another machine, and settings are recorded and printed.
         """
-        if value is not None and "://" in value and urlsplit(value).password:
-            raise ValueError(
-                "leave the password out, since settings are recorded with the run; give it as the "
-                "address's kind wants it, such as a key of SSH or hearth_environment"
-            )
-        if value is not None and not value.startswith(("/", "~/")) and "://" not in value:
+        if value is not None and (reason := secret_in(value)):
+            raise secret_value(reason)
+        if value is not None and not is_anywhere(value):
             raise ValueError(
                 "write the whole path as the node of rank 0 sees it, such as /mnt/nas/runs, or an "
                 "address such as s3://bucket/runs"

@@ -14,6 +14,7 @@ from typing import Any, Literal
 from pydantic import TypeAdapter
 
 from hearth.base.files import read_object
+from hearth.config.declared import CONFIG, problems
 
 
 @dataclass(frozen=True)
@@ -231,7 +232,7 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
     """
     if "vision_config" in config or "quantization_config" in config:
         return None
-    if config.get("model_type") not in FAMILIES:
+    if str(config.get("model_type")) not in FAMILIES or problems({CONFIG: config}):
         return None
     if config.get("decoder_sparse_step", 1) != 1 or config.get("mlp_only_layers"):
         return None
@@ -245,7 +246,7 @@ def shape_of(config: Mapping[str, Any]) -> Shape | None:
         }
         given = {name: size for name, size in config.items() if size is not None}
         shape = TypeAdapter(Shape).validate_python(usual | given | {"parameters": 0})
-    except (KeyError, TypeError, ValueError):
+    except (KeyError, TypeError, ValueError, ArithmeticError):
         return None
     return Shape(**{**vars(shape), "parameters": shape.decoder_parameters})
 

@@ -23,6 +23,16 @@ class Problem(Exception):
     """A problem with one record: the text gives its reason and remedy."""
 
 
+class Endless(Problem):
+    """A chat template, which is a program of others, computes without coming to an end."""
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the model's chat template does not come to an end with this conversation, or takes "
+            "too much memory; choose another model, or correct its template"
+        )
+
+
 @dataclass(frozen=True)
 class Note:
     """A remark on examples: its text, their number, and the first of their lines.

@@ -19,9 +19,10 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
 
+from hearth.base.computing import computing_at_most
 from hearth.base.errors import ModelError
 from hearth.data.answers import Chat, Ends, find_answers, one_of, shows, text_behind
-from hearth.data.findings import Problem
+from hearth.data.findings import Endless, Problem
 from hearth.data.messages import Example, Message
 
 PLAIN_TEMPLATE = (
@@ -36,6 +37,9 @@ _TODAY = datetime(2024, 7, 26)
 CONSTANTS = {"date_string": "26 Jul 2024", "strftime_now": _TODAY.strftime}
 """Values for templates that write today's date: with it two nodes, or two days, would see different
 tokens. Llama 3 takes the first, gpt-oss the second."""
+
+SECONDS = 10.0
+"""Seconds of computing that a rendering may take; a long conversation takes milliseconds."""
 
 _MARKED = re.compile(r"\{%-?\s*generation\s*-?%\}")
 _CALL = Message("assistant", calls=({"name": "add", "arguments": {"one": "two"}},))
@@ -299,8 +303,16 @@ class ChatTemplate:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Turn whatever a template raises into a `Problem`."""
+    """Turn whatever a template raises into a `Problem`, also if it does not come to an end."""
     try:
-        yield
+        with computing_at_most(SECONDS, Endless()):
+            yield
+    except Endless:
+        raise
     except Exception as error:  # a template is a program of others, and can raise anything
-        raise Problem(f"the model's chat template refuses this conversation ({error})") from None
+        raise Problem(refusal(error)) from None
+
+
+def refusal(reason: object) -> str:
+    """Return the text of a problem with a conversation that a template refuses."""
+    return f"the model's chat template refuses this conversation ({reason})"

@@ -7,11 +7,12 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig, AutoTokenizer
+from transformers import AutoConfig
 
 from hearth.base.errors import ModelError
 from hearth.base.files import level_modes
 from hearth.data.template import ensure_chat_template
+from hearth.model.compatibility import tokenizer_in
 from hearth.model.fetch import Say
 from hearth.model.merge_files import merge_files
 
@@ -60,7 +61,7 @@ def write_merged(
 
 
 def _write_tokenizer(model: Path, own_code: bool, folder: Path) -> Any:
-    tokenizer = AutoTokenizer.from_pretrained(model, trust_remote_code=own_code)
+    tokenizer = tokenizer_in(model, own_code)
     ensure_chat_template(tokenizer)  # as the trainer did
     tokenizer.save_pretrained(folder)
     return tokenizer

@@ -29,7 +29,8 @@ def code_of(config: Mapping[str, Any], *more: Mapping[str, Any]) -> list[str]:
         return []
     named: list[Any] = []
     for each in (config, *more):
-        for value in dict(each.get("auto_map") or {}).values():
+        classes = each.get("auto_map")  # of another type, see `hearth.config.declared`
+        for value in classes.values() if isinstance(classes, Mapping) else ():
             named += value if isinstance(value, list) else [value]
     # A class is named `modeling_x.Class`; a tokenizer without a fast version [Class, null].
     return sorted({f"{name.rpartition('.')[0]}.py" for name in named if isinstance(name, str)})

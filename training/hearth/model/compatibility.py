@@ -16,6 +16,7 @@ from hearth.base.files import read_object
 from hearth.base.text import brief, listed
 from hearth.config import Settings
 from hearth.data.load import TokenData
+from hearth.data.template_check import template_problems
 
 
 def outline(folder: Path, own_code: bool) -> PreTrainedModel:
@@ -34,14 +35,20 @@ def outline(folder: Path, own_code: bool) -> PreTrainedModel:
 
 
 def tokenizer_in(folder: Path, own_code: bool) -> Any:
-    """Return the tokenizer in `folder`. Raises `ModelError` if it cannot be read."""
+    """Return the tokenizer in `folder`.
+
+    Raises `ModelError` if it cannot be read, or its chat template cannot be used.
+    """
     try:
-        return AutoTokenizer.from_pretrained(folder, trust_remote_code=own_code)
+        tokenizer = AutoTokenizer.from_pretrained(folder, trust_remote_code=own_code)
     except Exception as error:  # the tokenizers library raises bare exceptions
         raise ModelError(
             f"{folder}: its tokenizer cannot be read ({brief(error)}); copy tokenizer.json "
             "and tokenizer_config.json of the model again"
         ) from error
+    if problems := template_problems(tokenizer):
+        raise ModelError(*(f"{folder}: {problem}" for problem in problems))
+    return tokenizer
 
 
 def stops_in(folder: Path) -> tuple[int, ...]:

@@ -16,11 +16,13 @@ from hearth.base.errors import ModelError
 from hearth.base.files import read_object, sha256_of, write_whole
 from hearth.base.places import MANIFEST
 from hearth.base.text import byte_count
+from hearth.config.declared import CONFIG, INDEX, TOKENIZER_CONFIG, problems
 from hearth.model import code
 
 # The files of a model; pickled weights could run code and are not read.
 _WEIGHTS = ("*.safetensors",)
 _OTHERS = ("*.json", "*.jinja", "merges.txt", "vocab.txt", "tokenizer.model")
+_DECLARED = (CONFIG, TOKENIZER_CONFIG, INDEX)
 _TOKENIZERS = (("tokenizer.json",), ("tokenizer.model",), ("vocab.json", "merges.txt"))
 
 
@@ -119,7 +121,9 @@ def check_folder(folder: Path, weights: bool = True, absent: Collection[str] = (
         raise ModelError(
             *(f"{path}: this user may not read it; run chmod a+rX {path}" for path in unreadable)
         )
-    findings = []
+    findings = _irregular(folder)
+    if findings:
+        raise ModelError(*findings)
     if not (folder / "config.json").is_file():
         findings.append(
             f"{folder}: this is an adapter, not a model; give the model that it was trained on"
@@ -129,6 +133,9 @@ def check_folder(folder: Path, weights: bool = True, absent: Collection[str] = (
         )
     elif "model_type" not in (read_object(folder / "config.json") or {}):
         findings.append(f"{folder}/config.json: this is not a model's configuration; copy it again")
+    declared = {name: read_object(folder / name) for name in _DECLARED}
+    known = {name: content for name, content in declared.items() if content is not None}
+    findings += [f"{folder}/{problem}" for problem in problems(known)]
     # A model's own code may read a tokenizer in any format.
     if not code.code_in(folder) and not any(
         all((folder / name).is_file() for name in names) for names in _TOKENIZERS
@@ -137,10 +144,23 @@ def check_folder(folder: Path, weights: bool = True, absent: Collection[str] = (
             f"{folder}: the tokenizer is missing; copy tokenizer.json and tokenizer_config.json "
             "of the model into it"
         )
-    if weights:
+    if weights and not problems({INDEX: known.get(INDEX, {"weight_map": {}})}):
         findings += _weight_problems(folder, absent)
     if findings:
         raise ModelError(*findings)
+
+
+def _irregular(folder: Path) -> list[str]:
+    """Return a finding for each pipe or device that has the name of a model's file.
+
+    A library that reads it would wait for ever.
+    """
+    names = {path for pattern in wanted(weights=True) for path in folder.glob(pattern)}
+    return [
+        f"{path}: this is no regular file; copy the model again"
+        for path in sorted(names)
+        if path.exists() and not path.is_file()
+    ]
 
 
 def check_replaceable(target: Path) -> None:
@@ -183,7 +203,7 @@ def _weight_problems(folder: Path, absent: Collection[str]) -> list[str]:
     """Return the problems with the weights, apart from the files `absent`."""
     index = folder / "model.safetensors.index.json"
     if index.is_file():
-        names = sorted(set(((read_object(index) or {}).get("weight_map") or {}).values()))
+        names = sorted(set((read_object(index) or {}).get("weight_map", {}).values()))
         if not names:
             return [f"{index}: this is not an index of weights; copy it again"]
     else:

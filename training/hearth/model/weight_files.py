@@ -6,9 +6,8 @@ from pathlib import Path
 
 from hearth.base.errors import ModelError
 from hearth.base.files import read_object
+from hearth.config.declared import INDEX, problems
 
-CONFIG = "config.json"
-INDEX = "model.safetensors.index.json"
 SINGLE = "model.safetensors"
 
 
@@ -21,8 +20,9 @@ def weight_map(folder: Path) -> dict[str, str]:
     """
     if (folder / SINGLE).is_file():
         return dict.fromkeys(tensors_in(folder / SINGLE), SINGLE)
-    listed = (read_object(folder / INDEX) or {}).get("weight_map")
-    if not isinstance(listed, dict) or not listed:
+    content = read_object(folder / INDEX) or {}
+    listed = content.get("weight_map")
+    if not listed or problems({INDEX: content}):
         raise ModelError(
             f"{folder}: neither {SINGLE} nor {INDEX} says where the model's weights are; copy the "
             "model again"

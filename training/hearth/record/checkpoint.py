@@ -21,7 +21,7 @@ from typing import Any
 from safetensors import SafetensorError
 
 from hearth.base.errors import CheckpointError
-from hearth.base.files import sha256_of, sync, sync_below
+from hearth.base.files import read_object, sha256_of, sync, sync_below
 from hearth.ranks.world import World
 from hearth.record.folders import broadcast_folder, files_below, inside, store_pieces
 
@@ -151,11 +151,14 @@ def _recover(folder: Path) -> None:
 def _read(path: Path) -> Checkpoint:
     """Return the checkpoint at `path`. Raises `CheckpointError` if it is incomplete or altered."""
     try:
-        facts = json.loads((path / _MANIFEST).read_text())
-        for name, expected in facts["files"].items():
+        facts = read_object(path / _MANIFEST) or {}
+        step, files = facts["step"], facts["files"]
+        if type(step) is not int or not isinstance(files, dict):
+            raise TypeError(f"{_MANIFEST} is damaged")
+        for name, expected in files.items():
             if sha256_of(inside(path, name)) != expected:
                 raise CheckpointError(f"{path / name} does not have its recorded checksum")
-        return Checkpoint(path, facts["step"], facts)
+        return Checkpoint(path, step, facts)
     except (OSError, ValueError, KeyError, TypeError) as error:
         raise CheckpointError(f"{path} is not complete: {error}") from error
 

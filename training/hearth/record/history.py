@@ -13,25 +13,42 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from hearth.base.files import write_whole
+from hearth.base.files import open_regular, write_whole
 from hearth.ranks.world import World
+from hearth.record.metric_line import is_sound
 
 METRICS = "metrics.jsonl"
 
 
+def text_of(metrics: Path) -> str:
+    """Return the text of a record; bytes that are no UTF-8 are replaced. Raises `OSError`."""
+    with open_regular(metrics) as file:
+        return file.read().decode("utf-8", "replace")
+
+
 def records_in(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each line and its JSON object, stopping at a line that a crash cut short."""
+    """Yield each line and its JSON object, stopping at a line that a crash cut short.
+
+    Lines that no trainer can have written are skipped.
+    """
     for line in text.splitlines():
         try:
-            yield line, json.loads(line)
-        except ValueError:
+            record = json.loads(line)
+        except (ValueError, RecursionError):
             return
+        if is_sound(record):
+            yield line, record
+
+
+def records_of(metrics: Path) -> list[dict[str, Any]]:
+    """Return the lines of a record, none if there is no such file."""
+    return [record for _, record in records_in(text_of(metrics))] if metrics.is_file() else []
 
 
 def restore(metrics: Path, kept: Path, step: int) -> None:
     """Replace `metrics` by the checkpoint's copy `kept` if `metrics` does not reach `step`."""
-    own = records_in(metrics.read_text(encoding="utf-8")) if metrics.exists() else ()
-    reached = any(record["kind"] == "step" and record["step"] == step for _, record in own)
+    own = records_of(metrics)
+    reached = any(each["kind"] == "step" and each.get("step") == step for each in own)
     if not reached and kept.exists():
         shutil.copyfile(kept, metrics)
 
@@ -45,9 +62,9 @@ def forget_after(metrics: Path, step: int, evaluation_due: bool = False) -> None
         return
     kept = []
     # A run that starts from step 0 keeps no history.
-    for line, record in records_in(metrics.read_text(encoding="utf-8")) if step else ():
+    for line, record in records_in(text_of(metrics)) if step else ():
         over = record["kind"] == "end" or record.get("when") == "after"
-        owed = evaluation_due and record["kind"] == "evaluate" and record["step"] == step
+        owed = evaluation_due and record["kind"] == "evaluate" and record.get("step") == step
         if over or owed or record.get("step", 0) > step:
             continue
         kept.append(line + "\n")
@@ -66,8 +83,7 @@ def joules_so_far(records: Iterable[Path], world: World) -> float | None:
 
 def _joules_in(metrics: Path) -> float | None:
     """Return the highest energy of a run in its record, None without any."""
-    records = records_in(metrics.read_text(encoding="utf-8"))
-    told = [record.get("energy_joules") for _, record in records]
+    told = [record.get("energy_joules") for record in records_of(metrics)]
     return max((each for each in told if each is not None), default=None)
 
 

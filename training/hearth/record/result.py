@@ -15,7 +15,7 @@ from typing import Any, Literal
 from hearth.base.errors import ModelError
 from hearth.config import Run
 from hearth.record.checkpoint import newest
-from hearth.record.history import METRICS, records_in
+from hearth.record.history import METRICS, records_of
 
 _DIGITS = 16
 """Number of digits of a fingerprint that a run records."""
@@ -114,21 +114,15 @@ def kept_result(find: Callable[[], Result]) -> Iterator[Result]:
 
 def recorded_start(folder: Path) -> dict[str, Any]:
     """Return the record of the last start of the run in `folder`; {} if it has none."""
-    starts = [record for record in _records(folder) if record.get("kind") == "start"]
+    starts = [record for record in records_of(folder / METRICS) if record["kind"] == "start"]
     return starts[-1] if starts else {}
 
 
 def _goes_on(folder: Path) -> bool:
     """Return whether the run in `folder` has begun, or was resumed, and has not ended."""
-    bounds = [each["kind"] for each in _records(folder) if each.get("kind") in ("start", "end")]
+    kinds = (record["kind"] for record in records_of(folder / METRICS))
+    bounds = [kind for kind in kinds if kind in ("start", "end")]
     return bounds[-1:] == ["start"]
-
-
-def _records(folder: Path) -> list[dict[str, Any]]:
-    """Return the metrics of the run in `folder`, none if it has none."""
-    metrics = folder / METRICS
-    text = metrics.read_text(encoding="utf-8") if metrics.is_file() else ""
-    return [record for _, record in records_in(text)]
 
 
 def other_base(folder: Path, fingerprint: str) -> str | None:

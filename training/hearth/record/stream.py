@@ -200,7 +200,7 @@ def _lives(record: dict[str, Any]) -> bool:
     """Return whether the supervisor that wrote a record is alive."""
     try:
         os.kill(record["pid"], 0)
-    except (OSError, KeyError):
+    except (OSError, KeyError, TypeError, OverflowError):
         return False
     # Under Slurm it was written before there was a supervisor.
     return record.get("state") != "queued" or record.get("job") is None

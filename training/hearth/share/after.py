@@ -13,13 +13,14 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import ConfigError, HearthError
-from hearth.base.hub import scrub
-from hearth.base.text import aligned, brief
+from hearth.base.hub import brief_scrubbed, scrub
+from hearth.base.text import aligned
 from hearth.config import Run, read_run
 from hearth.config.layout import Layout
 from hearth.harness.aside import check_tasks, evaluate_run
 from hearth.harness.scores import as_records, rows_of
-from hearth.record.history import METRICS, records_in
+from hearth.record import history
+from hearth.record.history import METRICS
 from hearth.record.result import Result, find_result
 from hearth.share.card import card_text
 from hearth.share.hub import check_push, push
@@ -90,7 +91,7 @@ def _attempt(part: Request, run: Run, folder: Path, result: Result, again: Again
     except HearthError as error:
         about["error"] = "; ".join(error.findings)
     except Exception as error:  # a bug of a library must not hide that the run has finished
-        about["error"] = f"{part.kind}: {type(error).__name__}: {scrub(brief(error))}"
+        about["error"] = f"{part.kind}: {type(error).__name__}: {brief_scrubbed(error)}"
     kind = "scores" if "scores" in about else "shared"
     if "error" in about:
         about["again"] = again(part)
@@ -134,9 +135,7 @@ def _card(run: Run, name: str, folder: Path) -> str:
 
 def records_of(folder: Path) -> list[dict[str, Any]]:
     """Return the metrics of the run in `folder`, none if it has none."""
-    metrics = folder / METRICS
-    text = metrics.read_text(encoding="utf-8") if metrics.is_file() else ""
-    return [record for _, record in records_in(text)]
+    return history.records_of(folder / METRICS)
 
 
 def _record(folder: Path, kind: str, about: dict[str, Any], say: Say) -> None:

@@ -17,11 +17,12 @@ from typing import Any
 import fsspec
 import yaml
 
+from hearth.base.addresses import links_of
 from hearth.base.errors import SupplyError
 from hearth.base.extras import ensure_extra, use_extra
 from hearth.base.files import bytes_below, replaced_folder
-from hearth.base.hub import scrub
-from hearth.base.text import brief, byte_count
+from hearth.base.hub import brief_scrubbed, scrub
+from hearth.base.text import byte_count
 from hearth.config import Run
 
 LEAST = 100_000_000
@@ -34,6 +35,9 @@ _UNFINISHED = ".hearth-unfinished"
 
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs")
 """Schemes that obstore has; its settings and secrets are environment variables, such as AWS_…"""
+
+_LOCAL = "file"
+"""Protocol of an address that is a folder of this node."""
 
 Say = Callable[[str], None]
 
@@ -98,12 +102,12 @@ def copy_result(
 
 def is_folder(target: str) -> bool:
     """Return whether `target` is a folder of this node, and not the address of a store."""
-    return "://" not in target or target.startswith("file://")
+    return [link.protocol for link in links_of(target)] in ([""], [_LOCAL])
 
 
 def folder_of(target: str) -> Path:
     """Return the path of a folder."""
-    return Path(target.removeprefix("file://")).expanduser()
+    return Path(target.removeprefix(f"{_LOCAL}://")).expanduser()
 
 
 def _check_folder(folder: Path, run: Run) -> None:
@@ -172,8 +176,8 @@ def _opened(target: str, say: Say) -> tuple[Any, str]:
 
     Raises `SupplyError` if there is none, or if this node lacks what it needs.
     """
-    scheme = target.partition("://")[0]
-    if scheme in _BUCKETS:
+    schemes = [link.protocol for link in links_of(target)]
+    for scheme in filter(_BUCKETS.__contains__, schemes):
         use_extra(ensure_extra("stores", f"copy_to={scheme}:// (obstore)", say))
         import_module("obstore.fsspec").register(scheme)
     with _told(target):
@@ -181,12 +185,13 @@ def _opened(target: str, say: Say) -> tuple[Any, str]:
             return fsspec.core.url_to_fs(target)
         except ImportError as error:
             raise SupplyError(
-                f"copy_to: {scheme}:// needs a package that this node lacks ({brief(error)}); "
-                "install it into the Python that trains, or take a folder or s3://"
+                f"copy_to: {scrub(target)} needs a package that this node lacks "
+                f"({brief_scrubbed(error)}); install it into the Python that trains, or take a "
+                "folder or s3://"
             ) from error
         except ValueError as error:
             raise SupplyError(
-                f"copy_to: fsspec cannot use {scrub(target)}: {scrub(brief(error))}; take a "
+                f"copy_to: fsspec cannot use {scrub(target)}: {brief_scrubbed(error)}; take a "
                 "folder, or an address such as s3://bucket/runs"
             ) from error
 
@@ -236,7 +241,7 @@ def _told(target: str) -> Iterator[None]:
     except SupplyError:
         raise
     except Exception as error:  # each store has errors of its own
-        detail = (isinstance(error, OSError) and error.strerror) or scrub(brief(error))
+        detail = (isinstance(error, OSError) and error.strerror) or brief_scrubbed(error)
         raise SupplyError(
             f"copy_to: {scrub(target)} cannot be written ({detail}); check that it is there, has "
             "room, and that this node may write to it"

@@ -77,7 +77,7 @@ def _run(given: argparse.Namespace) -> int:
     if not given.unit:  # without a unit it is never restarted, so the secrets are not read again
         forget_secrets(given.spec)
     last = last_record(spec)
-    if last and last["state"] in ENDS:
+    if last and last.get("state") in ENDS:
         print(f"hearth: run {spec.run} has {last['state']} here already", file=sys.stderr)
         return 0
     if spec.queue and not (last and _has_begun(last)):
@@ -85,7 +85,7 @@ def _run(given: argparse.Namespace) -> int:
     elif last is None:
         record = supervise(ready(spec), given.unit)
     else:
-        queued = last["state"] == "queued"
+        queued = last.get("state") == "queued"
         try:
             spec = ready(spec) if queued else ready_again(spec)
         except LaunchError as error:
@@ -101,7 +101,7 @@ def _run(given: argparse.Namespace) -> int:
 
 def _has_begun(last: dict[str, Any]) -> bool:
     """Return whether the ranks of a recorded run have trained on this node."""
-    return bool(last["state"] == "running" or last["launches"])
+    return bool(last.get("state") == "running" or last.get("launches"))
 
 
 def _leave(given: argparse.Namespace) -> int:
@@ -111,8 +111,8 @@ def _leave(given: argparse.Namespace) -> int:
     """
     spec = load_spec(given.spec)
     last = last_record(spec)
-    if last and last["state"] not in ENDS:
-        if (spec.return_timeout or last["state"] == "queued") and comes_back(given.unit):
+    if last and last.get("state") not in ENDS:
+        if (spec.return_timeout or last.get("state") == "queued") and comes_back(given.unit):
             return 0
         how = " ".join(os.environ.get(name, "?") for name in ("EXIT_CODE", "EXIT_STATUS"))
         close_record(spec, last, f"the supervisor of {spec.node} ended without a word ({how})")

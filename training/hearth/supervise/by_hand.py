@@ -22,14 +22,14 @@ from pathlib import Path
 
 from hearth.base.entry import print_findings
 from hearth.base.errors import HearthError, LaunchError
-from hearth.base.files import read_object
-from hearth.supervise.cause import Cause, State
+from hearth.supervise.cause import Cause, State, generation_of
 from hearth.supervise.cluster_file import CONFIG, LAUNCHER, read_cluster
 from hearth.supervise.interface import free_port, source_towards
 from hearth.supervise.messages import Go
 from hearth.supervise.new_by_hand import PORT, new_command, new_spec, stage_files, typed_run
 from hearth.supervise.preflight import ready
 from hearth.supervise.record import RunRecord, node_lock
+from hearth.supervise.recorded import record_in
 from hearth.supervise.spec import Spec, load_spec
 from hearth.supervise.workers import command, end, environment, leftovers, scratch
 
@@ -123,7 +123,7 @@ def _launch(spec: Spec) -> int:
     asyncio.run(end(leftovers(spec.workspace)))
     if spec.rank == 0:
         free_port(spec.meeting.address, spec.meeting.port)
-    last = (read_object(spec.record) or {}).get("generation", -1)
+    last = generation_of(record_in(spec.record))
     generation = max(last + 1, spec.generation)
     # Where the nodes are one computer, they connect from another address than their own.
     sources = {*spec.addresses, source_towards(spec.meeting.address)}

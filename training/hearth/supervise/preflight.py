@@ -9,13 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import LaunchError
-from hearth.base.files import read_object
 from hearth.base.slurm import ENDED, queued
 from hearth.base.waiting import is_in_queue
-from hearth.supervise.cause import ENDS
+from hearth.supervise.cause import ENDS, generation_of
 from hearth.supervise.interface import free_port, interface_of
 from hearth.supervise.queue import read_queue
 from hearth.supervise.record import held_by, lock_holder
+from hearth.supervise.recorded import record_in
 from hearth.supervise.spec import Spec, record_file
 from hearth.supervise.turn import Entry
 
@@ -32,8 +32,8 @@ def check(
     busy node nor a port that is taken now is in its way. Nothing is changed.
     """
     findings: list[str] = []
-    last = read_object(record_file(workspace, run)) or {}
-    facts: dict[str, Any] = {"generation": int(last.get("generation", -1)) + 1}
+    last = record_in(record_file(workspace, run))
+    facts: dict[str, Any] = {"generation": generation_of(last) + 1}
     try:
         facts["interface"] = interface_of(address)
         facts["port"] = port if queue and port else free_port(address, port)

@@ -21,6 +21,7 @@ from hearth.base.files import alone, read_object, write_whole
 from hearth.base.places import QUEUE
 from hearth.base.waiting import is_in_queue
 from hearth.supervise.record import READERS, locked
+from hearth.supervise.recorded import record_in
 from hearth.supervise.spec import Spec, record_file
 from hearth.supervise.turn import Entry
 from hearth.supervise.unit import carried_runs
@@ -128,5 +129,4 @@ def coming_back(workspace: Path) -> str:
 
 
 def _is_open(workspace: Path, run: str) -> bool:
-    record = read_object(record_file(workspace, run)) or {}
-    return record.get("state") in _OPEN
+    return record_in(record_file(workspace, run)).get("state") in _OPEN

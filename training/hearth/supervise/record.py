@@ -18,6 +18,7 @@ from hearth.base.errors import LaunchError
 from hearth.base.files import write_whole
 from hearth.base.waiting import is_in_queue
 from hearth.supervise.cause import Cause, State
+from hearth.supervise.recorded import record_in
 from hearth.supervise.spec import Spec, lock_file, record_file
 
 READERS = 1.0
@@ -103,15 +104,18 @@ class RunRecord:
 def read_record(workspace: Path, run: str) -> dict[str, Any]:
     """Return a run's record, and `alive`: whether its supervisor is still running.
 
-    Raises `LaunchError` if the run was never started on this node.
+    Raises `LaunchError` if the run was never started on this node, or its record is damaged.
     """
     path = record_file(workspace, run)
-    try:
-        record = json.loads(path.read_text())
-    except FileNotFoundError as error:
+    if not path.exists():
         raise LaunchError(
             f"{workspace}: no run '{run}' was started here (no {path.relative_to(workspace)})"
-        ) from error
+        )
+    if not (record := record_in(path)):
+        raise LaunchError(
+            f"{path}: this is no supervisor's record, or a damaged one; remove it if the run is "
+            "over"
+        )
     holder = lock_holder(workspace)
     here = holder is not None and holder["run"] == run
     return {**record, "alive": here or is_in_queue(workspace, run)}

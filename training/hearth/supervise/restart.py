@@ -7,24 +7,26 @@ from its newest checkpoint. If the others' wait timed out, they have ended the r
 from __future__ import annotations
 
 import time
-from dataclasses import replace
+from dataclasses import fields, replace
 from typing import Any
 
 from hearth.base.errors import LaunchError
-from hearth.base.files import read_object
-from hearth.supervise.cause import Cause, LaunchOutcome
+from hearth.supervise.cause import Cause, LaunchOutcome, generation_of
 from hearth.supervise.preflight import ready
 from hearth.supervise.record import RunRecord
+from hearth.supervise.recorded import record_in
 from hearth.supervise.spec import Spec
 
 RETRY = 1.0
 
+_FIELDS = frozenset(field.name for field in fields(RunRecord))
+
 
 def last_record(spec: Spec) -> dict[str, Any] | None:
     """Return the record of this launch, or None: never started, or corrupted by a power cut."""
-    record = read_object(spec.record) or {}
+    record = record_in(spec.record)
     # Relaunches within the run raise its generation above the spec's.
-    return record if record.get("generation", -1) >= spec.generation else None
+    return record if generation_of(record) >= spec.generation else None
 
 
 def ready_again(spec: Spec) -> Spec:
@@ -44,7 +46,10 @@ def ready_again(spec: Spec) -> Spec:
 
 def close_record(spec: Spec, record: dict[str, Any], message: str) -> RunRecord:
     """Record the run as failed on this node, for a supervisor that could not do so itself."""
-    closed = RunRecord(**{**record, "cause": Cause(spec.node, None, "node_lost", message)})
+    of_spec = ("run", "node", "rank", "nodes", "script")
+    kept = {name: record[name] for name in _FIELDS - {*of_spec} if name in record}
+    cause = Cause(spec.node, None, "node_lost", message)
+    closed = RunRecord.from_spec(spec, **kept | {"cause": cause})
     closed.enter("failed")
     closed.write(spec.record)
     return closed

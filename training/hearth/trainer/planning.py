@@ -18,7 +18,7 @@ from hearth.plan.planner import Fixed, Known, Planner, Record, Replayed
 from hearth.plan.speed import UNKNOWN, Speed
 from hearth.plan.split import Plan, Plans, shares_for
 from hearth.ranks.world import World
-from hearth.record.history import METRICS, records_in
+from hearth.record.history import METRICS, records_in, text_of
 
 
 def choose_planner(
@@ -104,7 +104,7 @@ def recorded_plans(run: str, path: Path) -> tuple[list[tuple[int, Plan]], int]:
     a step once for each stage.
     """
     try:
-        text = path.read_text(encoding="utf-8")
+        text = text_of(path)
     except OSError as error:
         raise ConfigError(
             f"replay: {path} cannot be read ({error.strerror}); the record of run '{run}' must be "
@@ -117,14 +117,20 @@ def recorded_plans(run: str, path: Path) -> tuple[list[tuple[int, Plan]], int]:
             "the ranks, not the rows, so there is no split to repeat; leave replay out"
         )
     records = [record for record in everything if record["kind"] in ("plan", "step")]
-    plans = [
-        (record["step"] - 1, Plan(tuple(record["rows"]), tuple(record["micro_batch"])))
-        for record in records
-        if record["kind"] == "plan"
-    ]
+    try:
+        plans = [
+            (record["step"] - 1, Plan(tuple(record["rows"]), tuple(record["micro_batch"])))
+            for record in records
+            if record["kind"] == "plan"
+        ]
+        last = max((record["step"] for record in records), default=0)
+    except (KeyError, TypeError, ValueError) as error:
+        raise ConfigError(
+            f"replay: {path} has a damaged plan ({error!r}); leave replay out"
+        ) from error
     if not plans:
         raise ConfigError(f"replay: {path} contains no plans")
-    return plans, max(record["step"] for record in records)
+    return plans, last
 
 
 def slowness_of(planner: Planner, ranks: int) -> list[float]:

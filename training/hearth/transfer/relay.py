@@ -24,9 +24,9 @@ from filelock import FileLock, Timeout
 from hearth.base.errors import HearthError, SupplyError
 from hearth.base.files import write_whole
 from hearth.base.places import MANIFEST, TOKENS
+from hearth.config.declared import CONFIG, INDEX
 from hearth.model.folder import read_manifest
 from hearth.model.parts import ModelPart, files_for
-from hearth.model.weight_files import CONFIG, INDEX
 from hearth.transfer.fetching import PATIENCE, Asking
 from hearth.transfer.holding import Holding
 from hearth.transfer.pieces import PIECE, Item, Key, Table, cut

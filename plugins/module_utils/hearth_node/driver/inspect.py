@@ -15,6 +15,8 @@ from typing import Any
 from ansible.module_utils.hearth.base.nvidia import SIGNING_KEYS
 from ansible.module_utils.hearth.base.systems import release_in
 from ansible.module_utils.hearth_node.base import output, run, text_of
+from ansible.module_utils.hearth_node.driver.apt import Apt
+from ansible.module_utils.hearth_node.driver.boot import lockout
 from ansible.module_utils.hearth_node.driver.restart import (
     next_boot,
     release_key,
@@ -149,16 +151,10 @@ def signer_enrolled(signer: str, root: str = "/") -> bool:
     return bool(re.search(rf"CN ?= ?{re.escape(signer)}\s*$", enrolled, re.MULTILINE))
 
 
-def _installed() -> dict[str, str]:
-    """Return the versions of the installed packages."""
-    text = output(
-        "dpkg-query", "--show", "--showformat=${db:Status-Abbrev}${Package} ${Version}\\n"
-    )
-    return {
-        name: version
-        for status, name, version in (line.split(" ", 2) for line in text.splitlines())
-        if status == "ii" or status == "hi"
-    }
+def signing_key_enrolled(system: str) -> bool:
+    """Return whether the firmware trusts the key that signs modules built on this machine."""
+    done = run("mokutil", "--test-key", SIGNING_KEYS.get(system, SIGNING_KEYS["debian"]))
+    return "already enrolled" in done.stdout + done.stderr
 
 
 def _owner(path: str) -> str:
@@ -171,7 +167,8 @@ def _owner(path: str) -> str:
 
 def look() -> dict[str, Any]:
     """Return the facts about this machine that the driver decision needs (on the controller)."""
-    packages = _installed()
+    apt = Apt()
+    packages = apt.installed
     version, path = library()
     text, _ = nvidia_smi("--query-gpu=name", "--format=csv,noheader")
     answer: dict[str, Any] = {
@@ -195,13 +192,14 @@ def look() -> dict[str, Any]:
     }
     answer["loaded"], answer["modules"] = loaded()
     if answer["secure_boot"]:
-        key = SIGNING_KEYS.get(answer["system"]["id"], SIGNING_KEYS["debian"])
-        done = run("mokutil", "--test-key", key)
-        answer["signing_key_enrolled"] = "already enrolled" in done.stdout + done.stderr
+        answer["signing_key_enrolled"] = signing_key_enrolled(answer["system"]["id"])
         answer["signer"] = output("modinfo", "--field", "signer", "nvidia").strip()
         answer["signer_enrolled"] = signer_enrolled(answer["signer"])
     trouble = next_boot(answer)
+    lost = lockout(answer["next_kernel"], answer["kernel"], apt)
     return answer | {
+        "lockout": lost.reason,
+        "lockout_remedy": lost.remedy,
         "works": works(answer),
         "restart": restart_reason(answer),
         "next_boot": trouble,

@@ -4,11 +4,16 @@ from __future__ import annotations
 
 import json
 import os
+import re
 
+from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.runs.pages import Page, PageError, fetch
 
 # A large model takes minutes to load from a slow disk.
 PAGE = Page("The endpoint", "chat", 8000, "/health", seconds=900.0)
+
+_LAST_WORDS = re.compile(r"the endpoint has ended|hearth: error: |[\w.]*(Error|Exception)\b")
+"""Beginnings of the lines in which an endpoint says why it ends."""
 
 _RESULTS = ("adapter", "model")
 
@@ -44,6 +49,18 @@ def command(workspace: str, run: str, python: str, port: int | None = None) -> l
 def models_at(port: int) -> list[str]:
     """Return the names of the models that an endpoint answers as."""
     return [model["id"] for model in json.loads(fetch(port, "/v1/models") or "{}").get("data", [])]
+
+
+def describe_gone(workspace: str) -> str:
+    """Return why an endpoint is gone that was started here and that nobody has stopped, or ''."""
+    record = PAGE.read_gone(workspace)
+    if not record:
+        return ""
+    log = PAGE.log_file(workspace)
+    told = [line for line in text_of(log).splitlines() if _LAST_WORDS.match(line)]
+    why = told[-1] if told else "it was killed, for lack of memory perhaps, or with its machine"
+    run, port = record.get("run"), record.get("port")
+    return f"the endpoint of {run} at port {port} is gone: {why} (all it said: {log})"
 
 
 def _program(workspace: str) -> str:

@@ -15,8 +15,8 @@ from datetime import datetime
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.hearth.base.files import bytes_below
-from ansible.module_utils.hearth.base.places import QUEUE
+from ansible.module_utils.hearth.base.files import bytes_below, open_regular
+from ansible.module_utils.hearth.base.places import QUEUE, RUN_NAME
 from ansible.module_utils.hearth.base.slurm import queued
 from ansible.module_utils.hearth.base.waiting import queued_runs
 from ansible.module_utils.hearth.supervise.cause import ENDS
@@ -44,24 +44,40 @@ def look(workspace: str, now: float | None = None) -> list[dict[str, Any]]:
     whose job has no supervisor here (else None), the `turn` of a run in the queue of this node
     (`position`, `at` and `submitted`; else None), a digest of its `metrics`, the newest
     `checkpoint` with `step` and `age_seconds`, the age of its TensorBoard `curves` in seconds (None
-    without any), and its `files`: bytes by path in the workspace. `now` is in seconds since 1970.
+    without any), its `files`: bytes by path in the workspace, and what is `damaged` of it: a
+    sentence for each file. `now` is in seconds since 1970.
+
+    A run whose files keep it from being summarised has its `name` and what is `damaged` alone.
     """
     now = now or time.time()
     results = os.path.join(workspace, "results")
     busy, queued = run_under_way(workspace), queued_runs(workspace)
     names = sorted(os.listdir(results)) if os.path.isdir(results) else []
-    return [_seen(workspace, name, busy, queued, now) for name in names if not name.startswith(".")]
+    runs = [name for name in names if RUN_NAME.fullmatch(name)]
+    return [_seen_or_damaged(workspace, name, busy, queued, now) for name in runs]
+
+
+def _seen_or_damaged(
+    workspace: str, name: str, busy: str, waiting: list[str], now: float
+) -> dict[str, Any]:
+    """Return the summary of a run, or why there is none: one run must not hide all others."""
+    try:
+        return _seen(workspace, name, busy, waiting, now)
+    except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
+        return {"name": name, "damaged": [f"it cannot be summarised ({error!r})"]}
 
 
 def _seen(workspace: str, name: str, busy: str, waiting: list[str], now: float) -> dict[str, Any]:
     folder = os.path.join(workspace, "results", name)
     stop = os.path.join(folder, "stop")
-    record = _json(text_of(os.path.join(folder, "supervisor.json")))
+    record, no_record = _record(os.path.join(folder, "supervisor.json"))
+    run_file, no_run_file = _run_file(os.path.join(folder, "run.yml"))
     heard = _time((record or {}).get("heartbeat"))
-    job = record and busy != name and record.get("state") not in ENDS and record.get("job")
+    job = record and busy != name and record["state"] not in ENDS and record.get("job")
     return {
         "name": name,
-        "run_file": text_of(os.path.join(folder, "run.yml")),
+        "damaged": [each for each in (no_record, no_run_file) if each],
+        "run_file": run_file,
         "record": record,
         "alive": busy == name or name in waiting,
         "silent_seconds": round(max(now - heard, 0), 1) if heard else None,
@@ -73,6 +89,29 @@ def _seen(workspace: str, name: str, busy: str, waiting: list[str], now: float) 
         "curves": _age(curves(workspace, name), now),
         "files": {path: size(os.path.join(workspace, path)) for path in paths(workspace, name)},
     }
+
+
+def _record(path: str) -> tuple[dict[str, Any] | None, str]:
+    """Return a supervisor's record, None without a sound one, and what is wrong with it, or ''."""
+    if not os.path.exists(path):
+        return None, ""
+    record = _json(text_of(path))
+    if record is None:
+        return None, f"{path} is no record of a supervisor"
+    if not isinstance(record.get("state"), str):
+        return None, f"{path} does not say in which state the run is"
+    return record, ""
+
+
+def _run_file(path: str) -> tuple[str, str]:
+    """Return the text of a run.yml, '' without a readable one, and what is wrong with it, or ''."""
+    try:
+        with open_regular(path) as file:
+            return file.read().decode(), ""
+    except FileNotFoundError:
+        return "", ""
+    except (OSError, ValueError) as error:
+        return "", f"{path} cannot be read ({error})"
 
 
 def digest(path: str, now: float | None = None) -> dict[str, Any]:
@@ -119,7 +158,7 @@ def _told_lines(path: str) -> Iterator[dict[str, Any]]:
     """
     held = b""
     try:
-        with open(path, "rb") as file:
+        with open_regular(path) as file:
             for line in file:
                 if line.startswith(_STEP) and line.endswith(b"\n"):
                     held = line
@@ -223,6 +262,6 @@ def _time(text: Any) -> float | None:
     try:
         # Only Python 3.11 and newer parse a final `Z`; milliseconds parse on older ones too.
         read = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
-    except ValueError:
+        return read.timestamp() if read.tzinfo else None
+    except (ValueError, OverflowError):
         return None
-    return read.timestamp() if read.tzinfo else None

@@ -2,10 +2,9 @@
 
 from __future__ import annotations
 
-import json
-from contextlib import suppress
 from pathlib import Path
 
+from ansible.module_utils.hearth.base.files import read_object
 from ansible.module_utils.hearth.base.places import MANIFEST
 
 
@@ -13,7 +12,7 @@ def whole_models(models: str) -> list[str]:
     """Return the folders of the cache `models` that lack no weights of their model, sorted."""
     found = []
     for manifest in sorted(Path(models).glob(f"*/{MANIFEST}")):
-        with suppress(OSError, ValueError, AttributeError):  # not Hearth's, or being written
-            if not json.loads(manifest.read_text(encoding="utf-8")).get("absent"):
-                found.append(manifest.parent.name)
+        content = read_object(manifest)  # None if it is not Hearth's, or is being written
+        if content is not None and not content.get("absent"):
+            found.append(manifest.parent.name)
     return found

@@ -13,6 +13,7 @@ import socket
 import subprocess
 import time
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -59,6 +60,11 @@ class Page:
         """Return `run`, `port`, `pid` and `command` of the node's server; {} for none."""
         record = read_object(Path(self.record_file(workspace)))
         return record if record and alive(record) else {}
+
+    def read_gone(self, workspace: str) -> dict[str, Any]:
+        """Return the record of a server that nobody has stopped and that is gone; {} for none."""
+        record = read_object(Path(self.record_file(workspace)))
+        return record if record and not alive(record) else {}
 
     def answers(self, port: int) -> bool:
         """Return whether a server of this kind answers at a loopback port."""
@@ -128,10 +134,16 @@ class Page:
             raise PageError(f"process {record['pid']} does not end")
 
     def end(self, workspace: str, check_mode: bool) -> dict[str, Any]:
-        """Stop the node's server, if there is one and not in check mode; return it."""
+        """Stop the node's server, if there is one and not in check mode; return it.
+
+        The record of one that is gone by itself is removed.
+        """
         there = self.read_record(workspace)
-        if there and not check_mode:
+        if check_mode:
+            return there
+        if there:
             self.stop(there)
+        with suppress(FileNotFoundError):
             os.unlink(self.record_file(workspace))
         return there
 

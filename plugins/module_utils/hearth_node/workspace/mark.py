@@ -9,6 +9,8 @@ from collections.abc import Iterable
 
 from ansible.module_utils.hearth.base.places import LENDING, MANIFEST
 from ansible.module_utils.hearth_node.base import text_of, write_private
+from ansible.module_utils.hearth_node.workspace import contents
+from ansible.module_utils.hearth_node.workspace.contents import runs_in, written_by_hearth
 
 FOLDERS = ("data", "models", "scripts", "logs", "config", "results", "checkpoints", "queue")
 """Folders that every workspace has."""
@@ -22,7 +24,7 @@ MARK = ".hearth-workspace"
 _FOLDERS = (*FOLDERS, "code")
 # Folders that hold a person's own files too; theirs are told from Hearth's by name or manifest.
 _SHARED = {
-    "data": re.compile(r"\.?[0-9a-f]{12}([-.].*)?|hub|tokens|speeds|prepared"),
+    "data": re.compile(r"\.?[0-9a-f]{12}([-.].*)?|hub|tokens|speeds|prepared|unsloth|compiled"),
     "models": re.compile(r"\..+\.(lock|arriving|unfinished)|.+\.folder\.json"),
 }
 
@@ -85,39 +87,58 @@ def removable(workspace: str) -> tuple[list[str], list[str]]:
     If none is somebody else's, the first is the workspace itself; but a home, a link or the root of
     a disk stays. A link within the workspace is somebody else's.
     """
-    made = made_here(workspace)
-    gone, stays = _sort(workspace, os.listdir(workspace), made) if made else ([], [workspace])
+    gone: list[str] = []
+    stays = [workspace]
+    if made := made_here(workspace):
+        gone, stays = _Sorter(workspace, made).sort(os.listdir(workspace))
     homes = {os.path.expanduser("~"), *(user.pw_dir for user in pwd.getpwall())}
     fixed = os.path.ismount(workspace) or os.path.islink(workspace) or workspace in homes
     return (gone, stays or [workspace]) if fixed or stays else ([workspace], [])
 
 
-def _sort(workspace: str, places: Iterable[str], made: set[str]) -> tuple[list[str], list[str]]:
-    """Sort paths in the workspace into Hearth's and somebody else's, also within its folders."""
-    gone: list[str] = []
-    stays: list[str] = []
-    for place in sorted(places):
-        path, within, others = os.path.join(workspace, place), [], []
-        if place in (*_SHARED, "code") and os.path.isdir(path) and not os.path.islink(path):
-            below = [f"{place}/{name}" for name in os.listdir(path)]
-            within, others = _sort(workspace, below, made)
-        if _is_hearths(path, place, made) and not others:
-            gone.append(path)
-        else:
-            gone += within
-            stays += others or [path]
-    return gone, stays
+class _Sorter:
+    """Sorts paths in a workspace into Hearth's and somebody else's, also within its folders."""
 
+    def __init__(self, workspace: str, made: set[str]) -> None:
+        self._workspace, self._made = workspace, made
+        self._runs = runs_in(workspace)
+        self._written = written_by_hearth(self._runs)
 
-def _is_hearths(path: str, place: str, made: set[str]) -> bool:
-    """Return whether Hearth made a path in the workspace."""
-    if os.path.islink(path):
-        return False
-    folder, _, name = place.partition("/")
-    if name and folder in _SHARED:
-        known = _SHARED[folder].fullmatch(name) or os.path.isfile(os.path.join(path, MANIFEST))
-        return bool(known) or place in made
-    return is_claimed(place, made) or place == LENDING or place.startswith(".hearth-")
+    def sort(self, places: Iterable[str]) -> tuple[list[str], list[str]]:
+        """Return the absolute paths of what is Hearth's, and of what is not."""
+        gone: list[str] = []
+        stays: list[str] = []
+        for place in sorted(places):
+            path, within, others = os.path.join(self._workspace, place), [], []
+            if self._is_mixed(place) and os.path.isdir(path) and not os.path.islink(path):
+                within, others = self.sort(f"{place}/{name}" for name in os.listdir(path))
+            if self._is_hearths(path, place) and not others:
+                gone.append(path)
+            else:
+                gone += within
+                stays += others or [path]
+        return gone, stays
+
+    def _is_mixed(self, place: str) -> bool:
+        """Return whether a folder can hold a person's own files beside Hearth's."""
+        folder, _, run = place.partition("/")
+        if folder not in contents.FOLDERS:
+            return place in (*_SHARED, "code")
+        of_a_run = folder in contents.OF_RUNS and run in self._runs
+        return is_claimed(place, self._made) and (not run or of_a_run)
+
+    def _is_hearths(self, path: str, place: str) -> bool:
+        """Return whether Hearth made a path in the workspace."""
+        if os.path.islink(path):
+            return False
+        folder, _, name = place.partition("/")
+        if name and folder in _SHARED:
+            known = _SHARED[folder].fullmatch(name) or os.path.isfile(os.path.join(path, MANIFEST))
+            return bool(known) or place in self._made
+        if name and folder in contents.FOLDERS:
+            is_run = folder in contents.OF_RUNS and name in self._runs
+            return is_run or is_empty(path) or self._written.fullmatch(place) is not None
+        return is_claimed(place, self._made) or place == LENDING or place.startswith(".hearth-")
 
 
 def _downward(place: str) -> list[str]:
@@ -128,4 +149,9 @@ def _downward(place: str) -> list[str]:
 
 def _is_free(path: str) -> bool:
     """Return whether there is nothing at a path, or an empty folder."""
-    return not os.path.lexists(path) or (os.path.isdir(path) and not os.listdir(path))
+    return not os.path.lexists(path) or is_empty(path)
+
+
+def is_empty(path: str) -> bool:
+    """Return whether a path is an empty folder."""
+    return os.path.isdir(path) and not os.listdir(path)

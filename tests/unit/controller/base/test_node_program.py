@@ -66,3 +66,16 @@ def test_ssh_is_called_as_ansible_calls_it_and_never_asks_for_a_password():
     assert words[:4] == [b"ssh", b"-o", b"X=y", "desk.local"]
     assert "~/'my env/bin/python'" not in words[4]  # quoted once more for the login shell
     assert words[4].startswith("/bin/sh -c ")
+
+
+def test_a_login_shell_that_prints_without_end_is_named(tmp_path):
+    program = NodeProgram(login(tmp_path, "yes welcome"), sys.executable, HELLO, {})
+    with refuses(ConnectionError, "login shell", ".bashrc"):
+        program.read(100)
+    program.close()
+
+
+def test_errors_without_end_fill_no_disk(tmp_path):
+    program = NodeProgram(login(tmp_path, "yes welcome >&2"), sys.executable, HELLO, {})
+    program.read(100)
+    assert sum(map(len, program.close())) < 1 << 25

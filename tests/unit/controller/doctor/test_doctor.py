@@ -48,10 +48,17 @@ DRIVER = {
     "secure_boot": False,
     "next_boot": "",
     "remedy": "",
+    "next_kernel": "6.14.0-37-generic",
+    "lockout": "",
+    "lockout_remedy": "",
     "signer": "",
     "signer_enrolled": False,
     "prime_off": False,
     "system": {"id": "ubuntu"},
+}
+LOST = {
+    "lockout": "kernel 6.8.0-149-generic has no driver for enp5s0 (r8169)",
+    "lockout_remedy": "sudo apt-get install linux-modules-extra-6.8.0-149-generic",
 }
 TINY = {"fingerprint": "aa", "changed": []}
 OTHER_TINY = TINY | {"fingerprint": "bb"}
@@ -246,6 +253,7 @@ DEGRADED = [
     ("GPU shared", gpu(programs=[GAME], used_mib=6300), *GAME_SEEN),
     ("desktop", gpu(used_mib=2300), "2300 MiB", "GPU 0"),
     ("driver", driver(next_boot="kernel 6.14", remedy="apt-get x"), "kernel 6.14", "apt-get x"),
+    ("next kernel", driver(**LOST), *LOST.values()),
     ("Secure Boot", driver(secure_boot=True), "not signed", "update-secureboot-policy"),
     ("power limit", gpu(watts_limit=180), "GPU 0", "180 of 285 W", "nvidia-smi -i 0 -pl 285"),
     ("power limit", stage("power_limit", changed=True), "earlier", "--tags power_limit"),
@@ -258,6 +266,7 @@ BROKEN = [
     ("reach", DEAF, "tower, oldbox", "no answer on TCP", "--tags firewall"),
     ("login", another(verify=observed(gone="no route")), "no route", "--tags preflight"),
     ("driver", driver(works=False, restart="module 570.1"), "module 570.1", BOOT),
+    ("driver", driver(works=False, restart="570.1", **LOST), LOST["lockout_remedy"], BOOT),
     ("driver", driver(works=False, modules="proprietary"), "580.126.09", "proprietary", INSTALL),
     ("driver", driver(works=False, loaded="550.1"), "550.1", INSTALL),
     ("driver", driver(works=False, loaded="", answers=False), INSTALL),
@@ -330,6 +339,7 @@ def test_the_page_says_of_every_check_what_is_good():
     ("check", "nodes", "outcome", "facts"),
     [
         ("driver", driver(cards=[]), "not applicable", ["NVIDIA"]),
+        ("next kernel", driver(next_kernel=""), "not applicable", ["/boot"]),
         ("Secure Boot", driver(secure_boot=True, signer="x", signer_enrolled=True), "good", ["x"]),
         ("torch and GPU", says(gpus=[], cards=0), "not applicable", ["NVIDIA"]),
         ("torch and GPU", says(gpus=[]), "not checked", []),

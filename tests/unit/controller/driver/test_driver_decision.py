@@ -17,7 +17,7 @@ from support.plugins import load
 from hearth_controller.driver.cards import card
 from hearth_controller.driver.decision import decide, shown
 from hearth_controller.driver.machine import Machine
-from hearth_controller.driver.packages import debian_headers, ubuntu_kernels
+from hearth_controller.driver.packages import debian_headers
 
 after_install = load("modules", "hearth_driver").after_install
 
@@ -76,6 +76,8 @@ def machine(*devices: str, name: str = "tower", **known: Any) -> Machine:
         "module_versions": {},
         "next_kernel": "",
         "prime_off": False,
+        "lockout": "",
+        "lockout_remedy": "",
     }
     look |= known
     look |= {"works": works(look), "restart": restart_reason(look), "next_boot": next_boot(look)}
@@ -125,37 +127,31 @@ def test_an_id_that_the_table_lacks_is_taken_for_a_new_card_and_said_to_be_a_gue
 # ---- what is installed --------------------------------------------------------------------------
 
 
-HWE = "linux-modules-nvidia-580-open-generic-hwe-24.04"
 HEADLESS = ["nvidia-headless-no-dkms-580-open", "nvidia-utils-580"]
-TWO_KERNELS = ["linux-image-generic-hwe-24.04", "linux-image-6.11.0-1016-oem"]
 
 
 @pytest.mark.parametrize(
-    ("devices", "known", "packages"),
+    ("devices", "known", "kind", "packages"),
     [
-        (["2482"], {"system": UBUNTU}, [HWE, *HEADLESS]),
-        (["2482"], {"system": UBUNTU, "desktop": True}, [HWE, "nvidia-driver-580-open"]),
+        (["2482"], {"system": UBUNTU}, "580-open", HEADLESS),
+        (["2482"], {"system": UBUNTU, "desktop": True}, "580-open", ["nvidia-driver-580-open"]),
         (
-            *(["2482"], {"system": UBUNTU, "images": TWO_KERNELS}),
-            [HWE, "linux-modules-nvidia-580-open-6.11.0-1016-oem", *HEADLESS],
+            *(["2482", "1b06"], {"system": UBUNTU}, "580"),  # proprietary modules
+            ["nvidia-headless-no-dkms-580", "nvidia-utils-580"],
         ),
         (
-            *(["2482", "1b06"], {"system": UBUNTU}),  # proprietary modules
-            [each.replace("-open", "") for each in (HWE, *HEADLESS)],
+            *(["2482"], {}, ""),
+            ["linux-headers-amd64", "nvidia-driver-cuda", "nvidia-kernel-open-dkms"],
         ),
-        (["2482"], {}, ["linux-headers-amd64", "nvidia-driver-cuda", "nvidia-kernel-open-dkms"]),
-        (["2482"], {"desktop": True}, ["linux-headers-amd64", "nvidia-open"]),
+        (["2482"], {"desktop": True}, "", ["linux-headers-amd64", "nvidia-open"]),
     ],
 )
-def test_the_packages_fit_cards_system_kernels_and_screen(devices, known, packages):
-    assert plan(*devices, **known).packages == packages
-
-
-def test_ubuntu_gets_the_modules_of_the_kernel_that_runs_as_far_as_there_are_any():
-    its = plan("2482", system=UBUNTU, kernel="6.14.0-29-generic")
-    assert its.extra == ["linux-modules-nvidia-580-open-6.14.0-29-generic"]
-    assert not its.first
-    assert not its.source
+def test_the_packages_fit_cards_system_and_screen(devices, known, kind, packages):
+    its = plan(*devices, **known)
+    assert (its.kind, its.packages) == (kind, packages)
+    if known.get("system") == UBUNTU:
+        assert not its.first
+        assert not its.source
 
 
 def test_debian_uses_nvidias_repository_only_if_told_to():
@@ -176,7 +172,7 @@ def test_an_arm_machine_gets_the_packages_of_its_own_processor():
     assert its.source["url"].endswith("/debian12/sbsa/")
     assert its.packages[0] == "linux-headers-arm64"
     spark = plan("2e12", architecture="aarch64", system=UBUNTU, kernel="6.14.0-1013-nvidia")
-    assert any("open" in each for each in spark.packages)
+    assert spark.kind == "580-open"
 
 
 def test_the_repository_of_the_lab_needs_no_key():
@@ -288,8 +284,7 @@ def test_a_driver_that_is_too_old_is_replaced_if_a_package_brought_it():
 
 def test_a_machine_whose_modules_lag_behind_its_kernel_keeps_its_branch():
     its = plan("2482", library="590.48.01", system=UBUNTU)
-    assert (its.action, its.branch) == ("install", 590)
-    assert "linux-modules-nvidia-590-open-generic-hwe-24.04" in its.packages
+    assert (its.action, its.branch, its.kind) == ("install", 590, "590-open")
 
 
 @pytest.mark.parametrize(
@@ -385,13 +380,40 @@ def test_a_newest_kernel_without_a_module_is_told_what_helps(installed, command)
     assert_names(works.note, NEWEST, command)
 
 
+LOST = {"lockout": "no driver for enp5s0 (r8169)", "lockout_remedy": "apt-get install extra"}
+
+
+@pytest.mark.parametrize("options", [{"may_restart": True}, {}, {"controller": True}])
+def test_no_restart_is_asked_for_or_made_that_loses_the_machine(options):
+    options = {"may_restart": False, "controller": False} | options
+    for needs_it in (TWO_VERSIONS, UNLOADED | {"holds": "nouveau"}):
+        look = machine("2482", **needs_it | LOST).look
+        assert_names(after_install(look, "", "playbooks/reboot.yml", **options), *LOST.values())
+
+
+@pytest.mark.parametrize(
+    "known",
+    [
+        {"prime_off": True},
+        {"loaded": "580.126.09", "library": "580.126.09", "modules": "proprietary"},
+    ],
+)
+def test_a_finding_that_asks_for_a_restart_names_what_it_would_lose(known):
+    safe, lost = (decide([machine("2c05", **known | more)])["tower"] for more in ({}, LOST))
+    assert safe.action == lost.action == "refuse"
+    assert_names(said(lost), *LOST.values())
+    assert LOST["lockout"] not in said(safe)
+
+
+def test_a_driver_that_works_is_warned_of_a_next_kernel_that_loses_the_machine():
+    assert_names(plan("2c05", **WORKING | LOST).note, *LOST.values())
+
+
 @pytest.mark.parametrize("known", [NO_MODULE, _module("580.142.02")])
 def test_on_ubuntu_module_and_user_space_are_brought_together_where_a_restart_does_not(known):
     its = plan("2482", system=UBUNTU, **TWO_VERSIONS | known)
-    assert its.action == "install"
-    assert {"linux-modules-nvidia-580-open-generic-hwe-24.04", "nvidia-utils-580"} <= {
-        *its.packages
-    }
+    assert (its.action, its.kind) == ("install", "580-open")
+    assert "nvidia-utils-580" in its.packages
 
 
 def test_a_card_that_prime_select_takes_off_the_bus_is_named():
@@ -465,31 +487,12 @@ def test_the_screen_says_what_each_machine_gets_and_those_alike_together():
     )
     assert plans["tower"].packages[-1] == "nvidia-kernel-open-dkms"
     assert plans["oldbox"].findings
-    tower, packages, others = shown(plans).splitlines()
+    tower, others = shown(plans).splitlines()
     assert_names(tower, "tower", "GeForce RTX 5070 Ti (Blackwell, 10de:2c05)", "580", "open")
-    assert_names(packages, *plans["tower"].packages)
     assert_names(others, "couch, attic", "AMD")
 
 
-# ---- kernels ------------------------------------------------------------------------------------
-
-
-@pytest.mark.parametrize(
-    ("images", "flavours", "single"),
-    [
-        (["linux-image-generic", "linux-image-6.8.0-60-generic"], ["generic"], []),
-        (["linux-image-virtual-hwe-24.04"], ["generic-hwe-24.04"], []),
-        (["linux-image-6.8.0-60-generic"], [], ["6.8.0-60-generic"]),
-        (
-            ["linux-image-generic", "linux-image-unsigned-6.11.0-9-oem"],
-            ["generic"],
-            ["6.11.0-9-oem"],
-        ),
-        (["linux-image-oem-24.04", "linux-image-6.11.0-1016-oem"], ["oem-24.04"], []),
-    ],
-)
-def test_the_kernel_flavours_of_ubuntu(images, flavours, single):
-    assert ubuntu_kernels(images) == (flavours, single)
+# ---- headers ------------------------------------------------------------------------------------
 
 
 def test_the_headers_of_debian_are_of_the_package_or_of_the_kernel_alone():

@@ -28,6 +28,7 @@ from support.metric_lines import start_line, step_line, written
 from hearth.config import Settings, in_parallel, read_run, resolve, resolve_run, write_run
 from hearth.config.cli import parse_command_line
 from hearth.config.planned import PlannedPipeline
+from hearth.record.metric_line import MetricLine
 from hearth_controller.cli.parser import parse
 from hearth_controller.cli.paths import Paths
 from hearth_controller.cli.verbs import VERBS
@@ -44,7 +45,6 @@ from hearth_controller.report.page import (
 )
 from hearth_controller.report.read import read
 from hearth_controller.report.repeat import repeat_command
-from hearth_controller.runs.metric_line import MetricLine
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story, read_lines
 from hearth_controller.runs.windows import thinned, totals

@@ -431,3 +431,12 @@ def test_a_log_is_followed_beyond_a_network_that_is_away_for_a_moment(silent, gi
             log.new_lines()
     else:
         assert log.new_lines() == []
+
+
+def test_a_line_without_end_is_given_up(monkeypatch, tmp_path):
+    endless = "import sys\nwhile True: sys.stdout.write('{' * 100_000)"
+    monkeypatch.setattr(node_stream, "_PROGRAM", endless)
+    stream = node_stream.NodeStream(LOCAL, sys.executable, "r1", str(tmp_path), {"log": 1})
+    until(lambda: stream.read() == [] and stream.error)
+    assert_names(stream.error, "line")
+    stream.close()

@@ -7,10 +7,6 @@ import base64
 import pytest
 from ansible.module_utils.hearth_node.driver import inspect as look
 from ansible.module_utils.hearth_node.driver.openpgp import public_key
-from ansible.parsing.dataloader import DataLoader
-from ansible.plugins.loader import init_plugin_loader
-from ansible.template import Templar
-from support.facts import assert_names
 from support.house import ROOT
 from support.openpgp import FINGERPRINT, KEY
 from support.programs import stand_in
@@ -131,44 +127,7 @@ def test_a_module_is_signed_if_the_kernel_says_so_or_its_signer_is_enrolled(
     assert look.signer_enrolled(signer, str(tmp_path)) is enrolled
 
 
-# ---- apt ----------------------------------------------------------------------------------------
-
-
-def told(name: str, **registered: object) -> object:
-    """Return a variable of the role, from the registered results of its tasks."""
-    init_plugin_loader()
-    loader = DataLoader()
-    file = str(ROOT / "roles" / "driver" / "vars" / "main.yml")
-    known = loader.load_from_file(file, trusted_as_template=True) | registered
-    return Templar(loader, variables=known).template(known[name])
-
-
-@pytest.mark.parametrize(
-    ("words", "lists", "facts"),
-    [
-        ("No package matching 'nvidia-driver-590' is available", {}, ["driver_branch", "590"]),
-        ("dpkg was interrupted", {}, ["dpkg was interrupted"]),
-        (
-            "No package matching 'x' is available",
-            {"failed": True, "msg": "Failed to update apt cache: shop.example 404"},
-            ["driver_branch", "shop.example 404"],
-        ),
-    ],
-)
-def test_apts_own_words_are_shown_and_the_branch_only_where_a_package_is_missing(
-    words, lists, facts
-):
-    results = [{"failed": False, "msg": ""}, {"failed": True, "msg": words}]
-    lists = {"failed": False} | lists
-    said = told("_driver_failure", driver_packages={"results": results}, machine_lists=lists)
-    assert_names(said, words, *facts)
-    assert ("driver_branch" in said) == ("driver_branch" in facts)
-    assert ("shop.example" in said) == lists["failed"]
-
-
-@pytest.mark.parametrize(("found", "extra"), [({"rc": 0}, ["x"]), ({"rc": 100}, []), ({}, [])])
-def test_modules_of_the_running_kernel_join_the_one_call_if_the_archive_has_them(found, extra):
-    assert told("_driver_extra", driver_plan={"extra": ["x"]}, driver_extra=found) == extra
+# ---- the role -----------------------------------------------------------------------------------
 
 
 def test_upgrades_by_themselves_bring_driver_and_modules_together():

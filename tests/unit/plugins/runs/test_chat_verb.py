@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 import shlex
+import signal
 import sys
 from pathlib import Path
 
@@ -10,6 +12,7 @@ import pytest
 from ansible.module_utils.hearth_node.runs.chat import PAGE
 from support.facts import assert_names
 from support.modules import call
+from support.waiting import until
 
 from hearth_controller.runs.chat import describe_chat
 
@@ -88,8 +91,31 @@ def test_an_endpoint_that_does_not_start_says_why(workspace):
     assert PAGE.read_record(str(workspace)) == {}
 
 
-def told(endpoint, local=False, busy=""):
+@pytest.mark.parametrize(
+    ("said", "why"),
+    [
+        ("the endpoint has ended: SIGTERM arrived\n", "SIGTERM arrived"),
+        ("Traceback:\nRuntimeError: out of memory\n", "RuntimeError: out of memory"),
+        ("evening answers at …\n", "killed"),
+    ],
+)
+def test_an_endpoint_that_is_gone_by_itself_leaves_why(workspace, said, why):
+    begun = asked(workspace, "started")["endpoint"]
+    os.kill(begun["pid"], signal.SIGKILL)
+    until(lambda: PAGE.read_record(str(workspace)) == {})
+    log = Path(PAGE.log_file(str(workspace)))
+    log.write_text(said)
+    gone = asked(workspace)["gone"]
+    assert_names(gone, "evening", str(begun["port"]), why, str(log))
+    assert gone in "\n".join(told({}, gone=gone))
+    ended = asked(workspace, "stopped")
+    assert (ended["changed"], ended["note"]) == (False, gone)
+    assert asked(workspace)["gone"] == asked(workspace, "stopped")["note"] == ""
+
+
+def told(endpoint, local=False, busy="", gone=""):
     answer = {
+        "gone": gone,
         "command": ["/env/bin/python", "/w s/scripts/chat.py", "evening"],
         "variables": {"HEARTH_WORKSPACE": "/w s"},
         "endpoint": endpoint,

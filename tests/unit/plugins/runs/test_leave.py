@@ -19,6 +19,25 @@ HEARTHS = (
     "config/evening.json",
     "logs/evening.log",
     "results/evening/run.yml",
+    "results/evening/metrics.jsonl",
+    "results/evening/.metrics.jsonl.4711",
+    "results/evening/supervisor.json",
+    "results/evening/votes.json",
+    "results/evening/adapter/adapter_model.safetensors",
+    "results/evening/.best.unfinished/model.safetensors",
+    "results/evening/export/ollama-q8_0/Modelfile",
+    "results/evening/tensorboard/events.1",
+    "results/evening/wandb/offline-run-1/files/config.yaml",
+    "results/evening/files/of/a/script.txt",
+    "results/evening/job.log",
+    "logs/.evening.torchrun/0/stderr.log",
+    "logs/transfer.log",
+    "logs/.chat.log",
+    "config/supervisor.lock",
+    "config/transfer.json",
+    "config/chat.json",
+    "config/evening.secrets",
+    "queue/evening.lock",
     "checkpoints/evening/step-00000001/state.pt",
     f"models/tiny/{MANIFEST}",
     "models/.tiny.lock",
@@ -89,6 +108,18 @@ def test_the_environment_goes_without_the_runs_of_nodes_that_live_beside_it(home
         ("notes.txt", "notes.txt", MADE),
         ("models/mine/model.safetensors", "models/mine", MADE),
         ("data/chats.jsonl", "data/chats.jsonl", MADE),
+        ("results/thesis.pdf", "results/thesis.pdf", MADE),
+        ("results/thesis/figure.png", "results/thesis", MADE),
+        ("results/evening/notes.txt", "results/evening/notes.txt", MADE),
+        ("results/evening/figures/loss.png", "results/evening/figures", MADE),
+        ("results/evening/adapter.zip", "results/evening/adapter.zip", MADE),
+        ("checkpoints/mine.pt", "checkpoints/mine.pt", MADE),
+        ("checkpoints/evening/best of all/a.pt", "checkpoints/evening/best of all", MADE),
+        ("logs/mine.log", "logs/mine.log", MADE),
+        ("logs/evening.log.gz", "logs/evening.log.gz", MADE),
+        ("config/my.json", "config/my.json", MADE),
+        ("queue/todo.txt", "queue/todo.txt", MADE),
+        ("results/.hidden", "results/.hidden", MADE),
         # Folders that were there before Hearth.
         ("data/chats.jsonl", "data/chats.jsonl", MADE - {"data"}),
         ("code/old/a.py", "code/old", MADE - {"code"} | {"code/evening"}),
@@ -143,3 +174,17 @@ def test_a_run_that_holds_the_node_is_named(home, text, run):
     with under_way(home / "ai-cluster", run, text):
         assert leave()["run"] == run
     assert leave()["run"] == ""
+
+
+def test_names_of_a_run_count_only_for_a_run_that_is_there(home):
+    folder = home / "ai-cluster"
+    for own in ("results/night/adapter/a.safetensors", "checkpoints/night/notes", "logs/night.log"):
+        (folder / own).parent.mkdir(parents=True, exist_ok=True)
+        (folder / own).touch()
+    (folder / "checkpoints/evening/.writing-step-00000002").mkdir()
+    (folder / "results/empty").mkdir()
+    kept = leave(remove=["workspace"])["kept"]
+    assert kept[:3] == [
+        str(folder / own) for own in ("checkpoints/night", "logs/night.log", "results/night")
+    ]
+    assert len(files(folder)) == 3

@@ -47,7 +47,7 @@ class _Stretch(BaseModel):
 
 
 class MetricLine(BaseModel):
-    """The fields that the controller reads, of lines of any kind."""
+    """The fields that are read, of lines of any kind."""
 
     model_config = ConfigDict(strict=True)
     kind: str
