@@ -160,11 +160,14 @@ Host key verification failed."""
 @pytest.mark.parametrize(
     ("message", "words"),
     [
-        (CHANGED, ["host key of laptop", "/home/me/inventory/home/known_hosts;", "preflight.yml"]),
-        ("Host key verification failed.", ["pinned", "preflight.yml"]),
+        (
+            CHANGED,
+            ["host key of laptop", "/home/me/inventory/home/known_hosts;", "hearth provision"],
+        ),
+        ("Host key verification failed.", ["pinned", "hearth provision"]),
         (
             "is not possible because Host Key checking is enabled.",
-            ["not the pinned one", "preflight.yml"],
+            ["not the pinned one", "hearth provision"],
         ),
         (
             "ssh: me@10.0.0.1: Permission denied (publickey,password).",
