@@ -56,7 +56,7 @@ def test_all_problems_are_shown_at_once(shared):
     screen = refused(shared, *shared.tiny(**wrong), *typed)
     assert_names(screen, "'smollm-135m'", "'smollm2-135m'", "'max_stps'", "'max_steps'", "integer")
     assert_names(screen, "/nowhere/data.jsonl", "run: '../up'", "'model'", "epochs: 'few'")
-    assert_names(screen, "'80'", "'perhaps'", "global_batch: given twice")
+    assert_names(screen, "-e meeting_port: 80", "'perhaps'", "global_batch: given twice")
 
 
 @pytest.mark.rotated
@@ -173,7 +173,7 @@ def test_logs_and_curves_that_a_node_out_of_reach_has_are_said_to_be_there(house
     screen = show("logs", "-e", "nodes=far", status=2)
     assert_line(screen, "far", "reached")
     screen = show("logs", "-e", "nodes=sold", status=2)
-    assert_line(screen, "sold", "evening")
+    assert_line(screen, "sold", "near, far")
     screen = show("dashboard", status=2)
     assert_line(screen, "far", "reached")
     assert_line(screen, "curves", "evening")

@@ -67,7 +67,7 @@ def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
     assert done.returncode in (1, 3)
     assert_line(done.stdout, "! laptop", "code", "hearth/base/errors.py")
     assert "fix: hearth provision --tags workspace" in done.stdout
-    assert f"! desk: leftovers: {scratch}" in done.stdout.replace("\n ", "")
+    assert f"! desk: leftovers: {scratch}" in " ".join(done.stdout.split())
     assert "Doctor\n" not in done.stdout  # the table, and nothing of the play
     assert errors.read_text() == "broken"
 

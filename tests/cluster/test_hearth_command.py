@@ -25,7 +25,7 @@ def home(tmp_path_factory, tiny_model, tiny_data):
 
 @pytest.fixture(scope="module")
 def trained(home):
-    """A run on a data file named as it is seen there, and the output of `--json`."""
+    """Output of `hearth train --json` for a file that is named as it is seen there."""
     data = ("--dataset", "mine.jsonl", "--max-steps", 3, "--run", "first")
     done = home.hearth("train", home.model, *data, *FLAGS, "--json")
     assert done.returncode == 0

@@ -150,9 +150,9 @@ def test_the_next_run_finishes_what_was_left_and_no_more(provisioned):
     # Done before, but for the list of nodes by which a person starts a rank by hand, and the host
     # key of a machine that nobody had seen before.
     done = re.findall(r"^  (.+): changed on .*\btower\b", provisioned, re.MULTILINE)
-    readme = [name for name in done if name.startswith("Its README")]
+    readme = [name for name in done if name.startswith("Write its README")]
     assert readme
-    assert {*done} <= {*readme, "What rank 0 knows of the workers"}
+    assert {*done} <= {*readme, "Tell rank 0 the host keys of the workers"}
 
 
 @pytest.mark.rotated("provisioned twice, and undone", seconds=60)

@@ -211,7 +211,7 @@ def test_a_reset_makes_etc_what_it_was_but_for_what_it_names(bare, cluster):
     theirs = {"etc/systemd/sleep.conf.d", "etc/systemd/sleep.conf.d/50-hearth.conf"}
     assert changed(bare["oldbox"], tree("oldbox")) == theirs
     assert_line(screen, "/etc/systemd/sleep.conf.d/50-hearth.conf", "changed")
-    said = screen.split("The way in")[-1]
+    said = screen.split("Undo the way in")[-1]
     assert "package nvidia-open 580+standin" in said
     assert "tower: undone\n" in said
 

@@ -79,7 +79,7 @@ def test_a_run_is_moved_and_another_one_removed(home):
     screen = home.play("playbooks/runs.yml", "-e", "move=evening", "-e", "place=1", status=2)
     assert_line(screen, "'evening'", "waits for its turn")
     screen = home.play("playbooks/runs.yml", "-e", "delete=second", "-e", "yes=on")
-    assert "Remove it" in screen
+    assert "Remove the run" in screen
     assert queue(home.play("playbooks/runs.yml")) == ["fourth", "third"]
     for node in NODES:
         assert not (home.workspace(node) / "results/second").exists()

@@ -1,4 +1,4 @@
-"""What the pages show of a run's life is what a play prints today.
+"""The pages show of a run's life exactly the lines that a play prints today.
 
 With the tiny model on the local inventory: what differs by model, data or chance is named here. The
 tests build on each other, in this order.

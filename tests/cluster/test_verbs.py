@@ -10,15 +10,18 @@ import re
 import shutil
 import signal
 import subprocess
+import sys
 import urllib.request
 from collections.abc import Iterator
 from contextlib import closing, suppress
+from pathlib import Path
 
 import psutil
 import pytest
 from support import programs
 from support.house import NODES, UNTIL_A_LOSS, House, ended
 from support.lines import assert_line
+from support.terminal import Terminal
 from support.waiting import HANG, until
 
 from hearth.supervise.cause import ENDS
@@ -81,7 +84,56 @@ def test_the_logs_of_the_newest_run_are_shown_by_node(home):
     assert len(steps) == 5  # rank 0 says them
 
     screen = home.play("playbooks/logs.yml", "-e", "run=evening", "-e", "nodes=tower", status=2)
-    assert_line(screen, "-e nodes=tower", "evening", "desk, laptop")
+    assert_line(screen, "-e nodes", "tower", "desk, laptop")
+
+
+def followers(house: House) -> list[psutil.Process]:
+    """Return the plays that follow a run of this house."""
+    found = []
+    for process in psutil.process_iter():
+        with suppress(psutil.Error):
+            if process.cwd() == str(house.checkout) and "playbooks/attach.yml" in process.cmdline():
+                found.append(process)
+    return found
+
+
+def test_the_newest_run_is_watched_in_a_terminal_until_one_leaves(home):
+    hearth = Path(sys.executable).with_name("hearth")
+    with Terminal(hearth, "watch", cwd=home.folder, variables=home.environment) as terminal:
+        for fact in ("evening", "training", "laptop", r"step \d+/100000", "50%", "loss"):
+            terminal.until(fact)
+        assert followers(home)
+        terminal.type("q")
+        terminal.until("hearth watch evening")
+        assert terminal.ended() == 0
+    until(lambda: not followers(home))
+    assert home.record("desk", "evening")["state"] == "running"
+
+
+def test_the_status_is_served_with_the_report_of_the_run_until_that_is_ended(home):
+    serving = subprocess.Popen(
+        [Path(sys.executable).with_name("hearth"), "status", "--serve", "0"],
+        cwd=home.folder,
+        env=home.environment,
+        stdin=subprocess.DEVNULL,
+        stdout=subprocess.PIPE,
+        text=True,
+    )
+    try:
+        url = serving.stdout.readline().split()[0]
+
+        def page() -> str:
+            with urllib.request.urlopen(f"{url}runs/evening", timeout=HANG) as answer:
+                return answer.read().decode()
+
+        until(lambda: "<svg" in page())
+        shown = page()
+        assert "is under way" in shown
+        serving.terminate()
+        assert serving.wait(HANG) == 0
+    finally:
+        serving.kill()
+    until(lambda: not followers(home))
 
 
 def test_a_run_that_is_stopped_keeps_a_checkpoint_and_is_summed_up(home):
@@ -227,7 +279,7 @@ def test_a_run_is_removed_only_with_consent(home):
     assert log.exists()
 
     screen = home.play("playbooks/runs.yml", "-e", "delete=evening", "-e", "yes=on")
-    assert "Remove it: changed on desk, laptop" in screen
+    assert "Remove the run: changed on desk, laptop" in screen
     assert_line(screen, "runs/evening", "kept")
     assert (home.runs / "evening" / "run.yml").exists()
     for node in NODES:

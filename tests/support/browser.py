@@ -65,8 +65,12 @@ class Browser:
         answer = self._call("Runtime.evaluate", expression=script, returnByValue=True)
         return answer["result"].get("value")
 
-    def screenshot(self) -> bytes:
-        answer = self._call("Page.captureScreenshot", captureBeyondViewport=True)
+    def screenshot(self, height: int = 0) -> bytes:
+        """Return a picture (PNG) of the page, or of so many pixels from its top."""
+        width = self.evaluate("document.documentElement.clientWidth")
+        clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
+        part = {"clip": clip} if height else {}
+        answer = self._call("Page.captureScreenshot", captureBeyondViewport=True, **part)
         return base64.b64decode(answer["data"])
 
     def close(self) -> None:

@@ -10,7 +10,7 @@ import yaml
 
 from hearth_lab import network, plan
 from support.house import ROOT
-from support.lab import STATE, Controller
+from support.lab import PYTHON, STATE, Controller
 from support.programs import stand_in
 from support.waiting import HANG
 
@@ -55,7 +55,8 @@ class Person(Controller):
     def lab_settings(self) -> None:
         """Add to the inventory what holds for machines of the lab only."""
         told = yaml.safe_load((ROOT / "inventory/lab/group_vars/cluster/machines.yml").read_text())
-        kept = {name: told[name] for name in _OF_THE_LAB}
+        # The lab's network leads nowhere, so that nothing can be downloaded by who types there.
+        kept = {name: told[name] for name in _OF_THE_LAB} | {"hearth_python": PYTHON}
         file = self.checkout / "inventory/home/group_vars/cluster/lab.yml"
         file.write_text(yaml.safe_dump(kept))
 

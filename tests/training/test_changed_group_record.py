@@ -65,7 +65,7 @@ def test_readers_know_who_was_there(changed):
     assert all(list(plan.by_node) == ["a"] for plan in story.plans if plan.team)
     html = page(read(folder))
     assert "c left" in html
-    assert html.count("<svg") == 3
+    assert html.count("<svg") == 6
 
 
 def test_a_rank_that_joins_divides_by_speed_as_the_others_do(settings, tmp_path):

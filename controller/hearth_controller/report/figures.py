@@ -174,7 +174,7 @@ def waiting(story: Story, width: int) -> str:
 
 
 def _ticks(width: int) -> int:
-    """Return how many labels fit below a figure of this width."""
+    """Return the number of labels that fit below a figure of this width."""
     return max(4, width // 100)
 
 

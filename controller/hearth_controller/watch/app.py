@@ -38,6 +38,12 @@ from hearth_controller.watch.rows import (
 _STATUS_EVERY = 60.0
 """Seconds between two plays of status.yml, each of which costs this computer 3 s of a core."""
 
+_MOST_EVENTS = 200
+"""Number of events to show; a long run has thousands of checkpoints."""
+
+_MARGIN = 4
+"""Columns beside the text of a run that ended: spaces, and the scroll bar."""
+
 _LENDING = {
     "n": ("off", "keep it for its owner; a run leaves it after its step"),
     "y": ("on", "lend it, whatever its terms in the inventory say"),
@@ -116,6 +122,10 @@ class WatchApp(App[str]):
         self._begin(self._follow())
         self._begin(self._watch_status())
         self.set_interval(0.5, self._show)
+
+    def on_resize(self) -> None:
+        """Lay out anew what depends on the width."""
+        self._note()
 
     async def on_unmount(self) -> None:
         """End the plays."""
@@ -197,16 +207,16 @@ class WatchApp(App[str]):
                     table.update_cell(row.name, title, cell, update_width=True)
 
     def _events(self) -> Text:
-        """Return what happened, the newest first, below the closing text of a run that ended."""
+        """Return the events, newest first, below the closing text of a run that ended."""
         story = self.feed.view.story
-        width = self.query_one("#happened").size.width
+        width = self.size.width - _MARGIN
         closing = describe(self.feed.answer).splitlines() if self.feed.answer else []
         lines = [Text(line) for line in wrapped(closing, width)]
         lines += [
             Text.assemble(
                 (f"{clock_time(story, each.at)} ", "dim"), (each.text, "red" if each.alarm else "")
             )
-            for each in happenings(story)
+            for each in happenings(story)[:_MOST_EVENTS]
         ]
         return Text("\n").join(lines)
 

@@ -25,7 +25,7 @@ An interrupt ends Ansible's workers, too; what was started in the background may
 
 
 class Checkout(Protocol):
-    """What a play needs to know of the place of a command (`hearth_controller.cli.place`)."""
+    """Place of a command, as far as a play needs it (`hearth_controller.cli.place`)."""
 
     @property
     def repository(self) -> Path:

@@ -1,4 +1,4 @@
-"""What the follower of a node sends to the program that started its play, in place of a screen.
+"""Events that a node's follower sends to the program that started its play.
 
 `hearth watch` and `hearth status --serve` play attach.yml with the address of a socket in the
 environment. Each follower connects to it and writes its events as JSON lines, an object each:

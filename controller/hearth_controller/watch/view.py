@@ -68,7 +68,7 @@ class RunView:
         return str((self.leader.current or {}).get("state", ""))
 
     def state_of(self, node: str, now: float) -> str:
-        """Return what a node does `now`, in a word or two."""
+        """Return the state of a node `now`, in a word or two."""
         seen, story = self.nodes.get(node), self.leader.story
         record = seen.current if seen else None
         if outcome := self.outcomes.get(node):

@@ -83,6 +83,12 @@ options:
     description: Bytes that must be free to send and install them. From the action plugin.
     type: int
     default: 0
+  keep:
+    description: >-
+      Whether the packages' files stay in O(folder) after they were installed. From the action
+      plugin, on the controller itself.
+    type: bool
+    default: false
   build_packages:
     description: >-
       Whether packages of Debian that Triton lacks to build kernels come back as
@@ -263,9 +269,10 @@ def do_install(module: AnsibleModule) -> dict:
     if done.returncode or left:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-6:])
         module.fail_json(msg=f"pip could not install {len(left)} packages into {python}:\n{last}")
-    shutil.rmtree(folder, ignore_errors=True)
-    with contextlib.suppress(OSError):  # ~/.cache/hearth, unless it has other files
-        os.rmdir(os.path.dirname(folder))
+    if not params["keep"]:
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # ~/.cache/hearth, unless it has other files
+            os.rmdir(os.path.dirname(folder))
     return {"differing": wrong, "changed": True}
 
 
@@ -294,6 +301,7 @@ def main() -> None:
             "folder": {"type": "str", "default": "~/.cache/hearth/incoming"},
             "needed": {"type": "int", "default": 0},
             "build_packages": {"type": "bool", "default": False},
+            "keep": {"type": "bool", "default": False},
         },
         supports_check_mode=True,
     )

@@ -132,11 +132,6 @@ def test_every_old_name_leads_to_a_declared_one_and_none_is_still_declared():
     assert OF_SETTINGS.items() <= RENAMED.items()
 
 
-def test_there_are_at_most_150_knobs():
-    """Settings, words after -e, and options of the inventory and of roles, each name once."""
-    assert len(DECLARED) <= 150
-
-
 @pytest.mark.parametrize("verb", sorted(VERBS))
 def test_a_word_is_described_in_a_line_and_its_default_is_one_that_it_may_have(verb):
     for name, spec in VERBS[verb].items():

@@ -63,7 +63,7 @@ def served(page=lambda name: f"<p>page of {name or 'the newest'}</p>", address="
 
 def ask(server, path="/", method="GET", **headers):
     """Return status, headers and text of an answer; `headers` with underscores for hyphens."""
-    with closing(http.client.HTTPConnection(*server.server_address[:2], timeout=10)) as connection:
+    with closing(http.client.HTTPConnection(*server.server_address[:2], timeout=60)) as connection:
         named = {name.replace("_", "-"): value for name, value in headers.items()}
         connection.request(method, path, headers=named)
         answer = connection.getresponse()
@@ -261,7 +261,7 @@ def test_a_run_under_way_is_drawn_from_what_its_followers_send(under_way, tmp_pa
 def test_when_status_fails_the_page_says_why(tmp_path):
     checkout = StandInCheckout(tmp_path)
     error = {"node": "", "message": "inventory/home has no group cluster"}
-    checkout.plan("status", answer={"verdict": "refused", "errors": [error]})
+    checkout.plan("status", answer={"ended": "refused", "errors": [error]})
     with gathered(checkout, tmp_path / "runs") as page:
         until(lambda: "no group cluster" in page(), 60)
 

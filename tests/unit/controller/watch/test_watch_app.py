@@ -165,6 +165,7 @@ def test_the_log_of_the_chosen_node_is_followed_until_it_is_closed(checkout):
 def test_help_names_the_keys_and_fits_the_smallest_terminal(checkout):
     async def watching():
         async with watched(checkout, (80, 24)) as (app, pilot):
+            await shows(app, pilot, "step 30/60")
             await pilot.press("question_mark")
             await until(pilot, lambda: isinstance(app.screen, Help))
             await shows(app, pilot, "leave; training continues", "held-out data")
@@ -195,7 +196,7 @@ def test_a_run_that_failed_shows_the_node_and_the_fix(checkout):
     cause = {"node": "laptop", "kind": "rank_failed", "message": "CUDA out of memory"}
     of_nodes = events({"outcome": {"state": "failed"}}, state="failed", cause=cause)
     errors = [{"node": "laptop", "message": "CUDA out of memory\n    lower micro_batch"}]
-    answer = {"verdict": "broken", "text": "evening failed", "errors": errors}
+    answer = {"ended": "broken", "text": "evening failed", "errors": errors}
     checkout.plan("attach", run="evening", events=of_nodes, answer=answer)
 
     async def watching():
@@ -209,7 +210,7 @@ def test_a_run_that_failed_shows_the_node_and_the_fix(checkout):
 
 def test_without_such_a_run_the_view_ends_with_what_the_play_said(checkout):
     errors = [{"node": "", "message": "no node has a run 'evning'; did you mean evening?"}]
-    checkout.plan("attach", answer={"verdict": "refused", "errors": errors})
+    checkout.plan("attach", answer={"ended": "refused", "errors": errors})
 
     async def watching():
         async with watched(checkout, run="evning") as (app, pilot):
