@@ -23,7 +23,7 @@ _OF_PLAYS = {
 }
 """Flags of every verb that plays a playbook."""
 
-_ANSIBLE: tuple[tuple[str, str, dict[str, str], str], ...] = (
+_ANSIBLE: tuple[tuple[str, str, Mapping[str, str], str], ...] = (
     ("-k", "--ask-pass", {"action": "store_true"}, "ask for the password of SSH"),
     ("-K", "--ask-become-pass", {"action": "store_true"}, "ask for the password of sudo"),
     ("--check", "-C", {"action": "store_true"}, "show what would change, and change nothing"),
@@ -34,7 +34,6 @@ _ANSIBLE: tuple[tuple[str, str, dict[str, str], str], ...] = (
     ("-v", "--verbose", {"action": "count"}, "show more; -vvv shows what SSH says"),
 )
 """Options of ansible-playbook that are flags here, too; others may follow `--`."""
-
 
 _FORMS = ("on", "off", "true", "false", "yes", "no")
 """Values of a switch."""
@@ -162,22 +161,25 @@ def switched(arguments: Iterable[str], parser: argparse.ArgumentParser) -> list[
     Otherwise a word behind it, such as the name of a run, would be its value. `--no-wait` is
     `--wait=off`, and an underscore in a flag's name a hyphen: playbooks write `max_steps`.
     """
-    switches = {action.option_strings[0] for action in parser._actions if action.const == "on"}
+    values = {
+        action.option_strings[0]: {*_FORMS, *(getattr(action, "words", None) or ())}
+        for action in parser._actions
+        if action.const == "on"
+    }
     found: list[str] = []
     for argument in arguments:
         flag, equals, value = argument.partition("=")
-        if flag.startswith("--"):
+        if flag.startswith("--") and " " not in flag:  # else it is a value, such as a script's
             flag = flag.replace("_", "-")
-        off = flag.replace("--no-", "--", 1)
-        if flag in switches and not equals:
-            argument = f"{flag}=on"
-        elif flag not in switches and off in switches and not equals:
-            argument = f"{off}=off"
-        elif found and found[-1].removesuffix("=on") in switches and argument in _FORMS:
-            argument = f"{found.pop().removesuffix('=on')}={argument}"
+        off, before = flag.replace("--no-", "--", 1), found[-1] if found else ""
+        if flag in values and not equals:
+            found.append(f"{flag}=on")
+        elif flag not in values and off in values and not equals:
+            found.append(f"{off}=off")
+        elif argument in values.get(before.removesuffix("=on"), ()):
+            found[-1] = f"{before.removesuffix('=on')}={argument}"
         else:
-            argument = f"{flag}{equals}{value}"
-        found.append(argument)
+            found.append(f"{flag}{equals}{value}")
     return found
 
 

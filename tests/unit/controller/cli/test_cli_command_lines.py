@@ -32,7 +32,11 @@ def folder(tmp_path, monkeypatch):
         ("train --no-wait llama2-7b", "train.yml -e wait=off -e model=llama2-7b"),
         ("train tiny --wait off --lora=on", "train.yml -e model=tiny -e wait=off -e lora=on"),
         ("train tiny --max_steps 3", "train.yml -e model=tiny -e max_steps=3"),
-        ("train --script-args '-x 1'", """train.yml -e '{"script_args": "-x 1"}'"""),
+        ("train --packing auto tiny", "train.yml -e packing=auto -e model=tiny"),
+        (
+            "train --script-args '--max_steps 1 --a=b_c'",
+            """train.yml -e '{"script_args": "--max_steps 1 --a=b_c"}'""",
+        ),
         ("resume", "playbooks/resume.yml"),
         ("resume evening --max-steps 90", "playbooks/resume.yml -e run=evening -e max_steps=90"),
         ("stop evening --no-wait", "playbooks/stop.yml -e run=evening -e wait=off"),
