@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from operator import attrgetter
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -562,3 +563,51 @@ def test_of_another_kind_of_model_nothing_is_guessed(changes):
 def test_a_preset_of_an_unknown_kind_is_refused():
     with refuses(ValueError, "model_type gpt5"):
         replace(LLAMA_7B, model_type="gpt5")
+
+
+# Unsloth's "max. context length" of Llama 3.1 8B and Llama 3.3 70B, read on 2026-11-29 at
+# https://unsloth.ai/docs/basics/unsloth-benchmarks: QLoRA on all linear layers, rank 32, one row,
+# on a card of so many GB. The second list is their "Hugging Face + FA2".
+PUBLISHED = [
+    *[("llama3.1-8b", "unsloth", gb, tokens) for gb, tokens in (
+        (8, 2_972), (12, 21_848), (16, 40_724), (24, 78_475), (40, 153_977), (48, 191_728),
+        (80, 342_733),
+    )],
+    *[("llama3.3-70b", "unsloth", gb, tokens) for gb, tokens in ((48, 12_106), (80, 89_389))],
+    *[("llama3.1-8b", "transformers", gb, tokens) for gb, tokens in (
+        (12, 932), (16, 2_551), (24, 5_789), (40, 12_264), (48, 15_502), (80, 28_454),
+    )],
+    ("llama3.3-70b", "transformers", 80, 6_916),
+]  # fmt: skip
+
+
+def published_row(model: str, backend: str, gb: int, tokens: int) -> tuple[float, str]:
+    """Return the estimated GiB of a published run, and its row in docs/measurements.md."""
+    shape = load_preset("llama3.1-8b").shape
+    if model == "llama3.3-70b":
+        shape = replace(shape, hidden_size=8192, intermediate_size=28_672, num_hidden_layers=80)
+        shape = replace(shape, num_attention_heads=64)
+        shape = replace(shape, parameters=shape.decoder_parameters)
+    changes = {"load_in_4bit": True, "gradient_checkpointing": True, "lora_rank": 32}
+    changes |= {"sequence_length": tokens, "backend": backend, "optimizer": "adamw_8bit"}
+    gib = estimate(shape, changed(PLAIN, lora_targets="all-linear", **changes)).total / GIB
+    name = "Llama 3.1 8B" if model == "llama3.1-8b" else "Llama 3.3 70B"
+    return gib, f"| {name} | {backend} | {tokens:,} | {gb} | {gib:.1f} | {gib / gb - 1:+.0%} |"
+
+
+@pytest.mark.parametrize(("model", "backend", "gb", "tokens"), PUBLISHED)
+def test_published_context_lengths_are_estimated_to_fill_their_cards(model, backend, gb, tokens):
+    gib, row = published_row(model, backend, gb, tokens)
+    assert gib == pytest.approx(gb, rel=0.03 if backend == "unsloth" else 0.08)
+    assert row in (Path(__file__).parents[3] / "docs/measurements.md").read_text()
+
+
+def test_unsloth_keeps_the_inputs_of_layers_on_the_card_only_where_that_is_the_computers_memory():
+    long = {"sequence_length": 8192, "gradient_checkpointing": True}
+    card = changed(PLAIN, backend="unsloth", **long)
+    shared = estimate(LLAMA_7B, replace(card, unified=True)).activations
+    inputs = 32 * 4096 * 2
+    assert shared - estimate(LLAMA_7B, card).activations > 0.9 * 8192 * inputs
+    # Short ones are not worth the way.
+    short = replace(card, settings=card.settings.model_copy(update={"sequence_length": 128}))
+    assert estimate(LLAMA_7B, short).activations >= 128 * inputs
