@@ -327,12 +327,33 @@ def facts(*gpus: int | None, free: int = 16_384, cuda: bool = True) -> dict:
 def test_a_rank_has_a_card_or_a_part_of_the_free_memory():
     assert rooms_of_ranks(facts(8192), 0) == [Room(8 * GIB, "RTX 0")]
     assert rooms_of_ranks(facts(8192), 2) == 2 * [Room(4 * GIB, "RTX 0", ranks=2)]
-    unified = Room(20 * GIB, "RTX 0", unified=True)
+    unified = Room(16 * GIB, "RTX 0", unified=True)
     assert rooms_of_ranks(facts(None, free=20_480), 0) == [unified]
     assert rooms_of_ranks(facts(8192, cuda=False), 0) == [Room(16 * GIB)]
     assert rooms_of_ranks(facts(), 0, nodes_here=2) == [Room(8 * GIB, ranks=2)]
     limited = Room(5 * GIB // 2, limited=True)
     assert rooms_of_ranks(facts(), 4, memory_limit=2.5) == 4 * [limited]
+
+
+def test_the_room_on_a_card_is_what_driver_and_desktop_leave():
+    used = facts(8188)
+    used["gpus"][0]["room_mib"] = 6900
+    (room,) = rooms_of_ranks(used, 1)
+    assert room.size == 6900 << 20
+    assert_names(room.description, "6.7 GiB", "1.3")
+
+
+@pytest.mark.parametrize("preset", ["llama3.1-8b", "qwen3-8b"])
+@pytest.mark.parametrize("free", [6656, 7475])
+def test_a_laptop_whose_desktop_holds_memory_is_refused_before_a_model_is_downloaded(preset, free):
+    """Both need less than the nominal 8188 MiB of the card, and fail with less of it."""
+    shape = load_preset(preset).shape
+    settings = Settings.model_validate({"model": preset, **load_preset(preset).settings})
+    found = facts(8188)
+    assert not misfits(preset, settings, shape, [Candidate("laptop", rooms_of_ranks(found, 1)[0])])
+    found["gpus"][0]["room_mib"] = free
+    ranks = [Candidate("laptop", rooms_of_ranks(found, 1)[0])]
+    assert list(misfits(preset, settings, shape, ranks)) == ["laptop"]
 
 
 def test_unlike_cards_of_a_computer_have_their_own_memory():
@@ -369,7 +390,8 @@ def test_by_hand_an_integrated_card_has_what_is_free_and_not_all_that_there_is(m
     monkeypatch.setattr("hearth.fit.by_hand.free_gib", lambda: 90.0)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: card)
-    assert room_here(None, {}) == Room(90 * GIB, "NVIDIA GB10", unified=True)
+    monkeypatch.setattr("hearth.fit.by_hand.Cards.open", lambda: None)
+    assert room_here(None, {}) == Room(72 * GIB, "NVIDIA GB10", unified=True)
     card.is_integrated = 0
     assert room_here(None, {}) == Room(120 * GIB, "NVIDIA GB10")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hearth.base.gpus import CUDA, PYTHON
 from hearth.config.shape import Linear, Shape
-from hearth.fit.capacity import GIB
 from hearth.fit.case import Case
 from hearth.fit.saved import dora_targets, inputs_in_8_bits, is_target, saved_by_layer
 from hearth.model.unsloth_environment import LOGITS
@@ -39,10 +39,6 @@ _RECOMPUTED = 2
 """Copies of a recomputed layer's tensors under Unsloth: each one and, beside it, its gradient. With
 it the published context lengths come out within 3% (docs/measurements.md)."""
 
-IMPORTS = 420 << 20
-"""Resident bytes after importing torch and the other libraries; in the computer's memory only."""
-
-_CUDA_CONTEXT = GIB * 3 // 4
 _CPU_RUNTIME = 64 << 20
 
 
@@ -103,8 +99,8 @@ def estimate(shape: Shape, case: Case) -> Estimate:
         logits=_logits(shape, case),
         exchange=4 * learned * (EXCHANGED if case.rounds else 1) if run.compress != "none" else 0,
         rounds=OF_ROUNDS * learned * size if case.rounds else 0,
-        runtime=_CUDA_CONTEXT if case.gpu else _CPU_RUNTIME,
-        imports=0 if case.gpu and not case.unified else IMPORTS,
+        runtime=CUDA if case.gpu else _CPU_RUNTIME,
+        imports=0 if case.gpu and not case.unified else PYTHON,
     )
 
 
@@ -182,7 +178,8 @@ def _activations(shape: Shape, case: Case) -> float:
     if case.settings.gradient_checkpointing:
         # All tensors of the one layer that is being recomputed.
         sizes, holes = _of_a_layer(shape, case)
-        working = sum(sizes) * (_RECOMPUTED if case.unsloth else 1) + shape.num_hidden_layers * holes
+        copies_of_it = _RECOMPUTED if case.unsloth else 1
+        working = copies_of_it * sum(sizes) + shape.num_hidden_layers * holes
     return copies + kept(shape, case) + working
 
 
