@@ -45,7 +45,9 @@ class Room:
         shared = f" for each of {self.ranks} ranks" if self.ranks > 1 else ""
         if self.gpu:
             has = "shares memory with the CPU, of which it has" if self.unified else "has"
-            held = f" beside the {self.held / GIB:.1f} that other programs hold" if self.held else ""
+            held = (
+                f" beside the {self.held / GIB:.1f} that other programs hold" if self.held else ""
+            )
             return f"{self.gpu} {has} {size}{shared}{held}"
         return f"{size} of memory are free{shared}"
 

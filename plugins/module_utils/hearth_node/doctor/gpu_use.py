@@ -26,10 +26,11 @@ def look(ours: Collection[int]) -> tuple[list[dict[str, Any]], str]:
 def gpus_of(text: str, ours: Collection[int]) -> list[dict[str, Any]]:
     """Return the GPUs in the output of `nvidia-smi -q -x`.
 
-    Each has its `index`, `name`, memory `used_mib`, `total_mib` and `room_mib` for a run,
-    `watts_limit` in force and `watts_default`, and its `programs`: `pid`, `name` and `mib` of each process, and whether it
-    `computes`; those of a run, `ours`, are left out, but their memory counts as `ours_mib`. A
-    figure that the driver does not report is None. Raises `ParseError` if it is not XML.
+    Each has its `index`, `name`, memory `used_mib` and `total_mib`, the `room_mib` of it that a run
+    can have, `watts_limit` in force and `watts_default`, and its `programs`: `pid`, `name` and
+    `mib` of each process, and whether it `computes`; those of a run, `ours`, are left out, but
+    their memory counts as `ours_mib`. A figure that the driver does not report is None. Raises
+    `ParseError` if it is not XML.
     """
     found = []
     for index, gpu in enumerate(ElementTree.fromstring(text).iter("gpu")):

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import itertools
-from pathlib import Path
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.hearth.base.gpus import room_mib
@@ -34,7 +34,8 @@ def look(python: str, root: str = "/", ours: Sequence[int] = ()) -> dict[str, An
     said, trouble = nvidia_smi(_QUERY, "--format=csv,noheader,nounits")
     lines = [line for line in said.splitlines() if line.count(",") == 3]
     gpus = [
-        _gpu(line, own) for line, own in itertools.zip_longest(lines, ours[: len(lines)], fillvalue=0)
+        _gpu(line, own)
+        for line, own in itertools.zip_longest(lines, ours[: len(lines)], fillvalue=0)
     ]
     memory = host_memory((Path(root) / "proc/meminfo").read_text())
     return {

@@ -9,7 +9,6 @@ from ansible.module_utils.hearth_node.system.memory import look
 from hearth.fit.capacity import GIB, Room
 from hearth_controller.launch.fit import rooms_of
 
-
 SMI = """
 echo RTX 4070 Laptop GPU, 8188, 250, 1100
 echo NVIDIA GB10, '[N/A], [N/A], [N/A]'
