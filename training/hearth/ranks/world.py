@@ -282,7 +282,7 @@ def own_device(environment: Mapping[str, str] = os.environ) -> torch.device:
     device = torch.device("cuda", local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
     local = int(environment.get("LOCAL_WORLD_SIZE", "1"))
-    sharing = len(range(device.index, local, torch.cuda.device_count()))
+    sharing = max(1, len(range(device.index, local, torch.cuda.device_count())))
     limit_gpu_memory(device, sharing)
     return device
 
