@@ -8,6 +8,7 @@ import threading
 from dataclasses import replace
 from typing import Any
 
+from hearth.base.systemd import take_limit_of_units
 from hearth.supervise.life import STOP_NOW
 from hearth.supervise.preflight import ready
 from hearth.supervise.spec import Spec
@@ -22,13 +23,14 @@ MEBIBYTES = 4
 
 
 def all_reduce(spec: Spec, limit: float) -> dict[str, Any]:
-    """Take part with this node and return the `facts` and `findings`.
+    """Take part with this node, under the limits of a run, and return the `facts` and `findings`.
 
     Facts, on rank 0: `nodes` that took part, by rank; `wrong`, the nodes with a wrong sum; `over`,
     the back end; `seconds` per sum. The check is ended after `limit` seconds.
 
     Raises `LaunchError` if a run is under way here, or the node's address is not its own.
     """
+    take_limit_of_units()
     spec = ready(replace(spec, run=RUN, script=SCRIPT, unit=False, in_place=False))
     shutil.rmtree(spec.results, ignore_errors=True)
     spec.log.unlink(missing_ok=True)

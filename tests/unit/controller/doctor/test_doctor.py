@@ -32,6 +32,8 @@ ELSE = "02:00:00:00:00:99"
 GPU = {
     "index": 0,
     "used_mib": 600,
+    "total_mib": 16303,
+    "room_mib": 15303,
     "watts_limit": 285,
     "watts_default": 285,
     "programs": [{"pid": 900, "name": "gnome-shell", "mib": 400, "computes": False}],
@@ -251,7 +253,7 @@ DEGRADED = [
     ("data", looks(hub_sums={"owner--rows.parquet": "cd"}), "data/hub/owner--rows.parquet"),
     ("battery", looks(on_battery=True), "battery"),
     ("GPU shared", gpu(programs=[GAME], used_mib=6300), *GAME_SEEN),
-    ("desktop", gpu(used_mib=2300), "2300 MiB", "GPU 0"),
+    ("desktop", gpu(used_mib=2300), "2300 MiB", "GPU 0", "15303 of 16303 MiB"),
     ("driver", driver(next_boot="kernel 6.14", remedy="apt-get x"), "kernel 6.14", "apt-get x"),
     ("next kernel", driver(**LOST), *LOST.values()),
     ("Secure Boot", driver(secure_boot=True), "not signed", "update-secureboot-policy"),
