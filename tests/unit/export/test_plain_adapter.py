@@ -18,7 +18,7 @@ def adapter(folder, **config):
 
 @pytest.mark.parametrize(("rslora", "alpha"), [(False, 8), (True, 32)])
 def test_rslora_gets_the_alpha_that_scales_alike(tmp_path, rslora, alpha):
-    write_plain(adapter(tmp_path / "adapter", use_rslora=rslora), tmp_path / "plain")
+    write_plain(adapter(tmp_path / "adapter", use_rslora=rslora), tmp_path / "plain", "night")
     assert json.loads((tmp_path / "plain" / CONFIG).read_text())["lora_alpha"] == alpha
     assert (tmp_path / "plain" / WEIGHTS).read_bytes() == b"weights"
 
