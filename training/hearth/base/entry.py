@@ -41,7 +41,7 @@ def exit_status(program: Callable[[], int]) -> int:
 
 
 def reader_has_ended() -> bool:
-    """Return whether the reader of the output has ended; what is printed from then on is dropped."""
+    """Return whether the reader of the output has ended; further output is dropped then."""
     ended = []
     for output in (sys.stdout.fileno(), sys.stderr.fileno()):
         poll = select.poll()

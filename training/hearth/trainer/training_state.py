@@ -74,8 +74,8 @@ class TrainingState:
 
 def save_parts(folder: Path, states: Mapping[str, Any]) -> None:
     """Write the `states` of the parts beside the trained weights, by name, to `folder`."""
-    # torch hides an error of the disk: all of it if it opens the file itself, and else mostly behind
-    # a failed assertion.
+    # torch hides an error of the disk: wholly if it opens the file itself, and else behind a failed
+    # assertion.
     with (folder / _STATE).open("wb") as file:
         try:
             torch.save(dict(states), file)

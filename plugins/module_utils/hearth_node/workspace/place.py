@@ -31,8 +31,8 @@ def place_workspace(
     mode of `module` nothing is written. `files` are claimed for a later write.
 
     Returns:
-        `changed`; whether there was code (`prepared`); the `differing` files of the code; the run for which they stayed (`under_way`, or
-        ''); those `files` that are Hearth's; and `findings`.
+        `changed`; whether there was code (`prepared`); the `differing` files of it; the run for
+        which they stayed (`under_way`, or ''); those `files` that are Hearth's; and `findings`.
     """
     scripts, fresh = os.path.join(path, "scripts"), os.path.join(path, ".hearth-scripts")
     try:
