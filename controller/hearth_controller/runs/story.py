@@ -130,6 +130,7 @@ class Story:
     """The history of a run; for a resumed run, the latest records count.
 
     Attributes:
+        ended: Whether an end is on record.
         state: `finished` or `stopped`, or None without an end on record.
         reason: Why the run finished before its last step; None if it did not.
         length: Seconds from the first record to the last.
@@ -145,6 +146,7 @@ class Story:
 
     step: int = 0
     steps: int = 0
+    ended: bool = False
     state: str | None = None
     reason: str | None = None
     began: datetime | None = None
@@ -324,6 +326,7 @@ class Story:
                 self.shared.pop((part.what, ""), None)
                 self.shared[part.what, part.place] = part
             case "end":
+                self.ended = True
                 self.step, self.state = line["step"], line.get("state")
                 self.reason = line.get("reason")
                 self._energy_at_end(line)

@@ -84,7 +84,7 @@ def summary(
     rows += _next_command(outcome, run, resumable=bool(story.checkpoints))
     if state == "failed":
         rows.append(_what_happened(outcome, folder))
-    ended = story.state and state != "failed"
+    ended = story.ended and state != "failed"
     elapsed = f" in {took(story.length, story.seconds)}" if ended else ""
     worse = textwrap.wrap(story.worse, _WIDTH) if story.worse else []
     headline = _headline(run, _steps(story, outcome), outcome, elapsed)

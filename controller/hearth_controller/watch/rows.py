@@ -73,7 +73,7 @@ def step_text(view: RunView) -> str:
     if not story.window:
         return view.progress
     steps = f"step {story.step}/{story.steps}"
-    if story.state:
+    if story.ended:
         return f"{steps} in {took(story.length, story.seconds)}"
     left = story.eta_seconds
     return f"{steps} · {duration(left)} left" if left and not view.outcomes else steps
