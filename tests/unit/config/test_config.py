@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support.facts import assert_names, refuses
 
 import hearth
+from hearth.base.errors import DataError
 from hearth.base.places import RUN_NAME
 from hearth.config import (
     ConfigError,
@@ -37,6 +38,7 @@ from hearth.config.planned import PlannedPipeline
 from hearth.config.presets import preset_behind
 from hearth.config.renamed import OTHERS
 from hearth.config.settings import for_run_name
+from hearth.data.locate import locate
 
 PRESET = {"model": "smollm2-135m"}
 
@@ -157,6 +159,14 @@ def test_strings_are_parsed_by_the_declared_type(text, name, value):
 def test_a_wrong_setting_is_named_with_the_way_out(given, facts):
     (finding,) = findings_of(PRESET | given)
     assert_names(finding, *facts)
+
+
+@pytest.mark.parametrize("name", ["model", "dataset"])
+def test_a_path_that_is_missing_here_is_said_to_be_wanted_on_this_computer(name, tmp_path):
+    missing = str(tmp_path / "on-the-nodes-only")
+    with refuses((ConfigError, DataError), missing, "this computer"):
+        settings = resolve(PRESET | {name: missing}).settings
+        locate(settings.dataset)
 
 
 def test_without_a_model_the_presets_are_named():

@@ -62,7 +62,7 @@ def all_reduce(spec: Spec, limit: float) -> dict[str, Any]:
 def why_late(
     node: str, limit: float, record: Mapping[str, Any], load: float, processors: int
 ) -> str:
-    """Return how far a node came within `limit` seconds, and what probably held it up.
+    """Describe the progress of a node within `limit` seconds, and the probable cause of the delay.
 
     `record` is that of its supervisor then, `load` the mean number of busy processes.
     """
