@@ -99,7 +99,7 @@ STAGES = {
 }
 PACKAGES = {"present": True, "kind": "gpu", "differing": [], "findings": []}
 ABSENT = PACKAGES | {"present": False}
-CODE = {"changed": False, "differing": [], "findings": []}
+CODE = {"changed": False, "prepared": True, "differing": [], "findings": []}
 
 
 def node(name: str) -> ExaminedNode:
@@ -447,6 +447,15 @@ def test_what_was_too_large_to_be_read_is_not_said_to_be_whole(path, check):
     said = check.of(nodes["laptop"], Cluster(list(nodes.values())))
     assert said == not_checked(said.seen)
     assert_names(said.seen, path)
+
+
+def test_a_node_without_training_code_is_not_prepared_yet_and_nothing_is_wrong_with_it():
+    fresh = {"changed": True, "prepared": False, "differing": ["a.py", "b.py"]}
+    nodes = another(*well(), code=CODE | fresh)
+    assert examined(nodes)["verdict"] == "good"
+    said = found(nodes, "code")
+    assert said["outcome"] == "not checked"
+    assert_names(said["seen"], "not prepared yet")
 
 
 def test_a_node_that_does_not_answer_is_broken_once_and_not_checked_further():
