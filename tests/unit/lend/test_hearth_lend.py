@@ -9,6 +9,7 @@ import threading
 from datetime import datetime, timedelta
 
 import pytest
+from ansible.module_utils.hearth_node.workspace.lend import write_command
 from support.facts import assert_names
 from support.house import ROOT
 from support.waiting import until
@@ -56,10 +57,8 @@ def run(tmp_path):
 
 def test_the_script_takes_no_code_from_the_folder_that_one_is_in(tmp_path):
     script = tmp_path / "hearth-lend"
-    script.write_bytes((ROOT / "roles/workspace/templates/hearth-lend.j2").read_bytes())
-    script.chmod(0o755)
+    assert write_command(str(tmp_path), sys.executable, check=False)
     (tmp_path / "scripts").symlink_to(ROOT / "training")
-    (tmp_path / "cluster_config.yaml").write_text(f'python: "{sys.executable}"\n')
     (shared := tmp_path / "tmp").mkdir()
     (shared / "json.py").write_text("raise SystemExit('taken')\n")
     said = subprocess.run([script], cwd=shared, capture_output=True, text=True)
