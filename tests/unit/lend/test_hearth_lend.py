@@ -136,6 +136,14 @@ def test_off_waits_until_the_run_has_left(lend, run, tmp_path):
     assert_names(said, "night leaves after its step", "night is without it", "switched off by hand")
 
 
+def test_on_says_that_the_machine_returns_and_not_why_it_was_away(lend, run):
+    run("its hours are 21:03-07:00; lends again at 21:03")
+    assert_names(lend(), "lends again at 21:03")
+    for said in (lend("on"), lend()):
+        assert_names(said, "night is without it", "returns", "within a minute")
+        assert "21:03" not in said
+
+
 def test_a_run_that_does_not_leave_in_time_is_said(lend, run, monkeypatch):
     monkeypatch.setattr(command, "PATIENCE", 0.5)
     assert_names(lend("off"), "night has not left yet")
