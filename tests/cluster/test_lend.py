@@ -82,8 +82,8 @@ def test_a_node_that_is_away_at_the_start_is_not_measured_and_joins_when_it_lend
     wanted.unlink()
     until(lambda: house.record("laptop", "film")["state"] == "running")
     assert_line(house.play("playbooks/lend.yml"), "laptop", "film", "has the machine")
-    lend = house.workspace("laptop") / "hearth-lend"
-    assert not lend.exists()  # provisioning brings it; a launch brings the code that it calls
+    lend = str(house.workspace("laptop") / "hearth-lend")
+    assert_names(house.call(lend).stdout, "film has it")  # a launch brings it with the code
     house.play("playbooks/lend.yml", "-e", "nodes=laptop", "-e", "lend=off")
     until(lambda: house.record("laptop", "film")["away"].startswith("switched off by hand"))
     assert_line(house.play("playbooks/lend.yml"), "laptop", "off", "away since", "switched off")

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hearth.base.text import NOT_KNOWN, aligned, plain
+from hearth.lend.choice import ON, RETURNS
 
 _LEAVES = "leaves after its step"
 
@@ -32,6 +33,8 @@ def _of_run(facts: Mapping[str, Any]) -> Sequence[str]:
         return NOT_KNOWN, plain(facts["trouble"])
     if not run:
         return NOT_KNOWN, "no run is under way"
+    if facts["away"] and facts["word"] == ON:  # the reason is that of a moment ago
+        return run, f"away{since}; {RETURNS}"
     if facts["away"]:
         return run, f"away{since}: {plain(facts['away'])}"
     if facts["word"] != "off":

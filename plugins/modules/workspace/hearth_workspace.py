@@ -39,7 +39,9 @@ options:
     description: With O(files), the cluster address of this node.
     type: str
   python:
-    description: With O(files), Python of the environment that trains. May start with C(~).
+    description:
+      - Python of the environment that trains, which C(hearth-lend) calls. May start with C(~).
+      - Without it there is no C(hearth-lend).
     type: str
   nproc:
     description: With O(files), processes on the node; 0 is one per NVIDIA GPU, and at least one.
@@ -87,11 +89,11 @@ def main() -> None:
     given = module.params
     path = absolute(given["path"])
     files = FILES if given["files"] else ()
-    state = place_workspace(path, given["code"], given["archive"], module, files)
+    python = absolute(given["python"]) if given["python"] else ""
+    state = place_workspace(path, given["code"], given["archive"], module, python, files)
     if state["findings"]:
         module.exit_json(path=path, **state)
     if files:
-        python = absolute(given["python"])
         memory = look(python)
         state |= {
             "python": python,

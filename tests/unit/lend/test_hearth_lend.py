@@ -9,6 +9,7 @@ import threading
 from datetime import datetime, timedelta
 
 import pytest
+from ansible.module_utils.hearth_node.workspace.lend import write_command
 from support.facts import assert_names
 from support.house import ROOT
 from support.waiting import until
@@ -56,10 +57,8 @@ def run(tmp_path):
 
 def test_the_script_takes_no_code_from_the_folder_that_one_is_in(tmp_path):
     script = tmp_path / "hearth-lend"
-    script.write_bytes((ROOT / "roles/workspace/templates/hearth-lend.j2").read_bytes())
-    script.chmod(0o755)
+    assert write_command(str(tmp_path), sys.executable, check=False)
     (tmp_path / "scripts").symlink_to(ROOT / "training")
-    (tmp_path / "cluster_config.yaml").write_text(f'python: "{sys.executable}"\n')
     (shared := tmp_path / "tmp").mkdir()
     (shared / "json.py").write_text("raise SystemExit('taken')\n")
     said = subprocess.run([script], cwd=shared, capture_output=True, text=True)
@@ -135,6 +134,14 @@ def test_off_waits_until_the_run_has_left(lend, run, tmp_path):
     said = lend("off")
     supervisor.join()
     assert_names(said, "night leaves after its step", "night is without it", "switched off by hand")
+
+
+def test_on_says_that_the_machine_returns_and_not_why_it_was_away(lend, run):
+    run("its hours are 21:03-07:00; lends again at 21:03")
+    assert_names(lend(), "lends again at 21:03")
+    for said in (lend("on"), lend()):
+        assert_names(said, "night is without it", "returns", "within a minute")
+        assert "21:03" not in said
 
 
 def test_a_run_that_does_not_leave_in_time_is_said(lend, run, monkeypatch):

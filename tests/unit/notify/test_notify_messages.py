@@ -70,7 +70,7 @@ def test_a_failure_comes_with_its_node_its_cause_its_cure_and_the_command_that_s
         hearth="hearth -i inventory/home",
     )
     message = compose(failed, PROGRESS, explanation(MEMORY, "", True))
-    steps, error, cause, cure, more = message.lines
+    cause, cure, error, steps, more = message.lines
     assert message.title == "evening failed on laptop"
     assert message.colour == "failure"
     assert steps == "12 of 34 steps done, 12 min 30 s after its start"
@@ -85,7 +85,28 @@ def test_an_error_of_hearths_own_is_its_own_cure():
     log = f"hearth: error: {own}\n"
     message = compose(event("failed", "laptop", message=own, by_rank=True), Progress())
     assert explanation(own, log, True) == []
-    assert message.lines[:2] == ("before its first step, 12 min 30 s after its start", own)
+    assert message.lines[:2] == (own, "before its first step, 12 min 30 s after its start")
+
+
+DEEP = "/srv/" + "a-long-folder/" * 30
+
+
+@pytest.mark.parametrize("by_rank", [True, False])
+@pytest.mark.parametrize(
+    ("error", "kept"),
+    [
+        (f"{DEEP}rows.jsonl:7: no answer; correct the line", "rows.jsonl:7: no answer; correct"),
+        (f"~/{DEEP[1:]}rows.jsonl: {'empty ' * 90}; delete it", "delete it"),
+        (f"../{DEEP[1:]}a.pt, '{DEEP}b.pt' ({DEEP}c.pt): cut", "a.pt, 'b.pt' (c.pt): cut"),
+        ("https://hub/a/b/c: no such page", "https://hub/a/b/c: no such page"),
+        ("3/4 of a/b/c", "3/4 of a/b/c"),
+    ],
+)
+def test_long_paths_do_not_push_the_cure_off_the_phone(error, kept, by_rank):
+    failed = event("failed", "laptop", message=error, by_rank=by_rank)
+    first = compose(failed, Progress()).lines[0]
+    assert kept in first
+    assert "a-long-folder" not in first
 
 
 def test_a_wait_says_since_when_why_and_until_when():

@@ -15,7 +15,7 @@ from hearth.base.clock import local_time, span_of, time_of, when
 from hearth.base.entry import print_findings
 from hearth.base.errors import HearthError, LaunchError
 from hearth.lend import choice
-from hearth.lend.choice import AUTO, OFF, ON, Choice
+from hearth.lend.choice import AUTO, OFF, ON, RETURNS, Choice
 from hearth.lend.tenancy import Tenancy, tenancy
 
 PATIENCE = 120.0
@@ -133,7 +133,7 @@ def _tell(
         if there.has_machine:
             print(f"{there.run} has not left yet; `hearth-lend` shows when it has.")
             return
-    print(_of_tenant(there, now))
+    print(_of_tenant(there, after.at(now), now))
 
 
 def _until_left(workspace: Path) -> Tenancy:
@@ -157,11 +157,13 @@ def _of_choice(word: Choice, now: datetime) -> str:
     return "auto: this machine lends as the inventory says."
 
 
-def _of_tenant(there: Tenancy, now: datetime) -> str:
-    """Return the line on the run under way."""
+def _of_tenant(there: Tenancy, word: str, now: datetime) -> str:
+    """Return the line on the run under way, given the person's word that holds now."""
     since = f" since {when(there.since, now)}" if there.since else ""
     if not there.run:
         return "No run is under way here."
+    if there.away and word == ON:  # the reason is that of a moment ago
+        return f"{there.run} is without it{since}; {RETURNS}."
     if there.away:
         return f"{there.run} is without it{since}: {there.away}."
     stays = (

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 import textwrap
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -17,6 +18,9 @@ MOST_LINES = 6
 """Lines below the title."""
 
 _LONGEST_ERROR, _LONGEST_LINE = 240, 400
+
+_PATH = re.compile(r"(?<![\w.:/-])(?:~|\.{1,2})?/(?:[^\s/:;,'\"`()]+/)+(?=[^\s/:;,'\"`()])")
+"""The folders of a path, which fill a phone; an address such as https://host/x has none."""
 
 Colour = Literal["success", "failure", "warning", "info"]
 """Apprise's kind of a message, which some places show as a colour or a symbol."""
@@ -46,13 +50,13 @@ def compose(event: Event, progress: Progress, explanation: Sequence[str] = ()) -
         case "finished":
             return _message("success", f"{run} finished", _finished(event, progress))
         case "failed":
-            lines = [_when_it_ended(event, progress), _error(event), *explanation, _more(event)]
+            lines = [*_cause(event, explanation), _when_it_ended(event, progress), _more(event)]
             return _message("failure", f"{run} failed on {about}", lines)
         case "stopped":
             lines = [_when_it_ended(event, progress), _error(event)]
             return _message("warning", f"{run} was stopped", lines)
         case "apart":
-            lines = [_error(event), *explanation, _more(event)]
+            lines = [*_cause(event, explanation), _more(event)]
             return _message("warning", f"{run} goes on without {about}", lines)
         case "waiting":
             since = _joined(f"since {_clock(event.began, event)}", _so_far(event, progress))
@@ -66,7 +70,7 @@ def compose(event: Event, progress: Progress, explanation: Sequence[str] = ()) -
 
 def _message(colour: Colour, title: str, lines: Iterable[str]) -> Message:
     """Return the message of the lines that say anything, each of a length that a phone shows."""
-    short = (textwrap.shorten(plain(line), _LONGEST_LINE, placeholder=" …") for line in lines)
+    short = (_shortened(plain(line), _LONGEST_LINE) for line in lines)
     return Message(plain(title), tuple(line for line in short if line)[:MOST_LINES], colour)
 
 
@@ -116,11 +120,29 @@ def _elapsed(event: Event) -> str:
     return duration(max(0.0, event.at - event.began))
 
 
+def _cause(event: Event, explanation: Sequence[str]) -> list[str]:
+    """Return the lines on cause and cure; below them the error that they explain, if they do."""
+    known = len(explanation) > 1
+    return [*explanation, _error(event)] if known else [_error(event), *explanation]
+
+
 def _error(event: Event) -> str:
-    """Return the recorded cause as one line."""
-    # An error of Hearth's own has its cure in it.
-    longest = _LONGEST_ERROR if event.by_rank else _LONGEST_LINE
-    return textwrap.shorten(plain(event.message), longest, placeholder=" …")
+    """Return the recorded cause as one line, with paths by their name."""
+    text = _PATH.sub("", plain(event.message))
+    return _shortened(text, _LONGEST_ERROR if event.by_rank else _LONGEST_LINE)
+
+
+def _shortened(text: str, longest: int) -> str:
+    """Return one line of at most so many characters, without its middle if it is longer.
+
+    An error of Hearth's own begins with its cause and ends with its cure.
+    """
+    line = " ".join(text.split())
+    if len(line) <= longest:
+        return line
+    head = textwrap.shorten(line, longest // 2, placeholder="") or line[: longest // 2]
+    tail = line[-(longest - longest // 2 - 3) :]
+    return f"{head} … {tail.partition(' ')[2] or tail}"
 
 
 def _outlook(event: Event) -> str:

@@ -9,19 +9,20 @@ from collections.abc import Iterable
 
 from ansible.module_utils.hearth.base.places import LENDING, MANIFEST
 from ansible.module_utils.hearth_node.base import text_of, write_private
-from ansible.module_utils.hearth_node.workspace import contents
+from ansible.module_utils.hearth_node.workspace import contents, lend
 from ansible.module_utils.hearth_node.workspace.contents import runs_in, written_by_hearth
 
 FOLDERS = ("data", "models", "scripts", "logs", "config", "results", "checkpoints", "queue")
 """Folders that every workspace has."""
 
-FILES = ("README.md", "cluster_config.yaml", "launch_cluster.sh", "hearth-lend")
-"""Files for a person that provisioning puts into a workspace."""
+FILES = ("README.md", "cluster_config.yaml", "launch_cluster.sh")
+"""Files for a person that provisioning puts into a workspace, beside `hearth-lend`."""
 
 MARK = ".hearth-workspace"
 """File in a workspace that lists the paths that Hearth made, one per line."""
 
 _FOLDERS = (*FOLDERS, "code")
+_MADE = (*_FOLDERS, *FILES, lend.NAME)
 # Folders that hold a person's own files too; theirs are told from Hearth's by name or manifest.
 _SHARED = {
     "data": re.compile(r"\.?[0-9a-f]{12}([-.].*)?|hub|tokens|speeds|prepared|unsloth|compiled"),
@@ -36,9 +37,7 @@ def made_here(workspace: str) -> set[str]:
     Hearth's as a whole.
     """
     if lines := text_of(os.path.join(workspace, MARK)).splitlines():
-        return {
-            line for line in lines if line.split("/")[0] in (*_FOLDERS, *FILES) and ".." not in line
-        }
+        return {line for line in lines if line.split("/")[0] in _MADE and ".." not in line}
     before = all(
         os.path.isdir(os.path.join(workspace, name))
         for name in (*FOLDERS, "scripts/hearth")

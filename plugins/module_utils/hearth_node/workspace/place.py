@@ -1,4 +1,4 @@
-"""The workspace of a node: its folders, and the training code in `scripts/`."""
+"""The workspace of a node: its folders, the training code in `scripts/`, and `hearth-lend`."""
 
 from __future__ import annotations
 
@@ -8,6 +8,7 @@ from typing import Any
 
 from ansible.module_utils.hearth.base.waiting import queued_runs
 from ansible.module_utils.hearth_node.base import run_under_way
+from ansible.module_utils.hearth_node.workspace import lend
 from ansible.module_utils.hearth_node.workspace.folder import differing, take_place, unpack
 from ansible.module_utils.hearth_node.workspace.mark import (
     FOLDERS,
@@ -22,13 +23,15 @@ def place_workspace(
     code: Mapping[str, str],
     archive: str | None,
     module: Any,
+    python: str = "",
     files: Iterable[str] = (),
 ) -> dict[str, Any]:
     """Create the folders of the workspace at `path`, and its code from the `archive` if any.
 
     Code that a run under way or in the queue starts with stays, and so does a `scripts/` that is
     not Hearth's: then nothing is changed. `code` has the checksums by relative path; in the check
-    mode of `module` nothing is written. `files` are claimed for a later write.
+    mode of `module` nothing is written. `hearth-lend` calls `python`, and is not written without
+    one. `files` are claimed for a later write.
 
     Returns:
         `changed`; whether there was code (`prepared`); the `differing` files of it; the run for
@@ -36,7 +39,7 @@ def place_workspace(
     """
     scripts, fresh = os.path.join(path, "scripts"), os.path.join(path, ".hearth-scripts")
     try:
-        made = claim(path, [*FOLDERS, *files])
+        made = claim(path, [*FOLDERS, *files, *([lend.NAME] if python else [])])
         if not is_claimed("scripts", made) or _is_foreign(scripts):
             finding = (
                 f"{scripts} is there already and is not Hearth's; move it away, or set "
@@ -55,6 +58,8 @@ def place_workspace(
         if wrong and not under_way and archive and not module.check_mode:
             unpack(archive, fresh)
             take_place(fresh, scripts, module.tmpdir)
+        command = bool(python) and is_claimed(lend.NAME, made)
+        command = command and lend.write_command(path, python, module.check_mode)
     except OSError as error:
         finding = (
             f"the workspace {path} cannot be written ({error.strerror}: {error.filename}); "
@@ -62,7 +67,7 @@ def place_workspace(
         )
         return {"changed": False, "differing": [], "under_way": "", "findings": [finding]}
     return {
-        "changed": bool(missing or marked or (wrong and not under_way)),
+        "changed": bool(missing or marked or command or (wrong and not under_way)),
         "prepared": prepared,
         "differing": wrong,
         "under_way": under_way,

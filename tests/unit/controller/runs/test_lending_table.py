@@ -35,6 +35,13 @@ def test_each_node_is_shown_with_its_word_and_its_run():
     ]
 
 
+def test_a_node_that_was_switched_on_a_moment_ago_returns():
+    away = AUTO | {"word": "on", "away": "its hours are 21:03-07:00; lends again at 21:03"}
+    (_, line) = lending_lines({"tower": away})
+    assert "away since 21:09; it returns" in line
+    assert "21:03" not in line
+
+
 def test_a_run_without_lending_stays_whatever_is_said():
     (_, line) = lending_lines({"tower": AUTO | {"word": "off", "lends": False}})
     assert "stays to its end" in line

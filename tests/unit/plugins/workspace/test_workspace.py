@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import subprocess
 import tarfile
 
 import pytest
@@ -90,12 +91,29 @@ def test_files_for_a_person_are_hearths_where_nobody_elses_have_their_names(tmp_
     assert made_here(str(tmp_path)).isdisjoint(FILES)  # a run claims none
     node = {"files": True, "address": "127.0.0.2", "python": f"{tmp_path}/python", "nproc": 3}
     answer = place(tmp_path, **node)
-    assert answer["files"] == ["cluster_config.yaml", "launch_cluster.sh", "hearth-lend"]
+    assert answer["files"] == ["cluster_config.yaml", "launch_cluster.sh"]
     assert (answer["interface"], answer["python"], answer["nproc"]) == ("lo", node["python"], 3)
-    assert made_here(str(tmp_path)) == {*FOLDERS, *answer["files"]}
+    assert made_here(str(tmp_path)) == {*FOLDERS, *answer["files"], "hearth-lend"}
     for name in answer["files"]:
         (tmp_path / name).write_text("Hearth's")
     assert removable(str(tmp_path))[1] == [str(tmp_path / "README.md")]
+
+
+def test_the_lending_command_comes_with_the_code_and_replaces_no_file_of_a_person(tmp_path, place):
+    """A launch brings both, so the command is wherever a run can be."""
+    python, script = f"{tmp_path}/a b/python", tmp_path / "hearth-lend"
+    assert place(tmp_path, check=True, python=python)["changed"]
+    assert not script.exists()
+    place(tmp_path, python=python)
+    assert not place(tmp_path, python=python)["changed"]
+    assert script.stat().st_mode & 0o111
+    said = subprocess.run([script], capture_output=True, text=True)
+    assert (said.returncode, python in said.stderr) == (2, True)
+    theirs = tmp_path / "theirs"
+    theirs.mkdir()
+    (theirs / "hearth-lend").write_text("mine")
+    place(theirs, python=python)
+    assert (theirs / "hearth-lend").read_text() == "mine"
 
 
 @pytest.mark.parametrize("line", ["/etc", "..", "data/../../x", "mine", ""])
