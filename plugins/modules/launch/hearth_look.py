@@ -75,7 +75,9 @@ def main() -> None:
     )
     given, own, state = module.params, places(module.params), {"changed": False}
     if given["code"]:
-        state = place_workspace(own["workspace"], given["code"], given["archive"], module, own["python"])
+        state = place_workspace(
+            own["workspace"], given["code"], given["archive"], module, own["python"]
+        )
         waits = state["differing"] and not (state["under_way"] or given["archive"])
         if state["findings"] or (waits and not module.check_mode):
             module.exit_json(facts={}, **state)
