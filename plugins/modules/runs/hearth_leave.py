@@ -63,7 +63,7 @@ def found(workspace: str) -> dict[str, list[str]]:
 
 
 def traces() -> list[str]:
-    """Return what runs leave in the home besides: caches, and a folder that had their units.
+    """Return the other traces of runs in a home: caches, and a folder that had their units.
 
     Other programs use the caches, and nobody knows who made the empty folder.
     """
