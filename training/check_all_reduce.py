@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Sum something over all ranks, check it and say how long it took.
+"""Sum a buffer over all ranks, check the result and time it; rank 0 writes it to a file here.
 
 torchrun starts this for `python -m hearth.verify all-reduce`, in place of the training and in the
 same way: the same supervisor, interfaces, groups and back end.
@@ -7,6 +7,7 @@ same way: the same supervisor, interfaces, groups and back end.
 
 from __future__ import annotations
 
+import argparse
 import json
 import time
 from pathlib import Path
@@ -20,7 +21,8 @@ _TIMES = 3
 
 
 def main() -> None:
-    """Do it as one rank; rank 0 leaves the answer in the folder it was started in."""
+    """Take part as one rank; rank 0 writes the answer to the current folder."""
+    argparse.ArgumentParser(description=__doc__).parse_args()
     world = join()
     own = torch.full(
         (MEBIBYTES << 18,), float(world.rank + 1), dtype=torch.float32, device=world.gradient_device

@@ -45,7 +45,8 @@ requirements:
 """
 
 _CLEAR = "\r\x1b[K"
-_OWN_OUTPUT = {"hearth_follow", "hearth_log", "ansible.builtin.pause"}
+_WATCHING = {"hearth_follow", "hearth_log"}
+_OWN_OUTPUT = {*_WATCHING, "ansible.builtin.pause"}
 """Tasks whose silence means no news, or that wait for a person."""
 _ROOT = Path(__file__).resolve().parents[2]
 
@@ -161,18 +162,20 @@ class CallbackModule(Default):
         if refused := refusal(ansible_version, lock, find_spec("hearth") is not None):
             sys.exit(refused)
         super().__init__()
+        from hearth.base.entry import reader_has_ended
         from hearth.base.text import plain
         from hearth_controller.base.answer import VARIABLE
         from hearth_controller.base.pulse import Pulse
 
         self._plain = plain
+        self._reader_has_ended, self._unread = reader_has_ended, False
         # `hearth` plays much that only looks, where counts of changes say nothing.
         self._counts_nothing = VARIABLE not in os.environ
         # Progress must not wait in a buffer when the output goes to a file or a pipe.
         sys.stdout.reconfigure(line_buffering=True)
         self._live = sys.stdout.isatty()
         self._heading = ""
-        self._task_name = ""
+        self._task_name, self._watches = "", False
         self._pulse = Pulse(self._live)
         self._leave_nothing_when_ended()
         self._lock = threading.RLock()
@@ -198,14 +201,30 @@ class CallbackModule(Default):
             self._pulse.heard()
             if named.get("newline", True):
                 self._head()
-            display(*arguments, **named)
+            try:
+                display(*arguments, **named)
+            except BrokenPipeError:  # it would end Ansible's thread of results, and the play hang
+                if not self._is_unread():
+                    raise
 
         self._display.display = noting
 
+    def _is_unread(self) -> bool:
+        """Return whether the reader of the output, such as `head`, has ended."""
+        self._unread = self._reader_has_ended() or self._unread
+        return self._unread
+
     def _beat(self) -> None:
-        """Give a sign of life while a task is silent; Ansible forks only between two outputs."""
+        """Give a sign of life while a task is silent; Ansible forks only between two outputs.
+
+        A play whose reader has ended goes on without output, and ends where it would only watch,
+        as by Ctrl-C.
+        """
         while True:
             time.sleep(1)
+            if self._is_unread() and self._watches:
+                self._watches = False
+                os.kill(os.getpid(), signal.SIGINT)
             with self._lock:
                 if self._display.verbosity or not (line := self._pulse.line()):
                     continue
@@ -280,8 +299,15 @@ class CallbackModule(Default):
         mark = " (check mode: nothing is changed)" if play.check_mode else ""
         self._heading = f"{play.get_name().strip()}{mark}"
 
-    @_short
     def v2_playbook_on_task_start(self, task: Any, is_conditional: bool) -> None:
+        """Note whether the task only watches; then tell of it."""
+        self._watches = task.action in _WATCHING
+        if self._display.verbosity:
+            super().v2_playbook_on_task_start(task, is_conditional)
+        else:
+            self._begin(task)
+
+    def _begin(self, task: Any) -> None:
         """Store the task's name; show it while the task runs."""
         self._flush()
         self._task_name = (task.name or task.get_name()).strip()
@@ -310,7 +336,7 @@ class CallbackModule(Default):
     @_short
     def v2_playbook_on_handler_task_start(self, task: Any) -> None:
         """Treat handlers as tasks."""
-        self.v2_playbook_on_task_start(task, False)
+        self._begin(task)
 
     @_short
     def v2_runner_on_start(self, host: Any, task: Any) -> None:

@@ -6,6 +6,8 @@ import fcntl
 import os
 import shutil
 import subprocess
+import threading
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -85,6 +87,24 @@ def check() -> None:
         reasons.append(f"Packages are missing here; install them:  {command}")
     if reasons:
         raise LabError("The lab cannot run yet.\n" + "\n".join(reasons))
+
+
+@contextmanager
+def signs_of_life(what: str, say: Callable[[str], None], every: float = 15) -> Iterator[None]:
+    """Say every few seconds how long `what` has taken, until it is done."""
+    began, done = time.monotonic(), threading.Event()
+
+    def repeat() -> None:
+        while not done.wait(every):
+            say(f"  {what}: {time.monotonic() - began:.0f} s …")
+
+    teller = threading.Thread(target=repeat, daemon=True)
+    teller.start()
+    try:
+        yield
+    finally:
+        done.set()
+        teller.join()
 
 
 def run(*command: str | Path, timeout: float = 30, given: str | None = None) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hearth_lab import gpu, plan, repository, slurm
-from hearth_lab.host import REPOSITORY, built, run
+from hearth_lab.host import REPOSITORY, built, run, signs_of_life
 from hearth_lab.plan import LabError
 
 # Read-only mount point of this computer's training packages (.venv) in a machine: the lab's
@@ -194,7 +194,7 @@ def ensure(release: str, say: Callable[[str], None] = print, *, with_slurm: bool
     recipe = repr((release, own, debs, kernel.name, hook_text, sorted(contents.items())))
 
     def build(work: Path) -> None:
-        say(f"Building the base image ({kind}-{release}, once; a minute or two) in {work.parent}")
+        say(f"Building the base image ({kind}-{release}, once; up to 5 minutes) in {work.parent}")
         files, hook = work / "files", work / "hook"
         for name, text in contents.items():
             path = files / name
@@ -202,19 +202,20 @@ def ensure(release: str, say: Callable[[str], None] = print, *, with_slurm: bool
             path.write_text(text)
         hook.write_text(f"#!/bin/sh\nset -e\nchroot \"$1\" /bin/sh -ec '{hook_text}'\n")
         hook.chmod(0o755)
-        run(
-            "mmdebstrap",
-            "--variant=minbase",
-            f"--include={debs}",
-            f"--customize-hook=copy-in {files}/etc /",
-            f"--customize-hook=copy-in {kernel} /root",
-            *lent,
-            f"--customize-hook={hook}",
-            release,
-            work / "top",
-            *_sources(release, work),
-            timeout=900,
-        )
+        with signs_of_life("building the base image", say):
+            run(
+                "mmdebstrap",
+                "--variant=minbase",
+                f"--include={debs}",
+                f"--customize-hook=copy-in {files}/etc /",
+                f"--customize-hook=copy-in {kernel} /root",
+                *lent,
+                f"--customize-hook={hook}",
+                release,
+                work / "top",
+                *_sources(release, work),
+                timeout=900,
+            )
 
     return built(f"{kind}-{release}-{hashlib.sha256(recipe.encode()).hexdigest()[:12]}", build)
 

@@ -112,6 +112,7 @@ FIELDS = {
     "driver_version": (version, ""),
     "compute_cap": (GPU["capability"], ""),
     "memory.total": (str(GPU["memory"]), " MiB"),
+    "memory.reserved": ("300", " MiB"),
     "memory.used": ("1", " MiB"),
     "utilization.gpu": ("0", " %"),
     "temperature.gpu": ("35", ""),
@@ -132,8 +133,9 @@ WHOLE = f"""\
         <product_name>{GPU["name"]}</product_name>
         <fb_memory_usage>
             <total>{GPU["memory"]} MiB</total>
+            <reserved>300 MiB</reserved>
             <used>1 MiB</used>
-            <free>{GPU["memory"] - 1} MiB</free>
+            <free>{GPU["memory"] - 301} MiB</free>
         </fb_memory_usage>
         <gpu_power_readings>
             <current_power_limit>{NOW["watts"]:.2f} W</current_power_limit>

@@ -30,6 +30,9 @@ frozen weights have none of their own."""
 MBIT = {"1 Gbit/s": 940, "2.5 Gbit/s": 2350, "10 Gbit/s": 9400}
 """Bits that TCP carries over links of these names."""
 
+HELD = 300 << 20
+"""Bytes of each card that its driver keeps and a small desktop holds."""
+
 MICRO_BATCHES = 16
 
 TOKENS = 1024
@@ -82,7 +85,7 @@ def home(preset: str, cards: Mapping[str, Card], mbit: float, tokens: int = TOKE
     ranks = [
         Candidate(
             name,
-            Room(card.memory * GIB, card.name),
+            Room(card.memory * GIB - HELD, card.name, held=HELD),
             layer_speed(shape, settings.sequence_length, card),
         )
         for name, card in cards.items()

@@ -28,6 +28,8 @@ def facts(**changes: Any) -> dict[str, Any]:
         "wireless": False,
         "busy": None,
         "build_packages": [],
+        "lockable": None,
+        "rdma": False,
         **changes,
     }
 

@@ -70,6 +70,7 @@ class StandInCards:
                 "uuid": f"GPU-{first + index:08x}-stand-in",
                 "watts": 20.0,
                 "celsius": 45.0,
+                "memory": [8188, 250, 40],
                 "energy": {"joules": 1e6, "watts": 20.0, "since": time.time()} if energy else None,
                 "limits": dict(LIMITS),
                 "processes": [],

@@ -228,7 +228,7 @@ import sys
 from pathlib import Path
 
 to = Path(sys.argv[sys.argv.index("--outfile") + 1])
-to.write_bytes(b"GGUF")
+to.write_bytes(" ".join(["GGUF", *sys.argv]).encode())
 {}
 """
 FULL = [
@@ -265,6 +265,7 @@ def test_a_gguf_export_has_the_model_and_the_adapter_by_itself(trained, tmp_path
     assert to == trained("16-bits") / "export" / "gguf-f16"
     assert names(to) == ["16-bits-adapter.gguf", "16-bits-f16.gguf"]
     assert str(to) in said[-1]
+    assert b"--model-name 16-bits" in (to / "16-bits-f16.gguf").read_bytes()
 
 
 def test_a_folder_for_ollama_has_the_template_of_the_run(trained, tmp_path, layout):

@@ -94,7 +94,7 @@ def test_llama_cpp_gives_the_answer_of_transformers(layout, run, prompt, tmp_pat
     files = export_run(ExportRequest(run, "gguf", "f16"), layout, print)
     assert of_llama_cpp(files / "night-f16.gguf", prompt) == expected
     plain = tmp_path / "base.gguf"
-    llama_cpp(print).convert_model(base, plain, print)
+    llama_cpp(print).convert_model(base, plain, "base", print)
     assert of_llama_cpp(plain, prompt) != expected
     assert of_llama_cpp(plain, prompt, files / "night-adapter.gguf") == expected
 

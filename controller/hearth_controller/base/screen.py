@@ -7,7 +7,8 @@ import sys
 import time
 from typing import Protocol
 
-from hearth.base.text import plain
+from hearth.base.text import duration, plain
+from hearth_controller.base.pulse import SILENCE
 
 # Evaluated on import in Ansible's main process, because the worker processes that run plugins have
 # no terminal.
@@ -33,23 +34,39 @@ class Screen:
     def __init__(self, display: Display, live: bool | None = None) -> None:
         self._display = display
         self._live = ON_TERMINAL if live is None else live
-        self._shown = ""
+        self._shown = self._newest = ""
+        self._since = self._said = time.monotonic()
         self._at = -_SECONDS_BETWEEN_LINES
         self._tenth = 0
 
     def progress(self, text: str, tenth: int = 0) -> None:
         """Show the progress, `tenth` tenths. Without a terminal, only changes are shown."""
+        if text != self._newest:
+            self._newest, self._since = text, time.monotonic()
         if text == self._shown:
             return
         if self._live:
             self._draw(text)
-            self._shown = text
+            self._shown, self._said = text, time.monotonic()
         elif tenth > self._tenth or time.monotonic() - self._at >= _SECONDS_BETWEEN_LINES:
             self.line(text)
             self._shown, self._at, self._tenth = text, time.monotonic(), tenth
 
+    def still(self) -> None:
+        """Say for how long the progress has been the same, if nothing was shown lately."""
+        now = time.monotonic()
+        if not self._newest or now - self._said < SILENCE:
+            return
+        text = f"{self._newest}: {duration(now - self._since)} …"
+        if self._live:
+            self._draw(text)
+            self._said = now
+        else:
+            self.line(text)
+
     def line(self, text: str) -> None:
         """Print a permanent line."""
+        self._said = time.monotonic()
         self._display.display(f"{_CLEAR if self._live else ''}  {plain(text)}")
 
     def end(self) -> None:

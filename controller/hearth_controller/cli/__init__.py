@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-import os
 import sys
 from collections.abc import Sequence
 
+from hearth.base.entry import reader_has_ended
 from hearth.base.errors import HearthError, did_you_mean
 from hearth_controller.base.paths import as_typed
 from hearth_controller.base.verdict import EXIT
@@ -24,12 +24,16 @@ def main(arguments: Sequence[str] | None = None) -> int:
     """Run the command line `arguments` (by default this process's); return the exit status."""
     completion.complete()
     try:
-        return _run(list(sys.argv[1:] if arguments is None else arguments))
+        try:
+            return _run(list(sys.argv[1:] if arguments is None else arguments))
+        finally:  # here, and not as Python ends, a reader that has ended is noticed
+            sys.stdout.flush()
     except HearthError as error:
         print(*(f"hearth: {finding}" for finding in error.findings), sep="\n", file=sys.stderr)
         return EXIT["refused"]
-    except BrokenPipeError:  # the reader, such as `head`, has ended
-        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    except BrokenPipeError:
+        if not reader_has_ended():
+            raise
         return EXIT["good"]
 
 

@@ -184,10 +184,16 @@ def desktop(node: ExaminedNode, cluster: Cluster) -> Finding:
         return missing
     held = {gpu["index"]: _held_by_desktop(gpu) for gpu in node.inspection["gpus"]}
     most = max(held, key=held.__getitem__)
+    rooms = [
+        f"{gpu['room_mib']} of {gpu['total_mib']}"
+        for gpu in node.inspection["gpus"]
+        if gpu["room_mib"] is not None
+    ]
+    room = f", {' and '.join(rooms)} MiB are free for training" if rooms else ""
     if held[most] <= DESKTOP_MIB:
-        return good(f"{held[most]} MiB")
+        return good(f"{held[most]} MiB{room}")
     return degraded(
-        f"{held[most]} MiB of GPU {most}",
+        f"{held[most]} MiB of GPU {most}{room}",
         "memory that training lacks",
         "close windows, or log out of the desktop",
     )

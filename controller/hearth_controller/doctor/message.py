@@ -47,7 +47,7 @@ def message(
     common = [*common, *differing(facts, same), *shared(facts, distinct)]
     if not common and not any(by_node.values()):
         return ""
-    advice = way_out({node: results[node] for node in results if node in playing})
+    advice = way_out(results, playing)
     last = [then, advice if without else ""]
     return as_message(by_node, common, "\n".join(filter(None, last)))
 
@@ -107,12 +107,20 @@ def shared(facts: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list
     return findings
 
 
-def way_out(results: Mapping[str, Iterable[Mapping[str, Any]]]) -> str:
-    """Return the advice to continue without the unreachable nodes, or ''.
+def way_out(
+    results: Mapping[str, Iterable[Mapping[str, Any]]], playing: Collection[str] | None = None
+) -> str:
+    """Return the advice to continue without the nodes that cannot be reached or failed, or ''.
 
-    `results` are by node. There is no advice if all nodes are reachable, or none.
+    `results` are by node; a node that is not `playing` failed earlier. There is no advice if all
+    nodes can take part, or none.
     """
-    away = [node for node, of in results.items() if any(each.get("unreachable") for each in of)]
+    away = [
+        node
+        for node, of in results.items()
+        if (playing is not None and node not in playing)
+        or any(each.get("unreachable") for each in of)
+    ]
     there = [node for node in results if node not in away]
     if not away or not there:
         return ""

@@ -78,6 +78,8 @@ def code(node: ExaminedNode, cluster: Cluster) -> Finding:
     fix = cluster.stage("workspace")
     if code["findings"]:
         return broken("the workspace cannot be written", "nothing can train", code["findings"][0])
+    if not code["prepared"]:
+        return not_checked("not prepared yet: the first run brings the training code")
     if code["differing"]:
         count = len(code["differing"])
         files = code["differing"][0] if count == 1 else f"{count} files"

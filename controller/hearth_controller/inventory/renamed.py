@@ -10,6 +10,7 @@ from collections.abc import Iterable, Mapping
 
 from hearth.base.errors import did_you_mean
 from hearth.config.renamed import RENAMED as OF_SETTINGS
+from hearth.config.renamed import elsewhere
 
 RENAMED: Mapping[str, str] = {
     **OF_SETTINGS,
@@ -101,4 +102,6 @@ def hint(name: str, known: Iterable[str]) -> str:
         return f"; write -e {RENAMED[name]}= instead"
     if name in GONE:
         return f" any more ({GONE[name]}); leave it out"
+    if setting := elsewhere(name, known):
+        return f"; write -e {setting if '=' in setting else f'{setting}='} instead"
     return did_you_mean(name, known)

@@ -29,7 +29,18 @@ _MEANINGS = (
         r"(?P<user>[^\s@]+)@\S+: Permission denied \((?P<ways>[^)]*)\)",
         "the login as {user} was refused (offered: {ways}). Is the user right? Without a key on "
         "the machine, add -k, which asks for the password, or set ansible_password in the "
-        "inventory, vaulted",
+        "inventory, vaulted. With the key on the machine, its sshd ignores it where others may "
+        "write to the home or ~/.ssh; there: chmod go-w ~ ~/.ssh",
+    ),
+    (
+        r"(?i)your account has expired",
+        "the user's account has expired; as root on the machine: chage -E -1 USER",
+    ),
+    (
+        r"(?i)password has expired|password change required|"
+        r"(must|required to) change your password",
+        "the user's password has expired; log in on the machine and set a new one with `passwd`. "
+        "Then wait a minute, until SSH has closed the connection that it keeps",
     ),
     (
         r"Incorrect sudo password|Sorry, try again",
@@ -81,6 +92,11 @@ def describe_failure(result: Mapping[str, Any]) -> str:
     """Return the explained message of a failed or unreachable result; '' if it has none."""
     message = str(result.get("msg") or "").strip()
     errors = str(result.get("module_stderr") or result.get("stderr") or "").strip()
+    if _NO_RESULT in message and not errors:
+        # On a terminal the machine says it where the result of a module should be.
+        printed = str(result.get("module_stdout") or "")
+        if (meaning := explain(printed)) != printed:
+            return meaning
     if _NO_RESULT in message and not errors and (shell := _login_shell(result)):
         return shell
     if errors and errors not in message:

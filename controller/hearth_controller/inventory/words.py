@@ -10,6 +10,7 @@ from typing import Any
 
 from hearth.base.errors import did_you_mean
 from hearth.base.switch import switch
+from hearth.config.copy_to import secret_in
 from hearth_controller.inventory.renamed import hint
 from hearth_controller.inventory.values import alternatives, misfit, one_of
 
@@ -18,6 +19,9 @@ Specs = Mapping[str, Mapping[str, Any]]
 
 EVERY_NODE = (["all"], ["auto"])
 """Values of `nodes` that name no node."""
+
+_PLACE_OF_COPIES = "copy_to"
+"""A word that may hold no credential: Ansible shows and logs the arguments of tasks."""
 
 _NOT_WORDS = ("ansible_", "_")
 """Prefixes of variables of Ansible's own, and of those that only tests and tools of Hearth set."""
@@ -33,6 +37,8 @@ def parsed(typed: Mapping[str, Any], specs: Specs) -> tuple[dict[str, Any], list
     values, findings = {}, []
     for name in specs.keys() & typed.keys():
         value, reason = _value(typed[name], specs[name])
+        if name == _PLACE_OF_COPIES and not reason:
+            reason = secret_in(value)
         if reason:
             findings.append(f"-e {name}: {reason}")
         else:

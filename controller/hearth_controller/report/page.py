@@ -22,6 +22,7 @@ from hearth_controller.report.read import RunFolder, read
 from hearth_controller.report.repeat import explicit_settings, repeat_command
 from hearth_controller.report.svg import NARROW, WIDE
 from hearth_controller.runs.energy import energy_of, significant
+from hearth_controller.runs.listing import took
 from hearth_controller.runs.teams import describe_cost
 from hearth_controller.runs.windows import totals
 
@@ -81,6 +82,7 @@ def contents(known: RunFolder) -> dict[str, Any]:
         "known": known,
         "story": story,
         "headline": _HEADLINES[known.state],
+        "took": took(story.length, story.seconds),
         "nodes": node_rows(known),
         "launches": launch_rows(known),
         "teams": team_rows(known),

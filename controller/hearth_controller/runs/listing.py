@@ -48,6 +48,14 @@ def perplexities(both: tuple[float | None, float | None]) -> str:
     return NOT_KNOWN if before == after == NOT_KNOWN else f"{before} → {after}"
 
 
+def took(elapsed: float | None, launched: float | None) -> str:
+    """Return the time of a run in all and, if it was launched again, of its launches together."""
+    if elapsed is None or launched is None:
+        return NOT_KNOWN
+    whole, training = duration(elapsed), duration(launched)
+    return whole if whole == training else f"{whole} ({training} of it training)"
+
+
 def number(value: float | None, digits: int) -> str:
     """Return a number with `digits` decimal places."""
     return NOT_KNOWN if value is None else f"{value:.{digits}f}"
@@ -88,7 +96,7 @@ def cells(run: ObservedRun, digits: int = 3) -> dict[str, str]:
         "perplexity": perplexities(run.story.perplexity),
         "model": run.model or run.program or NOT_KNOWN,
         "begun": local_time(run.begun),
-        "took": NOT_KNOWN if run.seconds is None else duration(run.seconds),
+        "took": took(run.elapsed, run.seconds),
         "nodes": ", ".join(run.parts),
     }
 

@@ -42,6 +42,7 @@ class _Metrics(BaseModel):
     model_config = ConfigDict(strict=True)
     began: str | None = None
     seconds: _Seconds | None = None
+    elapsed: _Seconds | None = None
     regroups: _Count = 0
     teams: list[Any] = []
 

@@ -172,6 +172,11 @@ class ObservedRun:
         return self.metrics.get("seconds")
 
     @property
+    def elapsed(self) -> float | None:
+        """Seconds from its first record to the last, also between its launches."""
+        return self.metrics.get("elapsed", self.seconds)
+
+    @property
     def why(self) -> str | None:
         """Reason why it ended or waits, and the node at fault, in one line; None if all is well."""
         if self.state in ("finished", "stopped"):

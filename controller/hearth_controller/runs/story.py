@@ -130,10 +130,11 @@ class Story:
     """The history of a run; for a resumed run, the latest records count.
 
     Attributes:
-        seconds: Time from the last launch to the end, if that is on record.
+        ended: Whether an end is on record.
         state: `finished` or `stopped`, or None without an end on record.
         reason: Why the run finished before its last step; None if it did not.
         length: Seconds from the first record to the last.
+        spans: By launch, its first and its last record, in seconds since the run began.
         facts: The latest `start` record: precision, rows, versions and more.
         loss, learning_rate, tokens_per_second, eta_seconds: As of the last step, if they are known.
         joules: Energy of all nodes so far, None if none is measured.
@@ -145,11 +146,12 @@ class Story:
 
     step: int = 0
     steps: int = 0
-    seconds: float | None = None
+    ended: bool = False
     state: str | None = None
     reason: str | None = None
     began: datetime | None = None
     length: float = 0.0
+    spans: list[list[float]] = field(default_factory=list)
     loss: float | None = None
     learning_rate: float | None = None
     tokens_per_second: float | None = None
@@ -257,6 +259,11 @@ class Story:
         return last.get("before"), last.get("after")
 
     @property
+    def seconds(self) -> float:
+        """Total duration of its launches, without the time between them."""
+        return sum(last - first for first, last in self.spans)
+
+    @property
     def worse(self) -> str | None:
         """The held-out loss that rose over the run, and what to change; None if it did not."""
         last = {each.when: HeldOut(each.loss, each.perplexity) for each in self.evaluations}
@@ -271,6 +278,10 @@ class Story:
 
     def _add(self, line: Mapping[str, Any]) -> None:
         at = self._at(line)
+        if line["kind"] == "start" or not self.spans:
+            self.spans.append([at, at])
+        self.spans[-1][1] = at
+        self.length = max(self.length, at)
         match line["kind"]:
             case "start":
                 self.facts, self.steps = line, line.get("steps", 0)
@@ -315,12 +326,10 @@ class Story:
                 self.shared.pop((part.what, ""), None)
                 self.shared[part.what, part.place] = part
             case "end":
+                self.ended = True
                 self.step, self.state = line["step"], line.get("state")
                 self.reason = line.get("reason")
-                # Not by the clock of the rank that writes it, which may have joined late.
-                self.seconds = at - self.launches[-1].began if self.launches else None
                 self._energy_at_end(line)
-        self.length = max(self.length, at)
 
     def _at(self, line: Mapping[str, Any]) -> float:
         """Return the time of a line, in seconds since the run began."""

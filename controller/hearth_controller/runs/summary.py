@@ -12,6 +12,7 @@ from hearth.base.text import aligned, duration
 from hearth.config import read_run
 from hearth.harness.scores import rows_of
 from hearth_controller.runs.energy import describe, energy_of
+from hearth_controller.runs.listing import took
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story
 from hearth_controller.runs.teams import describe_cost
@@ -83,7 +84,8 @@ def summary(
     rows += _next_command(outcome, run, resumable=bool(story.checkpoints))
     if state == "failed":
         rows.append(_what_happened(outcome, folder))
-    elapsed = f" in {duration(story.seconds)}" if story.seconds and state != "failed" else ""
+    ended = story.ended and state != "failed"
+    elapsed = f" in {took(story.length, story.seconds)}" if ended else ""
     worse = textwrap.wrap(story.worse, _WIDTH) if story.worse else []
     headline = _headline(run, _steps(story, outcome), outcome, elapsed)
     return "\n".join([*worse, headline, *table(rows)])

@@ -53,7 +53,10 @@ def sum_of(answers: Iterable[Mapping[str, Any]]) -> Sum | None:
     tried = [answer for answer in answers if "facts" in answer]
     failed = [answer for answer in tried if answer.get("findings")]
     if failed:
-        return Sum(culprit=failed[0]["facts"].get("culprit"), failure=failed[0]["findings"][0])
+        if culprit := failed[0]["facts"].get("culprit"):
+            return Sum(culprit=culprit, failure=failed[0]["findings"][0])
+        each = dict.fromkeys(finding for answer in failed for finding in answer["findings"])
+        return Sum(failure="; ".join(each))
     return Sum(facts=next((a["facts"] for a in tried if a["facts"]), {})) if tried else None
 
 

@@ -63,6 +63,8 @@ class Follower:
         record = self._seen.current
         if record and changes and draws and (not outcome or story.window):
             self._screen.progress(state_text(record, story), tenths(story))
+        if record and draws and not outcome:
+            self._screen.still()
         outcome = outcome or self._lost()
         if outcome:
             self._board.leave()

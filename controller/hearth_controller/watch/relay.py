@@ -39,6 +39,9 @@ class Relay:
         """Send the progress of the run, which this follower draws."""
         self._send({"progress": text})
 
+    def still(self) -> None:
+        """Leave a sign of life out: the program that listens draws its own."""
+
     def line(self, text: str) -> None:
         """Leave a line out."""
 

@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hearth.base.text import NOT_KNOWN, byte_count, duration, plain
+from hearth_controller.runs.listing import took
 from hearth_controller.runs.windows import warmest
 from hearth_controller.watch.view import SILENT, RunView
 
@@ -72,8 +73,8 @@ def step_text(view: RunView) -> str:
     if not story.window:
         return view.progress
     steps = f"step {story.step}/{story.steps}"
-    if story.seconds:
-        return f"{steps} in {duration(story.seconds)}"
+    if story.ended:
+        return f"{steps} in {took(story.length, story.seconds)}"
     left = story.eta_seconds
     return f"{steps} · {duration(left)} left" if left and not view.outcomes else steps
 

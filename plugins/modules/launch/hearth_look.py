@@ -83,14 +83,18 @@ def main() -> None:
             module.exit_json(facts={}, **state)
     words = ("threads", "nproc", "one_computer", "lend", "power_limit")
     options = {name: given[name] for name in words}
+    surroundings = home(own["workspace"])
+    held = [gpu["ours_mib"] for gpu in surroundings["gpus"]]
     facts = {
         "own": own | options | {"variables": texts(given["variables"])},
-        "memory": look(own["python"]),
-        "home": home(own["workspace"]),
+        "memory": look(own["python"], ours=held),
+        "home": surroundings,
     }
     bare = not given["spec"] or (module.check_mode and lacks_code(own["workspace"]))
     given["spec"] |= {name: given[name] for name in ("nproc", "lend")}
-    given["spec"] |= {"gpus": facts["memory"]["gpus"]}
+    # Without what is free now: the cards are the same ones when a program on them ends.
+    cards = [(gpu["name"], gpu["memory_mib"]) for gpu in facts["memory"]["gpus"]]
+    given["spec"] |= {"gpus": [{"name": name, "memory_mib": mib} for name, mib in cards]}
     report = Report([]) if bare else run_command(module, ["hearth.prepare", "look"])
     # Without an answer of this node's Python, no other command can work there either.
     facts = {} if report.findings and not report.record else facts | report.facts

@@ -43,6 +43,8 @@ class NVMLLibraryMismatchError(Exception):
 
 _MIB = 1 << 20
 
+nvmlMemory_v2 = 2
+
 
 def stand_in_uuids() -> list[str]:
     """Return the UUIDs of all cards, which the real module has no function for; [] without any."""
@@ -101,6 +103,14 @@ def nvmlDeviceGetPowerManagementDefaultLimit(card: int) -> int:
 def nvmlDeviceGetPowerManagementLimitConstraints(card: int) -> list[int]:
     limits = _answer(card, "limits")
     return [round(limits["least"] * 1000), round(limits["most"] * 1000)]
+
+
+def nvmlDeviceGetMemoryInfo(card: int, version: int) -> SimpleNamespace:
+    if version != nvmlMemory_v2:
+        raise NVMLError_NotSupported
+    total, reserved, others = (mib * _MIB for mib in _answer(card, "memory"))
+    held = sum(each["memory_mib"] or 0 for each in _cards()[card]["processes"]) * _MIB
+    return SimpleNamespace(total=total, reserved=reserved, used=others + held)
 
 
 def nvmlDeviceGetComputeRunningProcesses(card: int) -> list[SimpleNamespace]:

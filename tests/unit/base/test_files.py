@@ -1,6 +1,10 @@
+import os
+import subprocess
+import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support.house import ROOT
 
 from hearth.base.files import alone, level_modes, replaced_folder, taken
 
@@ -71,3 +75,23 @@ def test_folders_of_a_model_can_still_be_entered(tmp_path):
     level_modes(tmp_path)
     assert (tmp_path / "more").stat().st_mode & 0o100
     assert (tmp_path / "more" / "template").stat().st_mode & 0o777 == 0o644
+
+
+def test_an_object_is_read_from_standard_input_and_from_no_other_pipe(tmp_path):
+    pipe = tmp_path / "pipe"
+    os.mkfifo(pipe)
+    program = (
+        "import sys; from hearth.base.files import read_object; print(read_object(sys.argv[1]))"
+    )
+    said = {}
+    for path in ("/dev/stdin", str(pipe)):
+        done = subprocess.run(
+            [sys.executable, "-c", program, path],
+            input='{"node": "desk"}',
+            text=True,
+            capture_output=True,
+            cwd=ROOT / "training",
+            timeout=60,
+        )
+        said[path] = done.stdout.strip()
+    assert said == {"/dev/stdin": "{'node': 'desk'}", str(pipe): "None"}

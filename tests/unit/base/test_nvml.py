@@ -46,6 +46,15 @@ def test_a_process_on_two_cards_is_one_process(standin, cards):
     )
 
 
+def test_the_room_on_a_card_is_what_its_driver_and_others_leave(standin, cards):
+    """The stand-in has 8188 MiB, of which the driver keeps 250 and holds 40 for what it shows."""
+    assert cards.room_mib(0, ours=()) == 8188 - 250 - 40
+    standin.add_process(5, "game", graphics=True, memory_mib=900)
+    standin.add_process(6, "python", memory_mib=5000)
+    assert cards.room_mib(0, ours={6}) == 8188 - 250 - 40 - 900
+    assert cards.room_mib(1, ours={6}) == 8188 - 250 - 40
+
+
 def test_a_process_that_draws_and_computes_is_one_that_draws(standin, cards):
     standin.add_process(5, "game", graphics=True, compute=True, memory_mib=900)
     assert cards.processes() == (GpuProcess(5, 900, 0.0, graphics=True, name="game"),)

@@ -15,6 +15,7 @@ from hypothesis import strategies as st
 from support.facts import assert_names, refuses
 
 import hearth
+from hearth.base.errors import DataError
 from hearth.base.places import RUN_NAME
 from hearth.config import (
     ConfigError,
@@ -35,7 +36,9 @@ from hearth.config.cli import parse_command_line, with_small_model
 from hearth.config.layout import staged_name
 from hearth.config.planned import PlannedPipeline
 from hearth.config.presets import preset_behind
+from hearth.config.renamed import OTHERS
 from hearth.config.settings import for_run_name
+from hearth.data.locate import locate
 
 PRESET = {"model": "smollm2-135m"}
 
@@ -156,6 +159,14 @@ def test_strings_are_parsed_by_the_declared_type(text, name, value):
 def test_a_wrong_setting_is_named_with_the_way_out(given, facts):
     (finding,) = findings_of(PRESET | given)
     assert_names(finding, *facts)
+
+
+@pytest.mark.parametrize("name", ["model", "dataset"])
+def test_a_path_that_is_missing_here_is_said_to_be_wanted_on_this_computer(name, tmp_path):
+    missing = str(tmp_path / "on-the-nodes-only")
+    with refuses((ConfigError, DataError), missing, "this computer"):
+        settings = resolve(PRESET | {name: missing}).settings
+        locate(settings.dataset)
 
 
 def test_without_a_model_the_presets_are_named():
@@ -466,6 +477,8 @@ def test_the_command_line_gives_what_was_typed_and_nothing_else():
         (["max_steps=5"], ["max_steps=5", "--max-steps 5"]),
         (["--no-lora"], ["--no-lora", "--lora off"]),
         (["--no-evaluate", "--push-private"], ["--eval-held-out off", "--private now"]),
+        (["--save-every", "5"], ["--save-every", "--checkpoint-every"]),
+        (["--bf16", "--lora_r=8"], ["--precision bf16", "--lora-rank"]),
         (["--dataset", "a.bin", "b.bin"], ["b.bin", "quotes"]),
         (["--run-file", "run.yml", "--seed", "2"], ["--run-file"]),
     ],
@@ -491,6 +504,15 @@ def test_a_switch_is_shown_as_on_or_off_and_a_wrong_word_names_them(tmp_path):
     assert re.search(r"^streaming +off +default$", shown, re.MULTILINE)
     with refuses(ConfigError, "lora: 'maybe'", "on or off", "packing: 'some'", "'auto'"):
         resolve(PRESET | {"lora": "maybe", "packing": "some"})
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_name_of_another_trainer_is_refused_with_that_of_the_setting(name):
+    setting = OTHERS[name].partition("=")[0]
+    assert setting in Settings.model_fields
+    assert name not in Settings.model_fields
+    (finding,) = findings_of(PRESET | {name: "1"})
+    assert_names(finding, f"'{name}'", OTHERS[name])
 
 
 def test_old_names_are_refused_with_the_present_ones_wherever_they_stand(tmp_path):

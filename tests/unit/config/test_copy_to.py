@@ -9,11 +9,12 @@ from pathlib import Path
 import pytest
 import yaml
 from support.house import ROOT
+from support.words import TRAIN
 
 from hearth.base.errors import ConfigError
 from hearth.config import Settings, read_run, resolve, resolve_run, run_of, run_text
 from hearth.share.request import Request
-from hearth_controller.inventory.variables import CLOSER
+from hearth_controller.inventory.words import parsed
 from hearth_controller.launch.request import requested
 
 PASSWORD = "Geheim7Wort"
@@ -52,7 +53,7 @@ def refusals(place: str, tmp_path: Path):
         yield from caught.value.findings
     typed = given | {"copy_to": "/mnt/nas", "train": {"copy_to": place}}
     for words in (given | {"copy_to": place}, typed):
-        found = requested(words, tmp_path, [], ["desk"], resume=False)
+        found = requested(words, tmp_path, TRAIN, [], ["desk"], resume=False)
         assert found["findings"]
         yield from found["findings"]
 
@@ -73,10 +74,11 @@ def test_a_place_with_a_credential_is_refused_by_every_way_in_and_not_shown(plac
 
 @pytest.mark.parametrize("place", PLACES)
 def test_a_verb_refuses_it_before_a_node_gets_it(place):
-    looked_at = CLOSER["share_copy_to"]
-    (finding,) = looked_at(place)
-    assert PASSWORD not in finding
-    assert not looked_at("") and not looked_at("/mnt/nas") and not looked_at("s3://bucket/runs")
+    words = {"copy_to": {"type": "str"}}
+    values, (finding,) = parsed({"copy_to": place}, words)
+    assert not values and PASSWORD not in finding
+    for plain in ("", "/mnt/nas", "s3://bucket/runs"):
+        assert parsed({"copy_to": plain}, words) == ({"copy_to": plain}, [])
 
 
 def test_a_dry_run_shows_no_credential(tmp_path):

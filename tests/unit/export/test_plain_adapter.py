@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 
 import pytest
+import yaml
 
 from hearth.export.adapter import CONFIG, WEIGHTS, why_not, write_plain
 
@@ -18,9 +19,11 @@ def adapter(folder, **config):
 
 @pytest.mark.parametrize(("rslora", "alpha"), [(False, 8), (True, 32)])
 def test_rslora_gets_the_alpha_that_scales_alike(tmp_path, rslora, alpha):
-    write_plain(adapter(tmp_path / "adapter", use_rslora=rslora), tmp_path / "plain")
+    write_plain(adapter(tmp_path / "adapter", use_rslora=rslora), tmp_path / "plain", "night")
     assert json.loads((tmp_path / "plain" / CONFIG).read_text())["lora_alpha"] == alpha
     assert (tmp_path / "plain" / WEIGHTS).read_bytes() == b"weights"
+    _, head, _ = (tmp_path / "plain" / "README.md").read_text().split("---\n")
+    assert yaml.safe_load(head) == {"model_name": "night"}
 
 
 def test_dora_is_not_for_gguf(tmp_path):

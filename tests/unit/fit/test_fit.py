@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from dataclasses import replace
 from operator import attrgetter
+from pathlib import Path
 from types import SimpleNamespace
 
 import pytest
@@ -326,12 +327,33 @@ def facts(*gpus: int | None, free: int = 16_384, cuda: bool = True) -> dict:
 def test_a_rank_has_a_card_or_a_part_of_the_free_memory():
     assert rooms_of_ranks(facts(8192), 0) == [Room(8 * GIB, "RTX 0")]
     assert rooms_of_ranks(facts(8192), 2) == 2 * [Room(4 * GIB, "RTX 0", ranks=2)]
-    unified = Room(20 * GIB, "RTX 0", unified=True)
+    unified = Room(16 * GIB, "RTX 0", unified=True)
     assert rooms_of_ranks(facts(None, free=20_480), 0) == [unified]
     assert rooms_of_ranks(facts(8192, cuda=False), 0) == [Room(16 * GIB)]
     assert rooms_of_ranks(facts(), 0, nodes_here=2) == [Room(8 * GIB, ranks=2)]
     limited = Room(5 * GIB // 2, limited=True)
     assert rooms_of_ranks(facts(), 4, memory_limit=2.5) == 4 * [limited]
+
+
+def test_the_room_on_a_card_is_what_driver_and_desktop_leave():
+    used = facts(8188)
+    used["gpus"][0]["room_mib"] = 6900
+    (room,) = rooms_of_ranks(used, 1)
+    assert room.size == 6900 << 20
+    assert_names(room.description, "6.7 GiB", "1.3")
+
+
+@pytest.mark.parametrize("preset", ["llama3.1-8b", "qwen3-8b"])
+@pytest.mark.parametrize("free", [6656, 7475])
+def test_a_laptop_whose_desktop_holds_memory_is_refused_before_a_model_is_downloaded(preset, free):
+    """Both need less than the nominal 8188 MiB of the card, and fail with less of it."""
+    shape = load_preset(preset).shape
+    settings = Settings.model_validate({"model": preset, **load_preset(preset).settings})
+    found = facts(8188)
+    assert not misfits(preset, settings, shape, [Candidate("laptop", rooms_of_ranks(found, 1)[0])])
+    found["gpus"][0]["room_mib"] = free
+    ranks = [Candidate("laptop", rooms_of_ranks(found, 1)[0])]
+    assert list(misfits(preset, settings, shape, ranks)) == ["laptop"]
 
 
 def test_unlike_cards_of_a_computer_have_their_own_memory():
@@ -368,7 +390,8 @@ def test_by_hand_an_integrated_card_has_what_is_free_and_not_all_that_there_is(m
     monkeypatch.setattr("hearth.fit.by_hand.free_gib", lambda: 90.0)
     monkeypatch.setattr("torch.cuda.device_count", lambda: 1)
     monkeypatch.setattr("torch.cuda.get_device_properties", lambda _: card)
-    assert room_here(None, {}) == Room(90 * GIB, "NVIDIA GB10", unified=True)
+    monkeypatch.setattr("hearth.fit.by_hand.Cards.open", lambda: None)
+    assert room_here(None, {}) == Room(72 * GIB, "NVIDIA GB10", unified=True)
     card.is_integrated = 0
     assert room_here(None, {}) == Room(120 * GIB, "NVIDIA GB10")
     monkeypatch.setattr("torch.cuda.device_count", lambda: 2)
@@ -562,3 +585,51 @@ def test_of_another_kind_of_model_nothing_is_guessed(changes):
 def test_a_preset_of_an_unknown_kind_is_refused():
     with refuses(ValueError, "model_type gpt5"):
         replace(LLAMA_7B, model_type="gpt5")
+
+
+# Unsloth's "max. context length" of Llama 3.1 8B and Llama 3.3 70B, read on 2026-11-29 at
+# https://unsloth.ai/docs/basics/unsloth-benchmarks: QLoRA on all linear layers, rank 32, one row,
+# on a card of so many GB. The second list is their "Hugging Face + FA2".
+PUBLISHED = [
+    *[("llama3.1-8b", "unsloth", gb, tokens) for gb, tokens in (
+        (8, 2_972), (12, 21_848), (16, 40_724), (24, 78_475), (40, 153_977), (48, 191_728),
+        (80, 342_733),
+    )],
+    *[("llama3.3-70b", "unsloth", gb, tokens) for gb, tokens in ((48, 12_106), (80, 89_389))],
+    *[("llama3.1-8b", "transformers", gb, tokens) for gb, tokens in (
+        (12, 932), (16, 2_551), (24, 5_789), (40, 12_264), (48, 15_502), (80, 28_454),
+    )],
+    ("llama3.3-70b", "transformers", 80, 6_916),
+]  # fmt: skip
+
+
+def published_row(model: str, backend: str, gb: int, tokens: int) -> tuple[float, str]:
+    """Return the estimated GiB of a published run, and its row in docs/measurements.md."""
+    shape = load_preset("llama3.1-8b").shape
+    if model == "llama3.3-70b":
+        shape = replace(shape, hidden_size=8192, intermediate_size=28_672, num_hidden_layers=80)
+        shape = replace(shape, num_attention_heads=64)
+        shape = replace(shape, parameters=shape.decoder_parameters)
+    changes = {"load_in_4bit": True, "gradient_checkpointing": True, "lora_rank": 32}
+    changes |= {"sequence_length": tokens, "backend": backend, "optimizer": "adamw_8bit"}
+    gib = estimate(shape, changed(PLAIN, lora_targets="all-linear", **changes)).total / GIB
+    name = "Llama 3.1 8B" if model == "llama3.1-8b" else "Llama 3.3 70B"
+    return gib, f"| {name} | {backend} | {tokens:,} | {gb} | {gib:.1f} | {gib / gb - 1:+.0%} |"
+
+
+@pytest.mark.parametrize(("model", "backend", "gb", "tokens"), PUBLISHED)
+def test_published_context_lengths_are_estimated_to_fill_their_cards(model, backend, gb, tokens):
+    gib, row = published_row(model, backend, gb, tokens)
+    assert gib == pytest.approx(gb, rel=0.03 if backend == "unsloth" else 0.08)
+    assert row in (Path(__file__).parents[3] / "docs/measurements.md").read_text()
+
+
+def test_unsloth_keeps_the_inputs_of_layers_on_the_card_only_where_that_is_the_computers_memory():
+    long = {"sequence_length": 8192, "gradient_checkpointing": True}
+    card = changed(PLAIN, backend="unsloth", **long)
+    shared = estimate(LLAMA_7B, replace(card, unified=True)).activations
+    inputs = 32 * 4096 * 2
+    assert shared - estimate(LLAMA_7B, card).activations > 0.9 * 8192 * inputs
+    # Short ones are not worth the way.
+    short = replace(card, settings=card.settings.model_copy(update={"sequence_length": 128}))
+    assert estimate(LLAMA_7B, short).activations >= 128 * inputs

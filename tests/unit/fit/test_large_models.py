@@ -22,5 +22,5 @@ def test_a_32b_in_4_bits_fits_16_and_8_and_8_gb_in_shorter_rows_and_none_of_the_
     ]
     assert fits == [None] * 3
     assert not large_models.placed("qwen3-32b", large_models.HOME, 1e4)
-    together = large_models.placed("qwen3-32b", large_models.HOME, 1e4, 768)
+    together = large_models.placed("qwen3-32b", large_models.HOME, 1e4, 640)
     assert together and sum(len(stage.layers) for stage in together.placement.stages) == 64

@@ -43,6 +43,14 @@ def test_terms_that_cannot_be_are_findings(tmp_path):
     assert len(away_now({"when": "idel", "hours": "7"}, tmp_path)[1]) == 2
 
 
+def test_windows_does_not_say_when_it_is_idle(tmp_path, monkeypatch):
+    monkeypatch.setattr("platform.release", lambda: "6.6.87.2-microsoft-standard-WSL2")
+    why, (finding,) = away_now({"when": "idle"}, tmp_path)
+    assert why == ""
+    assert_names(finding, "lend_when", "WSL", "lend_hours", "lend_command")
+    assert away_now({"command": "true"}, tmp_path) == ("", [])
+
+
 def test_a_game_on_a_card_is_the_reason_and_a_peak_is_looked_at_twice(tmp_path, monkeypatch):
     cards = StandInCards(tmp_path / "nvml.json")
     monkeypatch.setenv("HEARTH_NVML_STANDIN", str(cards.file))

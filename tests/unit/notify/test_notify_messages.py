@@ -32,7 +32,7 @@ def test_a_run_that_finished_says_what_it_did_where_and_to_what_effect():
     assert message == Message(
         "evening finished",
         (
-            "80 of 80 steps in 4 s",
+            "80 of 80 steps in 26 s",
             "on desk, laptop, oldbox",
             "held-out perplexity 266.81 → 179.35 (-33%)",
         ),

@@ -31,16 +31,35 @@ PLAY = """
 """
 
 
-def stand_ins(folder: Path, waits: str) -> None:
-    """Put modules there that only answer; the one that `waits` says so and takes its time."""
+def stand_ins(folder: Path, **waits: int) -> None:
+    """Put modules there that only answer; one that `waits` so many seconds says so first."""
     answers = {
         "hearth_inventory": '{"hearth": "hearth -i home"}',
         "hearth_run": '{"name": "night"}',
         **dict.fromkeys(("hearth_supervise", "hearth_follow", "hearth_collect"), "{}"),
     }
     for name, answer in answers.items():
-        waiting = f"touch {folder}/waits; exec sleep 9; " if name == waits else ""
-        stand_in(folder / "library" / name, f"{waiting}echo '{answer}'")
+        waiting = f"sleep {waits.get(name, 0)}"
+        stand_in(folder / "library" / name, f"touch {folder}/{name}; {waiting}; echo '{answer}'")
+
+
+def played(folder: Path, **pipes) -> subprocess.Popen[str]:
+    """Start the play."""
+    (folder / "play.yml").write_text(PLAY)
+    config = {
+        "ANSIBLE_CALLBACK_PLUGINS": str(PLUGINS / "callback"),
+        "ANSIBLE_STDOUT_CALLBACK": "hearth",
+        "ANSIBLE_LIBRARY": "library",
+        "ANSIBLE_HOME": str(folder / "home"),
+    }
+    return subprocess.Popen(
+        ["ansible-playbook", *pipes.pop("words", ()), "play.yml"],
+        cwd=folder,
+        env=os.environ | config,
+        stdout=subprocess.PIPE,
+        text=True,
+        **pipes,
+    )
 
 
 @pytest.mark.parametrize(
@@ -48,25 +67,11 @@ def stand_ins(folder: Path, waits: str) -> None:
     [("hearth_supervise", True), ("hearth_follow", True), ("hearth_collect", False)],
 )
 def test_control_c_names_the_run_that_goes_on_once_it_may_have_begun(tmp_path, during, told):
-    stand_ins(tmp_path, during)
-    (tmp_path / "play.yml").write_text(PLAY)
-    config = {
-        "ANSIBLE_CALLBACK_PLUGINS": str(PLUGINS / "callback"),
-        "ANSIBLE_STDOUT_CALLBACK": "hearth",
-        "ANSIBLE_LIBRARY": "library",
-        "ANSIBLE_HOME": str(tmp_path / "home"),
-    }
-    play = subprocess.Popen(
-        ["ansible-playbook", "play.yml"],
-        cwd=tmp_path,
-        env=os.environ | config,
-        stdout=subprocess.PIPE,
-        stderr=subprocess.STDOUT,
-        text=True,
-    )
+    stand_ins(tmp_path, **{during: 9})
+    play = played(tmp_path, stderr=subprocess.STDOUT)
     with play:
         try:
-            until((tmp_path / "waits").exists)
+            until((tmp_path / during).exists)
             play.send_signal(signal.SIGINT)
             screen, _ = play.communicate(timeout=HANG)
         finally:
@@ -79,6 +84,30 @@ def test_control_c_names_the_run_that_goes_on_once_it_may_have_begun(tmp_path, d
         assert_names(screen, "hearth -i home stop night")
     else:
         assert "night" not in screen
+
+
+@pytest.mark.parametrize("words", [(), ("-v",)])
+@pytest.mark.parametrize(
+    ("waits", "status"),
+    [
+        ({"hearth_run": 3, "hearth_follow": 9}, 99),
+        ({"hearth_follow": 9}, 99),
+        ({"hearth_collect": 3}, 0),
+    ],
+)
+def test_a_reader_that_ends_stops_watching_and_nothing_else(tmp_path, waits, status, words):
+    """`| head` ends before the run is started, while it is followed, or after it."""
+    stand_ins(tmp_path, **waits)
+    play = played(tmp_path, stderr=subprocess.PIPE, words=words)
+    with play:
+        try:
+            until((tmp_path / next(iter(waits))).exists)
+            play.stdout.close()
+            assert play.wait(HANG) == status
+            assert "Traceback" not in play.stderr.read()
+        finally:
+            play.kill()
+    assert (tmp_path / "hearth_supervise").exists()
 
 
 def test_control_c_between_two_workers_is_an_interrupt_like_any_other():

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 import json
 import os
 import shlex
@@ -81,6 +82,29 @@ def test_on_a_terminal_one_line_is_drawn_over():
     screen.end()
     assert "\n" not in page.text
     assert page.text.count("\r") == 3
+
+
+@pytest.mark.parametrize("live", [False, True])
+def test_progress_that_stays_the_same_gives_a_sign_of_life_within_15_seconds(monkeypatch, live):
+    """Also of a text that was not shown, since another had been shown just before."""
+    now = [100.0]
+    monkeypatch.setattr("hearth_controller.base.screen.time.monotonic", lambda: now[0])
+    page = Page()
+    screen = Screen(page, live=live)
+    screen.still()
+    assert page.text == ""
+    screen.progress("all nodes are ready")
+    now[0] += 3
+    screen.progress("held-out evaluation")
+    at, page.text = [], ""
+    for _ in range(60):
+        now[0] += 1
+        screen.still()
+        if page.text:
+            at.append(now[0])
+            assert_names(page.text, "held-out evaluation", duration(now[0] - 103))
+            page.text = ""
+    assert max(later - sooner for sooner, later in itertools.pairwise([103, *at, 163])) <= 15
 
 
 def test_durations():

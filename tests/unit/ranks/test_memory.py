@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.ranks import python, succeeded
 
-from hearth.ranks.memory import GIB, is_out_of_memory, limit_unified_memory
+from hearth.ranks.memory import GIB, is_out_of_memory, limit_gpu_memory
 
 
 @pytest.mark.parametrize(
@@ -48,24 +48,30 @@ def test_other_errors_are_not_of_memory(error):
     assert not is_out_of_memory(error)
 
 
+WSL = "6.6.87.2-microsoft-standard-WSL2"
+
+
 @pytest.mark.parametrize(
-    ("integrated", "limits"), [(1, [pytest.approx(0.9 * 80 / 2 / 120)]), (0, [])]
+    ("integrated", "kernel", "limit"),
+    [(1, "6.17.0", 0.8 * 80 / 2 - 1.16), (0, "6.17.0", None), (0, WSL, 0.9 * 60 / 2)],
 )
-def test_ranks_on_a_gpu_that_shares_the_computers_memory_leave_it_some(
-    monkeypatch, integrated, limits
+def test_ranks_end_where_a_gpu_would_freeze_the_machine_or_spill_into_its_memory(
+    monkeypatch, integrated, kernel, limit
 ):
-    """All that CUDA calls free is the computer's: without a limit it freezes instead of failing."""
+    """All that CUDA calls free is the computer's, or Windows'."""
     card = SimpleNamespace(total_memory=120 * GIB, is_integrated=integrated)
     set_to: list[float] = []
     for name, stand_in in {
         "get_device_properties": lambda _: card,
         "memory_reserved": lambda _: 0,
+        "mem_get_info": lambda _: (60 * GIB, 120 * GIB),
         "set_per_process_memory_fraction": lambda fraction, _: set_to.append(fraction),
     }.items():
         monkeypatch.setattr(torch.cuda, name, stand_in)
     monkeypatch.setattr("hearth.ranks.memory.free_gib", lambda: 80.0)
-    limit_unified_memory(torch.device("cuda", 0), ranks=2)
-    assert set_to == limits
+    monkeypatch.setattr("platform.release", lambda: kernel)
+    limit_gpu_memory(torch.device("cuda", 0), ranks=2)
+    assert set_to == ([] if limit is None else [pytest.approx(limit / 120, abs=1e-4)])
 
 
 NO_THREADS = """

@@ -2,17 +2,22 @@
 
 from __future__ import annotations
 
+import errno
 import json
+import os
+import resource
 import shutil
 from pathlib import Path
 
 import pytest
+import torch
 from support.facts import assert_names, refuses
 from support.several import on_ranks
 
 from hearth.base.errors import CheckpointError
 from hearth.record import checkpoint, folders
 from hearth.record.checkpoint import newest, save, share_newest
+from hearth.trainer.training_state import save_parts
 
 
 def write_something(folder):
@@ -91,6 +96,28 @@ def test_a_full_disk_leaves_the_last_good_one_and_says_so(tmp_path):
     with refuses(CheckpointError, "step 10", "full", "step-00000005"):
         keep(tmp_path, 10, write=fill)
     assert names(tmp_path) == ["step-00000005"]
+
+
+@pytest.mark.parametrize("numbers", [10, 1_000_000])
+def test_a_disk_that_fills_up_under_the_optimizers_state_is_named(tmp_path, numbers):
+    def fill(folder):
+        (folder / "state.pt").symlink_to("/dev/full")
+        save_parts(folder, {"optimizer": {"mean": torch.zeros(numbers)}})
+
+    keep(tmp_path, 5)
+    with refuses(CheckpointError, "step 10", "full", "step-00000005"):
+        keep(tmp_path, 10, write=fill)
+    assert names(tmp_path) == ["step-00000005"]
+
+
+def test_a_file_that_may_not_grow_is_an_error_of_the_disk_though_it_closes_well(tmp_path):
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (300_000, before[1]))
+    try:
+        with pytest.raises(OSError, match=os.strerror(errno.EFBIG)):
+            save_parts(tmp_path, {"optimizer": {"mean": torch.zeros(1_000_000)}})
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 def test_a_folder_that_cannot_be_made_is_named(tmp_path):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import sys
+import time
 
 import pytest
 import yaml
@@ -12,8 +13,10 @@ from hypothesis import strategies as st
 from support.facts import assert_names, refuses
 from support.house import ROOT
 from support.programs import run
+from support.waiting import until
 
 from hearth_lab import lab, plan
+from hearth_lab.host import signs_of_life
 from hearth_lab.plan import LabError
 
 
@@ -32,6 +35,16 @@ def test_no_two_machines_share_a_name_a_card_a_mac_or_an_address(count):
 def test_a_number_of_machines_that_the_lab_does_not_have_is_refused(count):
     with refuses(LabError, f"--nodes {count}"):
         plan.nodes(count)
+
+
+def test_long_work_of_the_lab_gives_signs_of_life_until_it_is_done():
+    said = []
+    with signs_of_life("building", said.append, every=0.05):
+        until(lambda: len(said) > 1)
+    count = len(said)
+    time.sleep(0.2)
+    assert len(said) == count
+    assert_names(said[0], "building", " s")
 
 
 def test_releases_are_taken_in_turn():

@@ -4,7 +4,10 @@ from __future__ import annotations
 
 import json
 import os
+import resource
 import shlex
+import subprocess
+import sys
 from dataclasses import asdict
 from pathlib import Path
 
@@ -75,9 +78,27 @@ def test_the_unit_of_the_user_starts_and_buries_the_supervisor_and_holds_no_secr
     assert unit_file("evening").match(".config/systemd/user/hearth-evening.service")
 
 
+LIMITED = """
+import json, resource
+from hearth.base.systemd import take_limit_of_units
+take_limit_of_units()
+print(json.dumps(resource.getrlimit(resource.RLIMIT_MEMLOCK)))
+"""
+
+
+@pytest.mark.parametrize(("said", "limit"), [("4096", 4096), ("infinity", None), ("", None)])
+def test_a_check_locks_no_more_memory_than_the_unit_of_a_run_may(program, said, limit):
+    """Its own session may have more, as sshd's does where /etc/security/limits.conf says so."""
+    program("systemctl", f"echo {said}")
+    before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+    after = json.loads(subprocess.check_output([sys.executable, "-c", LIMITED]))
+    assert after == (list(before) if limit is None else [limit, limit])
+
+
 def test_a_stop_asks_the_supervisor_alone_and_leaves_time_for_a_checkpoint(spec):
     said = settings(unit_text(spec, Path("/s.json"), "/p", Path("/c")))
     assert said["KillMode"] == "mixed"
+    assert said["LimitMEMLOCK"] == "infinity"
     assert int(said["TimeoutStopSec"]) > spec.stop_grace + spec.silence_timeout
 
 

@@ -196,6 +196,16 @@ def test_a_node_whose_others_have_ended_does_not_wait_long():
     assert_names(end(moves(seen)).outcome.cause.message, "laptop, shelf", "120 s")
 
 
+def test_a_limit_that_is_not_the_one_for_lost_nodes_is_named():
+    gone = {name: Absence("refused", 0.0) for name in NODES[2:]}
+    seen = everybody("broken broken gone", settings=Settings(NODES, elastic=False))
+    notes = Notes()
+    moves(seen, notes)
+    late = replace(seen, gone=gone, now=seen.now + 125)
+    message = end(moves(late, notes)).outcome.cause.message
+    assert_names(message, "within 120 s", "launch_ready_timeout", "launch_return_timeout")
+
+
 def test_a_node_that_waits_for_its_turn_is_waited_for_until_long_after_its_last_word():
     terms = {"team": None, "settings": Settings(NODES, first_timeout=600), "queued": {"shelf": 900}}
     seen = view(report("desk", "ready", None), report("laptop", "ready", None), **terms)

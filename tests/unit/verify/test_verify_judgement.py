@@ -138,6 +138,14 @@ def test_a_slow_cable_is_advice_for_the_node_that_has_it(home):
     assert_names(verdicts(wireless)["laptop"].text, "94 Mbit/s", "Wi-Fi")
 
 
+def test_a_node_that_may_lock_too_little_memory_for_its_rdma_card_is_told(home):
+    told = verdicts(changed(home, "laptop", facts=facts(rdma=True, lockable=8 << 20)))["laptop"]
+    assert told.level == "advice"
+    assert_names(told.text, "8 MiB", "RoCE", "LimitMEMLOCK=infinity", "user@.service")
+    for fine in ({"rdma": False, "lockable": 8 << 20}, {"rdma": True, "lockable": None}):
+        assert verdicts(changed(home, "laptop", facts=facts(**fine)))["laptop"].level == "good"
+
+
 def test_a_link_is_as_fast_as_its_slower_direction(home):
     for node in home:
         if "laptop" in node.talk["mbit"]:

@@ -22,10 +22,12 @@ def sha256_of(path: Path) -> str:
 
 
 def open_regular(path: str | Path) -> IO[bytes]:
-    """Open a regular file for reading, as bytes.
+    """Open a regular file, or /dev/stdin, for reading, as bytes.
 
-    Raises `OSError` also for a pipe or a device, from which a reader could wait for ever.
+    Raises `OSError` also for another pipe or device, from which a reader could wait for ever.
     """
+    if str(path) == "/dev/stdin":  # whoever started this process writes there
+        return open(0, "rb", closefd=False)
     file = open(path, "rb", opener=_at_once)  # noqa: SIM115 (the caller closes it)
     if not stat.S_ISREG(os.fstat(file.fileno()).st_mode):
         file.close()

@@ -14,6 +14,31 @@ NVIDIA_SMI = [
 """The command that lists the GPUs."""
 
 
+UNIFIED_PART = 0.8
+"""Fraction of a computer's free memory that all its ranks on a GPU that shares it may use. A full
+memory freezes the machine, where another GPU raises an out-of-memory error."""
+
+PYTHON = 420 << 20
+"""Resident bytes after importing torch and the other libraries; in the computer's memory only."""
+
+CUDA = 768 << 20
+"""Bytes of CUDA's context and NCCL's buffers, which torch does not count."""
+
+
+def room_mib(total: int, reserved: int | None, used: int | None, ours: int = 0) -> int:
+    """Return the MiB of a card that a run can have, of its `total`.
+
+    The driver has `reserved` some for itself. Of what is `used`, `ours` is Hearth's own and other
+    programs hold the rest, such as a desktop. A figure that the driver does not tell is None.
+    """
+    return max(total - (reserved or 0) - max((used or 0) - ours, 0), 0)
+
+
+def unified_share(free: float, ranks: int) -> float:
+    """Return the bytes that each of `ranks` may use of a memory that a GPU shares, `free` now."""
+    return UNIFIED_PART * free / ranks
+
+
 def gpus() -> list[dict[str, Any]]:
     """Return every GPU that the driver knows, as `gpus_in` does."""
     return gpus_in(output(NVIDIA_SMI, seconds=30) or "")

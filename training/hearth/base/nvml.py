@@ -9,7 +9,7 @@ from __future__ import annotations
 
 import os
 import time
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Collection, Iterable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import PurePosixPath
@@ -17,6 +17,8 @@ from types import ModuleType
 from typing import Any, TypeVar
 
 import psutil
+
+from hearth.base.gpus import room_mib
 
 _Answer = TypeVar("_Answer")
 
@@ -115,6 +117,19 @@ class Cards:
                     graphics = graphics or before.graphics
                 found[pid] = GpuProcess(pid, mib, share, graphics, self._name(pid))
         return tuple(found[pid] for pid in sorted(found))
+
+    def room_mib(self, card: int, ours: Collection[int]) -> int | None:
+        """Return the MiB of a card that a run can have, whose processes are `ours`."""
+        handle, nvml = self._handles[card], self._nvml
+        memory = self._ask(nvml.nvmlDeviceGetMemoryInfo, handle, nvml.nvmlMemory_v2)
+        if memory is None:
+            return None
+        listed, _ = self._listed(handle)
+        own = sum(mib or 0 for pid, mib in listed.items() if pid in ours)
+        total, reserved, used = (
+            bytes_ // _MIB for bytes_ in (memory.total, memory.reserved, memory.used)
+        )
+        return room_mib(total, reserved, used, own)
 
     def energy_joules(self, card: int) -> float | None:
         """Return the energy that a card has used since its driver was loaded, in joules."""

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import os
 import pwd
+import resource
 import shutil
 import subprocess
 from pathlib import Path
@@ -28,6 +29,27 @@ def has_manager() -> bool:
 def user_systemctl(*words: str) -> subprocess.CompletedProcess[str]:
     """Run `systemctl --user`."""
     return call("systemctl", "--user", *words)
+
+
+def take_limit_of_units() -> None:
+    """Let this process lock as much memory as a unit of this user may, if not even less.
+
+    A login may have more: what works in it, such as NCCL over RoCE, need not work in a run's unit.
+    """
+    if (most := lockable_bytes()) is not None:
+        _, own = resource.getrlimit(resource.RLIMIT_MEMLOCK)
+        most = most if own == resource.RLIM_INFINITY else min(most, own)
+        resource.setrlimit(resource.RLIMIT_MEMLOCK, (most, most))
+
+
+def lockable_bytes() -> int | None:
+    """Return the bytes of memory that a unit of this user may lock; None if they are not limited.
+
+    None, too, where the user's systemd does not answer.
+    """
+    done = user_systemctl("show", "--property=DefaultLimitMEMLOCK", "--value")
+    said = done.stdout.strip()
+    return int(said) if done.returncode == 0 and said.isdecimal() else None
 
 
 def call(*command: str) -> subprocess.CompletedProcess[str]:

@@ -9,6 +9,14 @@ KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04", "26.04")}
 """Supported systems, by id and version of /etc/os-release."""
 
 
+def under_windows(kernel: str) -> bool:
+    """Return whether a kernel of this release, such as 6.6.87.2-microsoft-standard-WSL2, is WSL's.
+
+    Windows then drives the GPU, and no program that runs on it there can be seen from Linux.
+    """
+    return "microsoft" in kernel.lower()
+
+
 def release_in(text: str) -> dict[str, str]:
     """Return `id`, `version` and `name` from the text of /etc/os-release."""
     words = dict(line.split("=", 1) for line in text.splitlines() if "=" in line)

@@ -12,7 +12,7 @@ from typing import Any
 
 from hearth.base.errors import ConfigError, did_you_mean
 from hearth.config.presets import SMALL
-from hearth.config.renamed import RENAMED
+from hearth.config.renamed import RENAMED, elsewhere
 from hearth.config.resolve import read_settings_file
 from hearth.config.settings import Settings, takes_switch
 from hearth.config.shown import shown
@@ -174,11 +174,15 @@ def _unknown_option(word: str, options: Sequence[str]) -> str:
     option = word.split("=")[0]
     name = option.removeprefix("--no-").removeprefix("--").replace("-", "_")
     present = RENAMED.get(name, name)
+    known = [each.removeprefix("--").replace("-", "_") for each in options]
     field = Settings.model_fields.get(present)
     if option.startswith("--no-") and field and takes_switch(field.annotation):
         return f"there is no option {word}; write --{present.replace('_', '-')} off"
     if present != name:
         return f"there is no option {word}; it is called --{present.replace('_', '-')} now"
+    if setting := elsewhere(name, known):
+        cure = setting.replace("_", "-").replace("=", " ")
+        return f"there is no option {word}; Hearth's is --{cure}"
     return f"there is no option {word}{did_you_mean(option, options)}"
 
 

@@ -29,7 +29,7 @@ _WEIGHTS = re.compile(r"[\w.-]+\.safetensors")
 
 
 def problems(files: Mapping[str, Mapping[str, Any]]) -> list[str]:
-    """Return what is wrong in a model's JSON files, given by name; each sentence names the file."""
+    """Return the faults of a model's JSON files, given by name; each sentence names the file."""
     checks = {
         CONFIG: (_own_code, _modules, _sizes, _implementations),
         TOKENIZER_CONFIG: (_own_code, _length),

@@ -72,7 +72,10 @@ def _source_of(model: str) -> ModelSource:
     if folder.is_dir():
         return ModelSource(name=folder.name, id=str(folder.resolve()), kind="folder")
     if model.startswith((".", "/", "~")):
-        raise ConfigError(f"model: there is no folder {model}")
+        raise ConfigError(
+            f"model: there is no folder {model} on this computer; it must be here, too, and at the "
+            "same path on every node"
+        )
     if model.count("/") == 1 and all(model.split("/")):
         return ModelSource(name=model.replace("/", "--"), id=model, kind="hub")
     raise ConfigError(

@@ -208,7 +208,9 @@ def _checked(path: Path) -> Path:
             "back, or give another"
         )
     if not path.exists():
-        raise DataError(f"{path}: there is no such file{_near(path)}; check the path")
+        raise DataError(
+            f"{path}: there is no such file or folder on this computer{_near(path)}; check the path"
+        )
     suffix = suffix_of(path)
     if suffix in SHARD_SUFFIXES:
         return path  # its reader knows more

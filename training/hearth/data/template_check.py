@@ -23,7 +23,7 @@ _CONVERSATIONS = ([_ASK], [_ASK, _ANSWER, _ASK])
 
 
 def template_problems(tokenizer: Any) -> list[str]:
-    """Return what is wrong with the chat templates of `tokenizer`, in sentences without a place."""
+    """Return the faults of the chat templates of `tokenizer`, in sentences without a place."""
     known = tokenizer.chat_template or {}
     return [
         problem

@@ -22,8 +22,10 @@ def why_not(adapter: Path) -> str:
     return ""
 
 
-def write_plain(adapter: Path, folder: Path) -> None:
+def write_plain(adapter: Path, folder: Path, name: str) -> None:
     """Write the adapter to `folder`, scaled by alpha / rank, as all adapters in GGUF are.
+
+    The model card there gives it its `name`, which this converter has no option for.
 
     One with `rslora` is scaled by alpha / sqrt(rank): it gets that alpha which comes to the same.
     """
@@ -33,6 +35,8 @@ def write_plain(adapter: Path, folder: Path) -> None:
     folder.mkdir()
     (folder / CONFIG).write_text(json.dumps(config), encoding="utf-8")
     shutil.copyfile(adapter / WEIGHTS, folder / WEIGHTS)
+    card = f"---\nmodel_name: {json.dumps(name)}\n---\n"
+    (folder / "README.md").write_text(card, encoding="utf-8")
 
 
 def _config(adapter: Path) -> dict[str, Any]:

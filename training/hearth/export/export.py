@@ -284,7 +284,7 @@ class _Gguf:
         name = self._adapter_name
         self._say(f"converting the adapter to {name}")
         plain = self._work / "adapter"
-        write_plain(self._result.folder, plain)
+        write_plain(self._result.folder, plain, self._run.name)
         self._tools.convert_adapter(plain, self._outline, self._folder / name, self._say)
         return name
 
@@ -302,7 +302,7 @@ class _Gguf:
         name = f"{self._run.name}-{precision}.gguf"
         exact = self._folder / name if precision == "f16" else self._work / "f16.gguf"
         self._say(f"converting to {name if precision == 'f16' else 'f16'}")
-        self._tools.convert_model(self._outline, exact, self._say)
+        self._tools.convert_model(self._outline, exact, self._run.name, self._say)
         shutil.rmtree(self._outline)
         if precision != "f16":
             self._say(f"quantising to {name}")

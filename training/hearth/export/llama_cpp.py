@@ -65,9 +65,12 @@ class LlamaCpp:
         self._convert("convert_hf_to_gguf.py", model, scratch, "f16", _silent, "--vocab-only")
         scratch.unlink()
 
-    def convert_model(self, model: Path, to: Path, say: Say) -> None:
-        """Write the model in the folder `model` to `to` as GGUF, with 16 bits a weight."""
-        self._convert("convert_hf_to_gguf.py", model, to, "f16", say)
+    def convert_model(self, model: Path, to: Path, name: str, say: Say) -> None:
+        """Write the model in the folder `model` to `to` as GGUF, with 16 bits a weight.
+
+        `name` is what programs show for the model.
+        """
+        self._convert("convert_hf_to_gguf.py", model, to, "f16", say, "--model-name", name)
 
     def convert_adapter(self, adapter: Path, base: Path, to: Path, say: Say) -> None:
         """Write a LoRA adapter to `to` as GGUF; `base` has its model's configuration."""

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import os
 from collections.abc import Callable, Mapping
+from contextlib import closing
 
+import psutil
 import torch
 
 from hearth.base.errors import ModelError
+from hearth.base.nvml import Cards
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.fit.capacity import Room, rooms_of_ranks
@@ -55,18 +58,33 @@ def rooms_here(
     cuda = has_nvidia_gpu()
     count = torch.cuda.device_count() if cuda else 0
     cards = [torch.cuda.get_device_properties(index) for index in range(count)]
-    facts = {
-        "cuda": cuda,
-        "gpus": [
-            # An integrated GPU reports all of the computer's memory, most of it in use or not.
-            {
-                "name": each.name,
-                "memory_mib": not each.is_integrated and each.total_memory >> 20,
-                "capability": f"{each.major}.{each.minor}",
-            }
-            for each in cards
-        ],
-        "free_mib": round(free_gib() * 1024),
-    }
     ranks = int(environment.get("LOCAL_WORLD_SIZE", "1"))
+    known = _rooms_of_cards(ranks) if cuda else []
+    gpus = [
+        # An integrated GPU reports all of the computer's memory, most of it in use or not.
+        {
+            "name": each.name,
+            "memory_mib": not each.is_integrated and each.total_memory >> 20,
+            "capability": f"{each.major}.{each.minor}",
+        }
+        for each in cards
+    ]
+    if len(known) == count:
+        gpus = [gpu | room for gpu, room in zip(gpus, known, strict=True)]
+    facts = {"cuda": cuda, "gpus": gpus, "free_mib": round(free_gib() * 1024)}
     return rooms_of_ranks(facts, ranks, memory_limit=memory_limit)
+
+
+def _rooms_of_cards(ranks: int) -> list[dict[str, int]]:
+    """Return the memory that a run can have on each card, as NVML tells it; empty if it does not.
+
+    What this process holds, its children and the other `ranks` that torchrun started is the run's.
+    """
+    if (cards := Cards.open()) is None:
+        return []
+    process = psutil.Process()
+    head = (process.parent() or process) if ranks > 1 else process
+    ours = {head.pid, *(each.pid for each in head.children(recursive=True))}
+    with closing(cards):
+        rooms = [cards.room_mib(card, ours) for card in range(cards.count)]
+    return [] if None in rooms else [{"room_mib": room} for room in rooms if room is not None]

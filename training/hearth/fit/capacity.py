@@ -6,6 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
+from hearth.base.gpus import unified_share
 from hearth.base.nvidia import ranks_of
 
 GIB = 1 << 30
@@ -22,6 +23,7 @@ class Room:
         gpu: name of the card; '' for a rank on a CPU.
         unified: whether the card has no memory of its own, but shares the computer's.
         ranks: number of ranks that share the card or the computer.
+        held: bytes of the card that the driver and other programs hold.
         limited: whether `memory_limit` caps the memory of a rank on a CPU.
         bf16: whether the rank can compute in bf16; GPUs that cannot have fp16 instead.
     """
@@ -30,6 +32,7 @@ class Room:
     gpu: str = ""
     ranks: int = 1
     unified: bool = False
+    held: int = 0
     limited: bool = False
     bf16: bool = True
 
@@ -42,7 +45,10 @@ class Room:
         shared = f" for each of {self.ranks} ranks" if self.ranks > 1 else ""
         if self.gpu:
             has = "shares memory with the CPU, of which it has" if self.unified else "has"
-            return f"{self.gpu} {has} {size}{shared}"
+            held = (
+                f" beside the {self.held / GIB:.1f} that other programs hold" if self.held else ""
+            )
+            return f"{self.gpu} {has} {size}{shared}{held}"
         return f"{size} of memory are free{shared}"
 
 
@@ -54,8 +60,8 @@ def rooms_of_ranks(
     A rank is on the card of its local rank; where there are fewer, ranks share them. Of more cards
     than ranks the smallest counts: CUDA_VISIBLE_DEVICES says which are used. `facts` are
     `cuda` (whether its torch can use NVIDIA GPUs), `gpus` (`name`, `capability` and `memory_mib` of
-    each; None where it shares the computer's memory) and `free_mib` of the computer, which
-    `nodes_here` nodes share.
+    each, which is None where it shares the computer's memory, and its `room_mib` if known) and
+    `free_mib` of the computer, which `nodes_here` nodes share.
     """
     gpus = facts["gpus"] if facts["cuda"] else []
     count = ranks_of(facts, nproc)
@@ -67,12 +73,21 @@ def rooms_of_ranks(
     rooms = []
     for number, gpu in enumerate(gpus):
         sharing = nodes_here * max(1, len(range(number, count, len(gpus))))
-        size = (gpu["memory_mib"] or facts["free_mib"]) << 20
-        unified = not gpu["memory_mib"]
-        rooms.append(Room(size // sharing, gpu["name"], sharing, unified, bf16=_has_bf16(gpu)))
+        rooms.append(_on_card(gpu, sharing, facts["free_mib"]))
     if count < len(gpus):
         return count * [least(rooms)]
     return [rooms[rank % len(gpus)] for rank in range(count)]
+
+
+def _on_card(gpu: Mapping[str, Any], ranks: int, free_mib: int) -> Room:
+    """Return the room of each of `ranks` ranks on a card of a computer with so much free memory."""
+    bf16 = _has_bf16(gpu)
+    if not gpu["memory_mib"]:
+        share = round(unified_share(free_mib << 20, ranks))
+        return Room(share, gpu["name"], ranks, unified=True, bf16=bf16)
+    room = gpu.get("room_mib", gpu["memory_mib"])
+    held = (gpu["memory_mib"] - room) << 20
+    return Room((room << 20) // ranks, gpu["name"], ranks, held=held, bf16=bf16)
 
 
 def least(rooms: Iterable[Room]) -> Room:

@@ -8,8 +8,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
+from hearth.base.gpus import CUDA, PYTHON
 from hearth.config.shape import Linear, Shape
-from hearth.fit.capacity import GIB
 from hearth.fit.case import Case
 from hearth.fit.saved import dora_targets, inputs_in_8_bits, is_target, saved_by_layer
 from hearth.model.unsloth_environment import LOGITS
@@ -32,10 +32,13 @@ hold another of equal size. Measured on glibc 2.36, see docs/measurements.md."""
 _LARGEST = 32 << 20
 """Bytes of the heap's largest block, and so of its largest hole (mallopt(3), M_MMAP_THRESHOLD)."""
 
-IMPORTS = 420 << 20
-"""Resident bytes after importing torch and the other libraries; in the computer's memory only."""
+_OFFLOADED = 2 << 20
+"""Bytes from which Unsloth's checkpointing moves a layer's input to the computer's memory."""
 
-_CUDA_CONTEXT = GIB * 3 // 4
+_RECOMPUTED = 2
+"""Copies of a recomputed layer's tensors under Unsloth: each one and, beside it, its gradient. With
+it the published context lengths come out within 3% (docs/measurements.md)."""
+
 _CPU_RUNTIME = 64 << 20
 
 
@@ -96,8 +99,8 @@ def estimate(shape: Shape, case: Case) -> Estimate:
         logits=_logits(shape, case),
         exchange=4 * learned * (EXCHANGED if case.rounds else 1) if run.compress != "none" else 0,
         rounds=OF_ROUNDS * learned * size if case.rounds else 0,
-        runtime=_CUDA_CONTEXT if case.gpu else _CPU_RUNTIME,
-        imports=0 if case.gpu and not case.unified else IMPORTS,
+        runtime=CUDA if case.gpu else _CPU_RUNTIME,
+        imports=0 if case.gpu and not case.unified else PYTHON,
     )
 
 
@@ -175,16 +178,23 @@ def _activations(shape: Shape, case: Case) -> float:
     if case.settings.gradient_checkpointing:
         # All tensors of the one layer that is being recomputed.
         sizes, holes = _of_a_layer(shape, case)
-        working = sum(sizes) + shape.num_hidden_layers * holes
+        copies_of_it = _RECOMPUTED if case.unsloth else 1
+        working = copies_of_it * sum(sizes) + shape.num_hidden_layers * holes
     return copies + kept(shape, case) + working
 
 
 def kept(shape: Shape, case: Case) -> float:
-    """Return the bytes of a micro-batch that all layers keep until its backward pass."""
+    """Return the bytes of a micro-batch that all layers keep until its backward pass.
+
+    Unsloth's checkpointing keeps larger inputs of layers in the computer's memory, which is the
+    same memory only for a unified GPU.
+    """
     if case.settings.gradient_checkpointing:
         inputs = [(shape.hidden_size, case.hidden_size), *inputs_in_8_bits(shape, case)]
-        features = sum(features * size for features, size in inputs)
-        return shape.num_hidden_layers * case.tokens * features
+        of_a_layer = case.tokens * sum(features * size for features, size in inputs)
+        if case.unsloth and not case.unified:
+            of_a_layer = min(of_a_layer, _OFFLOADED)
+        return shape.num_hidden_layers * of_a_layer
     sizes, holes = _of_a_layer(shape, case)
     return shape.num_hidden_layers * (sum(sizes) + holes)
 

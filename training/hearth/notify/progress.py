@@ -20,7 +20,7 @@ class Progress:
     Attributes:
         step, steps: steps done, and in all; 0 if nothing is on record.
         nodes: those that trained last, in rank order.
-        began: time at which the ranks began, the last time that all did together (ISO 8601).
+        began: time at which the ranks first began (ISO 8601).
         seconds: time from then to the end, if that is on record.
         perplexity: of held-out data before and after the training, each None if not evaluated.
         reason: why the run finished before its last step, '' if it did not.
@@ -49,7 +49,7 @@ class Progress:
             case "start":
                 nodes = tuple(dict.fromkeys(str(rank["node"]) for rank in line["ranks"]))
                 step, steps = int(line.get("step", 0)), int(line["steps"])
-                began = str(line.get("time") or "")
+                began = self.began or str(line.get("time") or "")
                 return Progress(step, steps, nodes, began, perplexity=self.perplexity)
             case "team":
                 return replace(self, nodes=tuple(map(str, line["nodes"])))

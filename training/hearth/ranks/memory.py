@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import ctypes
 import os
+import platform
 import re
 import resource
 from collections.abc import Iterator
@@ -13,12 +14,15 @@ import psutil
 import torch
 
 from hearth.base.errors import HearthError
+from hearth.base.gpus import CUDA, PYTHON, unified_share
+from hearth.base.systems import under_windows
 from hearth.base.text import brief, counted
 
 GIB = 1 << 30
 
-_OF_FREE = 0.9
-"""Fraction of a computer's free memory that all its ranks on an integrated GPU may use."""
+_OF_WINDOWS = 0.9
+"""Fraction of a card's free memory that its ranks may use under Windows, whose own programs come
+and go on it."""
 
 _MMAP_THRESHOLD = -3
 """Of mallopt(3): bytes from which a block is the system's own, not the heap's."""
@@ -50,17 +54,23 @@ def limit_memory(gib: float) -> None:
     resource.setrlimit(resource.RLIMIT_DATA, (most, resource.getrlimit(resource.RLIMIT_DATA)[1]))
 
 
-def limit_unified_memory(device: torch.device, ranks: int) -> None:
-    """Limit a rank on an integrated GPU to its part, of `ranks`, of the computer's free memory.
+def limit_gpu_memory(device: torch.device, ranks: int) -> None:
+    """Limit one of `ranks` ranks on a GPU that would not raise an out-of-memory error by itself.
 
-    Such a GPU shares the computer's memory and would take all of it: the machine then freezes where
-    another GPU raises an out-of-memory error.
+    An integrated GPU would take all of the computer's memory, which freezes the machine; its limit
+    is that of the memory check, less what torch does not count. Under Windows (WSL) a full card
+    spills into the computer's memory, and a step takes many times as long.
     """
     properties = torch.cuda.get_device_properties(device)
     if properties.is_integrated:
-        part = _OF_FREE * free_gib() * GIB / ranks + torch.cuda.memory_reserved(device)
-        fraction = min(part / properties.total_memory, 1.0)
-        torch.cuda.set_per_process_memory_fraction(fraction, device)
+        part = unified_share(free_gib() * GIB, ranks) - PYTHON - CUDA
+    elif under_windows(platform.release()):
+        part = _OF_WINDOWS * torch.cuda.mem_get_info(device)[0] / ranks
+    else:
+        return
+    part = max(part, 0) + torch.cuda.memory_reserved(device)
+    fraction = min(part / properties.total_memory, 1.0)
+    torch.cuda.set_per_process_memory_fraction(fraction, device)
 
 
 def free_gib() -> float:

@@ -26,7 +26,7 @@ from hearth.ranks.alarm import Alarm, GroupBroken
 from hearth.ranks.control import Control
 from hearth.ranks.group import WholeGroup, connected, have_own_gpus, nccl_in_place
 from hearth.ranks.meeting import meet
-from hearth.ranks.memory import is_out_of_memory, limit_unified_memory
+from hearth.ranks.memory import is_out_of_memory, limit_gpu_memory
 from hearth.ranks.orders import Form, Interrupt
 from hearth.ranks.ring import Ring
 
@@ -281,7 +281,9 @@ def own_device(environment: Mapping[str, str] = os.environ) -> torch.device:
     local_rank = int(environment.get("LOCAL_RANK", "0"))
     device = torch.device("cuda", local_rank % torch.cuda.device_count())
     torch.cuda.set_device(device)
-    limit_unified_memory(device, int(environment.get("LOCAL_WORLD_SIZE", "1")))
+    local = int(environment.get("LOCAL_WORLD_SIZE", "1"))
+    sharing = max(1, len(range(device.index, local, torch.cuda.device_count())))
+    limit_gpu_memory(device, sharing)
     return device
 
 

@@ -86,6 +86,8 @@ RestartSec=1
 # A stop asks the supervisor alone, which lets the ranks end their step and keep a checkpoint.
 KillMode=mixed
 TimeoutStopSec={round(spec.stop_grace) + STOP_MARGIN}
+# NCCL locks memory for RDMA cards; systemd gives as much of it as this user may have.
+LimitMEMLOCK=infinity
 # A rank that the kernel ends for memory is for the supervisor to report.
 OOMPolicy=continue
 

@@ -60,7 +60,7 @@ def waited_too_long(
         return None
     # A node with an empty disk learns from the others that the run has begun.
     begun = newest_committed(report.votes for report in view.reports.values()) or notes.team
-    patience = settings.ready_timeout
+    patience, limit = settings.ready_timeout, ""
     # A node that waits for its turn is there: the timeout counts from its last word.
     queued = (view.queued.get(node, 0.0) for node in missing)
     since = max(notes.idle_since, notes.held_until, *queued)
@@ -68,10 +68,15 @@ def waited_too_long(
         patience = max(settings.first_timeout, patience)
     elif not _all_refuse(view, missing, patience):
         patience = max(settings.return_timeout, settings.ready_timeout)
+    elif settings.return_timeout > patience:
+        limit = (
+            "launch_ready_timeout, not launch_return_timeout: the machines answer, and no "
+            "supervisor of the run has started there again"
+        )
     if view.now - since <= patience:
         return None
     names = ", ".join(missing)
-    reasons = [why] if why and begun else []
+    reasons = [each for each in (limit, why if begun else "") if each]
     reasons += [report.voteless for report in view.reports.values() if report.voteless]
     reason = f" ({'; '.join(reasons)})" if reasons else ""
     if notes.lost:

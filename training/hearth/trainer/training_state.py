@@ -74,9 +74,16 @@ class TrainingState:
 
 def save_parts(folder: Path, states: Mapping[str, Any]) -> None:
     """Write the `states` of the parts beside the trained weights, by name, to `folder`."""
-    # Open the file here: torch's own writer hides a full disk behind a failed assertion.
+    # torch hides an error of the disk: wholly if it opens the file itself, and else behind a failed
+    # assertion.
     with (folder / _STATE).open("wb") as file:
-        torch.save(dict(states), file)
+        try:
+            torch.save(dict(states), file)
+        except RuntimeError as error:
+            hidden = error.__context__
+            while hidden and not isinstance(hidden, OSError):
+                hidden = hidden.__context__
+            raise (hidden or error) from None
 
 
 def load_parts(folder: Path) -> dict[str, Any]:

@@ -14,6 +14,7 @@ from typing import Any
 from hearth.base.compiler import PROBE_HEADERS, missing_packages
 from hearth.base.errors import LaunchError
 from hearth.base.gpus import gpus, output
+from hearth.base.systemd import lockable_bytes
 from hearth.supervise.interface import interface_of
 from hearth.supervise.record import lock_holder
 
@@ -31,12 +32,14 @@ def look(address: str, workspace: Path, system: Path = Path("/sys")) -> dict[str
 
     Facts: `python`, `torch`, `cuda` and `nccl` versions (None: absent), `arch` that torch was
     built for, `devices` that torch can use, `gpus`, the number of NVIDIA `cards` on the bus,
-    `interface`, its negotiated `nic_mbit` (None: unknown), `wireless`, and `busy`, the run that
+    `interface`, its negotiated `nic_mbit` (None: unknown), whether it is `wireless` or does `rdma`,
+    the bytes that a run may lock for that (`lockable`; None: any), and `busy`, the run that
     occupies the node. `build_packages` would bring what Triton's kernels lack to be built.
     """
     findings: list[str] = []
     facts: dict[str, Any] = {"python": platform.python_version(), **_torch(findings)}
     facts["gpus"] = gpus()
+    facts["lockable"] = lockable_bytes()
     facts["cards"] = nvidia_cards(system)
     facts["build_packages"] = missing_packages(
         sys.version_info[:2], output([sys.executable, "-c", PROBE_HEADERS], seconds=30) is not None
@@ -85,6 +88,7 @@ def card(name: str, system: Path) -> dict[str, Any]:
     return {
         "interface": name,
         "nic_mbit": int(negotiated) if negotiated.isdecimal() and int(negotiated) else None,
+        "rdma": (card / "device/infiniband").exists(),
         "wireless": (card / "wireless").exists() or (card / "phy80211").exists(),
     }
 

@@ -19,6 +19,9 @@ Level = Literal["good", "advice", "fault"]
 SLOW_MBIT = 200.0
 """A wired link below this has a 100 Mbit/s cable or port: hardly any card is that old."""
 
+LOCKED = 1 << 30
+"""Bytes that a run must be able to lock for NCCL's buffers on an RDMA card, with some to spare."""
+
 SLOW_MILLISECONDS = 5.0
 
 
@@ -273,6 +276,13 @@ def _hints(node: Observation, nodes: Sequence[Observation], lock: str) -> Iterat
     far = [ms for ms in node.talk.get("milliseconds", {}).values() if ms > SLOW_MILLISECONDS]
     if far and len(far) == len(node.talk["milliseconds"]):
         yield f"{min(far):.0f} ms to its nearest peer: is that path Wi-Fi or a tunnel?"
+    lockable = facts["lockable"]
+    if facts["rdma"] and facts["cuda"] and lockable is not None and lockable < LOCKED:
+        yield (
+            f"a run may lock {lockable >> 20} MiB of memory, too little for NCCL over RoCE or "
+            "InfiniBand: `sudo systemctl edit user@.service`, add [Service] and "
+            "LimitMEMLOCK=infinity, then restart the machine"
+        )
     if facts["gpus"] and not facts["cuda"] and lock != "cpu":
         yield "no CUDA in this torch, so its GPU is idle: set python_lock: gpu and provision again"
 

@@ -10,6 +10,7 @@ from collections.abc import Collection
 from typing import Any
 from xml.etree import ElementTree
 
+from ansible.module_utils.hearth.base.gpus import room_mib
 from ansible.module_utils.hearth_node.driver.inspect import nvidia_smi
 
 
@@ -25,20 +26,26 @@ def look(ours: Collection[int]) -> tuple[list[dict[str, Any]], str]:
 def gpus_of(text: str, ours: Collection[int]) -> list[dict[str, Any]]:
     """Return the GPUs in the output of `nvidia-smi -q -x`.
 
-    Each has its `index`, `name`, memory `used_mib` and `total_mib`, `watts_limit` in force and
-    `watts_default`, and its `programs`: `pid`, `name` and `mib` of each process, and whether it
-    `computes`; those of a run, `ours`, are left out, but their memory counts as `ours_mib`. A
-    figure that the driver does not report is None. Raises `ParseError` if it is not XML.
+    Each has its `index`, `name`, memory `used_mib` and `total_mib`, the `room_mib` of it that a run
+    can have, `watts_limit` in force and `watts_default`, and its `programs`: `pid`, `name` and
+    `mib` of each process, and whether it `computes`; those of a run, `ours`, are left out, but
+    their memory counts as `ours_mib`. A figure that the driver does not report is None. Raises
+    `ParseError` if it is not XML.
     """
     found = []
     for index, gpu in enumerate(ElementTree.fromstring(text).iter("gpu")):
         programs = [_program(process) for process in gpu.iter("process_info")]
+        total, reserved, used = (
+            _figure(gpu, f"fb_memory_usage/{each}") for each in ("total", "reserved", "used")
+        )
+        own = sum(each["mib"] or 0 for each in programs if each["pid"] in ours)
         found.append(
             {
                 "index": index,
                 "name": _text(gpu, "product_name"),
-                "used_mib": _figure(gpu, "fb_memory_usage/used"),
-                "total_mib": _figure(gpu, "fb_memory_usage/total"),
+                "used_mib": used,
+                "total_mib": total,
+                "room_mib": None if total is None else room_mib(total, reserved, used, own),
                 # Driver 535 renamed this element.
                 "watts_limit": _figure(gpu, "gpu_power_readings/current_power_limit")
                 or _figure(gpu, "gpu_power_readings/power_limit")
@@ -46,7 +53,7 @@ def gpus_of(text: str, ours: Collection[int]) -> list[dict[str, Any]]:
                 "watts_default": _figure(gpu, "gpu_power_readings/default_power_limit")
                 or _figure(gpu, "power_readings/default_power_limit"),
                 "programs": [each for each in programs if each["pid"] not in ours],
-                "ours_mib": sum(each["mib"] or 0 for each in programs if each["pid"] in ours),
+                "ours_mib": own,
             }
         )
     return found

@@ -118,8 +118,9 @@ def digest(path: str, now: float | None = None) -> dict[str, Any]:
     """Return a summary of a `metrics.jsonl`; empty if there is none.
 
     The first `began` (time) and the last `start`, the last `step`, `before` and `after` (held-out
-    evaluation), `checkpoint` and `end`, each the whole line, and the total `seconds` of its
-    launches; one that is under way counts up to `now`. If nodes have left or joined, also the
+    evaluation), `checkpoint` and `end`, each the whole line, the total `seconds` of its launches,
+    and those from its first record to the last (`elapsed`); a run that is under way counts up to
+    `now`. If nodes have left or joined, also the
     newest `teams` of the last launch, and the number of `regroups` of all launches.
     """
     story: dict[str, Any] = {}
@@ -148,6 +149,7 @@ def digest(path: str, now: float | None = None) -> dict[str, Any]:
         spans[-1][1] = max(now, spans[-1][0])
     if spans:
         story["seconds"] = round(sum(last - first for first, last in spans), 1)
+        story["elapsed"] = round(spans[-1][1] - spans[0][0], 1)
     return story
 
 

@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import itertools
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.hearth.base.gpus import room_mib
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth_node.base import output
 from ansible.module_utils.hearth_node.driver.inspect import cards, nvidia_smi, prime_off
@@ -17,14 +20,23 @@ print(runpy.run_path(str(pathlib.Path(place).with_name("version.py")))["cuda"])
 """
 
 
-def look(python: str, root: str = "/") -> dict[str, Any]:
+_QUERY = "--query-gpu=name,memory.total,memory.reserved,memory.used"
+
+
+def look(python: str, root: str = "/", ours: Sequence[int] = ()) -> dict[str, Any]:
     """Return `gpus`, `free_mib`, `total_mib` and `cuda` of this node; `python` is that of its runs.
+
+    Of each of the GPUs `ours` are the MiB that Hearth's own runs hold, which leave it to others.
 
     Also the NVIDIA `cards` on its bus by PCI id (none that a virtual machine holds), whether
     `prime-select intel` has them off (`prime_off`), and why the driver lists no GPU (`trouble`).
     """
-    said, trouble = nvidia_smi("--query-gpu=name,memory.total", "--format=csv,noheader,nounits")
-    gpus = [_gpu(line) for line in said.splitlines() if line.count(",") == 1]
+    said, trouble = nvidia_smi(_QUERY, "--format=csv,noheader,nounits")
+    lines = [line for line in said.splitlines() if line.count(",") == 3]
+    gpus = [
+        _gpu(line, own)
+        for line, own in itertools.zip_longest(lines, ours[: len(lines)], fillvalue=0)
+    ]
     memory = host_memory((Path(root) / "proc/meminfo").read_text())
     return {
         "gpus": gpus,
@@ -48,7 +60,9 @@ def host_memory(meminfo: str) -> dict[str, int]:
     return {"used_mib": total - free, "total_mib": total}
 
 
-def _gpu(line: str) -> dict[str, Any]:
+def _gpu(line: str, ours: int) -> dict[str, Any]:
     """Return one GPU; the driver reports `[N/A]` for memory shared with the CPU."""
-    name, memory = (field.strip() for field in line.split(","))
-    return {"name": name, "memory_mib": int(memory) if memory.isdecimal() else None}
+    name, *figures = (field.strip() for field in line.split(","))
+    total, reserved, used = (int(each) if each.isdecimal() else None for each in figures)
+    room = None if total is None else room_mib(total, reserved, used, ours)
+    return {"name": name, "memory_mib": total, "room_mib": room}

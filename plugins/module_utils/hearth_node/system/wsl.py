@@ -7,6 +7,7 @@ import os
 import shutil
 from dataclasses import dataclass
 
+from ansible.module_utils.hearth.base.systems import under_windows
 from ansible.module_utils.hearth_node.base import text_of
 
 _PAGE = "docs/machines.md has the steps"
@@ -30,7 +31,7 @@ class Wsl:
 def look(root: str = "/") -> Wsl:
     """Inspect the machine below `root`."""
     kernel = text_of(os.path.join(root, "proc/sys/kernel/osrelease")).strip()
-    if "microsoft" not in kernel.lower():
+    if not under_windows(kernel):
         return Wsl(0)
     settings = configparser.ConfigParser(strict=False, interpolation=None)
     try:

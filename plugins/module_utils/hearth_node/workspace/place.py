@@ -34,8 +34,8 @@ def place_workspace(
     one. `files` are claimed for a later write.
 
     Returns:
-        `changed`; the `differing` files of the code; the run for which they stayed (`under_way`, or
-        ''); those `files` that are Hearth's; and `findings`.
+        `changed`; whether there was code (`prepared`); the `differing` files of it; the run for
+        which they stayed (`under_way`, or ''); those `files` that are Hearth's; and `findings`.
     """
     scripts, fresh = os.path.join(path, "scripts"), os.path.join(path, ".hearth-scripts")
     try:
@@ -52,6 +52,7 @@ def place_workspace(
             for place in missing:
                 os.makedirs(place, exist_ok=True)
         marked = write_mark(path, made, module.check_mode)
+        prepared = os.path.isdir(scripts)
         wrong = differing(scripts, code, let_be=["__pycache__"])
         under_way = (run_under_way(path) or "".join(queued_runs(path)[:1])) if wrong else ""
         if wrong and not under_way and archive and not module.check_mode:
@@ -67,6 +68,7 @@ def place_workspace(
         return {"changed": False, "differing": [], "under_way": "", "findings": [finding]}
     return {
         "changed": bool(missing or marked or command or (wrong and not under_way)),
+        "prepared": prepared,
         "differing": wrong,
         "under_way": under_way,
         "files": [name for name in files if is_claimed(name, made)],

@@ -3,13 +3,18 @@
 from __future__ import annotations
 
 import json
+import os
+import subprocess
+import sys
 
 import pytest
 from support.facts import assert_names
 from support.house import ROOT
+from support.waiting import HANG
 
 from hearth_controller.runs.status import status
 
+_MAIN = "import sys; from hearth_controller.cli import main; sys.argv.pop(0); sys.exit(main())"
 COMMAND = "\x1b]0;owned\x07\x1b[2J"
 """Sets the title of a terminal and clears it."""
 STATUS = status([], {"desk": None}, {"desk": "no route"}, "2026-11-20T20:10:00+00:00")
@@ -51,6 +56,24 @@ def test_it_plays_in_the_checkout_from_any_folder(hearth, playing, tmp_path, mon
 def test_a_table_is_all_that_is_printed_and_holds_no_command_for_the_terminal(hearth, playing):
     playing(answer(text=f"  desk{COMMAND}  well"), prints="Status")
     assert hearth("status") == (0, "  desk  well\n", "")
+
+
+@pytest.mark.parametrize("unbuffered", ["", "1"])
+def test_a_reader_that_ends_is_no_error(tmp_path, unbuffered):
+    """`hearth runs | head` closes the pipe while the table is made."""
+    reading, writing = os.pipe()
+    os.close(reading)
+    done = subprocess.run(
+        [sys.executable, "-c", _MAIN, "hearth", "train", "--help-all"],
+        stdout=writing,
+        stderr=subprocess.PIPE,
+        env=os.environ | {"PYTHONUNBUFFERED": unbuffered},
+        text=True,
+        timeout=HANG,
+        check=False,
+    )
+    os.close(writing)
+    assert (done.returncode, done.stderr) == (0, "")
 
 
 def test_an_answer_for_programs_is_all_of_the_output(hearth, playing):

@@ -32,6 +32,8 @@ ELSE = "02:00:00:00:00:99"
 GPU = {
     "index": 0,
     "used_mib": 600,
+    "total_mib": 16303,
+    "room_mib": 15303,
     "watts_limit": 285,
     "watts_default": 285,
     "programs": [{"pid": 900, "name": "gnome-shell", "mib": 400, "computes": False}],
@@ -97,7 +99,7 @@ STAGES = {
 }
 PACKAGES = {"present": True, "kind": "gpu", "differing": [], "findings": []}
 ABSENT = PACKAGES | {"present": False}
-CODE = {"changed": False, "differing": [], "findings": []}
+CODE = {"changed": False, "prepared": True, "differing": [], "findings": []}
 
 
 def node(name: str) -> ExaminedNode:
@@ -251,7 +253,7 @@ DEGRADED = [
     ("data", looks(hub_sums={"owner--rows.parquet": "cd"}), "data/hub/owner--rows.parquet"),
     ("battery", looks(on_battery=True), "battery"),
     ("GPU shared", gpu(programs=[GAME], used_mib=6300), *GAME_SEEN),
-    ("desktop", gpu(used_mib=2300), "2300 MiB", "GPU 0"),
+    ("desktop", gpu(used_mib=2300), "2300 MiB", "GPU 0", "15303 of 16303 MiB"),
     ("driver", driver(next_boot="kernel 6.14", remedy="apt-get x"), "kernel 6.14", "apt-get x"),
     ("next kernel", driver(**LOST), *LOST.values()),
     ("Secure Boot", driver(secure_boot=True), "not signed", "update-secureboot-policy"),
@@ -445,6 +447,15 @@ def test_what_was_too_large_to_be_read_is_not_said_to_be_whole(path, check):
     said = check.of(nodes["laptop"], Cluster(list(nodes.values())))
     assert said == not_checked(said.seen)
     assert_names(said.seen, path)
+
+
+def test_a_node_without_training_code_is_not_prepared_yet_and_nothing_is_wrong_with_it():
+    fresh = {"changed": True, "prepared": False, "differing": ["a.py", "b.py"]}
+    nodes = another(*well(), code=CODE | fresh)
+    assert examined(nodes)["verdict"] == "good"
+    said = found(nodes, "code")
+    assert said["outcome"] == "not checked"
+    assert_names(said["seen"], "not prepared yet")
 
 
 def test_a_node_that_does_not_answer_is_broken_once_and_not_checked_further():

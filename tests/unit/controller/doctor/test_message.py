@@ -63,4 +63,4 @@ def test_the_way_on_is_said_last_and_only_where_there_is_one():
     assert_names(said[0], "timed out")
     (*same, way) = message(results, playing, then="Nothing began.", without=True).splitlines()
     assert same == said
-    assert_names(way, "laptop", "-e nodes=tower")
+    assert_names(way, "laptop, oldbox", "-e nodes=tower")

@@ -114,6 +114,22 @@ def test_all_old_words_are_refused_at_once_each_with_the_present_one():
         assert_names(finding, *facts)
 
 
+def test_a_name_of_another_trainer_leads_to_the_setting_where_there_are_settings():
+    of_train, of_status = (
+        unknown(["save_steps", "fp16"], words, [])
+        for words in (["checkpoint_every", "precision", "run"], ["run"])
+    )
+    assert_names(of_train[0], "-e save_steps", "-e checkpoint_every=")
+    assert_names(of_train[1], "-e fp16", "-e precision=fp16")
+    assert "checkpoint_every" not in of_status[0]
+
+
+@pytest.mark.parametrize("verb", ["status", "attach", "logs", "stop", "runs"])
+def test_what_names_the_launcher_of_train_names_it_for_verbs_about_a_run(verb):
+    assert unknown(["launcher"], VERBS[verb], []) == []
+    assert parsed({"launcher": "slurm"}, VERBS[verb]) == ({"launcher": "slurm"}, [])
+
+
 def test_a_node_that_is_none_is_refused_with_the_likely_one():
     (finding,) = strangers(["tover", "laptop"], ["tower", "laptop"])
     assert_names(finding, "-e nodes", "tover", "'tower'?", "tower, laptop")

@@ -344,7 +344,7 @@ def test_a_node_on_battery_is_warned_of_by_name(tmp_path):
 
 
 def test_a_node_whose_power_limit_is_not_in_force_is_warned_of(tmp_path):
-    card = {"index": 0, "used_mib": 1, "ours_mib": 0, "programs": []}
+    card = {"index": 0, "used_mib": 1, "room_mib": None, "ours_mib": 0, "programs": []}
     home = {"on_battery": None, "gpu_trouble": ""}
     looks = {"desk": look(), "laptop": look()}
     for each, held in (("desk", 220), ("laptop", 300)):

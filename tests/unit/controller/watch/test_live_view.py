@@ -20,7 +20,8 @@ STEP = step_line(
 LEFT = team_line(
     12, "desk", "tower", time=LATER, left={"laptop": "no sign of life for 6 s"}, layout=[]
 )
-LAUNCHES = [{"generation": 0, "cause": {"node": "laptop", "message": "its power failed"}}]
+CUT = {"node": "laptop", "rank": None, "kind": "node_lost", "message": "its power failed"}
+LAUNCHES = [{"generation": 0, "ended": LATER, "cause": CUT}]
 
 
 def view_of(*records, by="desk", **more):
@@ -130,13 +131,13 @@ def test_earlier_launches_are_history_and_the_figures_are_those_of_this_one():
 
 
 def test_a_wait_names_its_node_and_its_cause():
-    cause = {"node": "laptop", "kind": "node_lost", "message": "no sign of life\nand more"}
-    view = view_of(state="waiting", cause=cause)
+    view = view_of(state="waiting", cause=CUT | {"message": "no sign of life\nand more"})
     assert headline(view) == "waiting: laptop: no sign of life"
 
 
 def test_text_of_a_node_cannot_command_the_terminal():
-    view = view_of(state="failed", cause={"node": "desk", "message": "\x1b]0;pwned\x07no memory"})
+    cause = CUT | {"node": "desk", "message": "\x1b]0;pwned\x07no memory"}
+    view = view_of(state="failed", cause=cause)
     assert headline(view) == "failed: desk: no memory"
     view.add("desk", {"progress": "step\x1b[2J 1"}, 0)
     assert view.progress == "step 1"

@@ -194,7 +194,7 @@ def test_a_run_that_ended_shows_its_closing_text_until_one_leaves(checkout):
 
 
 def test_a_run_that_failed_shows_the_node_and_the_fix(checkout):
-    cause = {"node": "laptop", "kind": "rank_failed", "message": "CUDA out of memory"}
+    cause = {"node": "laptop", "rank": 1, "kind": "rank_failed", "message": "CUDA out of memory"}
     of_nodes = events({"outcome": {"state": "failed"}}, state="failed", cause=cause)
     errors = [{"node": "laptop", "message": "CUDA out of memory\n    lower micro_batch"}]
     answer = {"ended": "broken", "text": "evening failed", "errors": errors}

@@ -163,7 +163,8 @@ def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(rank, program, look):
     )
     xml = (
         "<nvidia_smi_log><gpu><product_name>NVIDIA GeForce RTX 5070 Ti</product_name>"
-        "<fb_memory_usage><total>16303 MiB</total><used>6900 MiB</used></fb_memory_usage>"
+        "<fb_memory_usage><total>16303 MiB</total><reserved>400 MiB</reserved>"
+        "<used>6900 MiB</used></fb_memory_usage>"
         "<gpu_power_readings><current_power_limit>180.00 W</current_power_limit>"
         "<default_power_limit>300.00 W</default_power_limit></gpu_power_readings>"
         f"{''.join(PROCESS.format(*each) for each in processes)}</gpu></nvidia_smi_log>"
@@ -173,6 +174,7 @@ def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(rank, program, look):
     assert said["gpu_trouble"] == ""
     (gpu,) = said["gpus"]
     assert (gpu["used_mib"], gpu["ours_mib"], gpu["total_mib"]) == (6900, 390, 16303)
+    assert gpu["room_mib"] == 16303 - 400 - (6900 - 390)
     assert (gpu["watts_limit"], gpu["watts_default"]) == (180, 300)
     assert gpu["programs"] == [
         {"pid": 812, "name": "Xorg", "mib": 310, "computes": False},

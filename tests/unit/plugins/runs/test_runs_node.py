@@ -16,6 +16,7 @@ from support.workspace import under_way
 
 from hearth.base.places import MANIFEST
 from hearth_controller.runs.digests import observed_runs
+from hearth_controller.runs.story import Story, parse
 
 
 def line(kind: str, time: str, **values: object) -> str:
@@ -85,6 +86,9 @@ def test_a_run_is_told_in_short(workspace):
     assert (metrics["step"]["step"], metrics["before"]["perplexity"]) == (5, 48.0)
     assert metrics["began"].startswith("2026-11-20T20:00:00")
     assert metrics["seconds"] == 9.0  # both launches, not the time between them
+    lines = (workspace / "results" / "evening" / "metrics.jsonl").read_text().splitlines()
+    story = Story.from_lines(parse(lines))
+    assert (story.seconds, story.length) == (metrics["seconds"], metrics["elapsed"])
     assert run["checkpoint"]["step"] == 5
     assert run["files"]["logs/evening.log"] == 6
     assert run["files"]["checkpoints/evening"] == 4

@@ -171,7 +171,7 @@ Host key verification failed."""
         ),
         (
             "ssh: me@10.0.0.1: Permission denied (publickey,password).",
-            ["as me", "publickey,password", "-k"],
+            ["as me", "publickey,password", "-k", "chmod go-w ~ ~/.ssh"],
         ),
         ("Incorrect sudo password", ["sudo", "-K"]),
         ("Missing sudo password", ["sudo", "-K"]),
@@ -185,6 +185,9 @@ Host key verification failed."""
             "authenticate. Failed command was: ( umask 77 ), exited with result 1",
             ["status 1", "disk is full", ".bashrc"],
         ),
+        ("WARNING: Your password has expired.\nPassword change required but no TTY", ["passwd"]),
+        ("You are required to change your password immediately (root enforced)", ["passwd"]),
+        ("Your account has expired; please contact your system administrator", ["chage -E"]),
         ("the printer is on fire", ["the printer is on fire"]),
     ],
 )
@@ -202,6 +205,7 @@ NO_RESULT = "Task failed: Module result deserialization failed"
     [
         ("", 0, ["exit", ".bashrc"]),
         ("welcome", 3, ["exit", ".bashrc"]),
+        ("You must change your password now and login again!", 1, ["expired", "`passwd`"]),
         ('{welcome}\n\n{"changed": false}', 0, ["'{welcome}'", ".bashrc"]),
         ("", 137, ["Module result"]),
     ],

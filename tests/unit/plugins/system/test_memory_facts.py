@@ -9,19 +9,27 @@ from ansible.module_utils.hearth_node.system.memory import look
 from hearth.fit.capacity import GIB, Room
 from hearth_controller.launch.fit import rooms_of
 
+SMI = """
+echo RTX 4070 Laptop GPU, 8188, 250, 1100
+echo NVIDIA GB10, '[N/A], [N/A], [N/A]'
+"""
+
 
 def test_cards_and_free_memory_are_told(program, tmp_path):
-    program("nvidia-smi", "echo RTX 4070 Laptop GPU, 8188; echo NVIDIA GB10, '[N/A]'")
+    program("nvidia-smi", SMI)
     meminfo = tmp_path / "proc" / "meminfo"
     meminfo.parent.mkdir()
     meminfo.write_text("MemTotal: 16384000 kB\nMemAvailable: 12582912 kB\nHugePages_Total: 0\n")
     gpus = [
-        {"name": "RTX 4070 Laptop GPU", "memory_mib": 8188},
-        {"name": "NVIDIA GB10", "memory_mib": None},
+        {"name": "RTX 4070 Laptop GPU", "memory_mib": 8188, "room_mib": 8188 - 250 - 1100},
+        {"name": "NVIDIA GB10", "memory_mib": None, "room_mib": None},
     ]
     facts = {"gpus": gpus, "free_mib": 12_288, "total_mib": 16_000, "cuda": True}
     facts |= {"cards": [], "prime_off": False, "trouble": ""}
     assert look("/nowhere/python", str(tmp_path)) == facts
+    # What a run of Hearth's holds is free for the next one.
+    (card, _) = look("/nowhere/python", str(tmp_path), ours=[800, 0])["gpus"]
+    assert card["room_mib"] == 8188 - 250 - 300
     # The tests' own torch is without CUDA, which leaves the card unused.
     assert look(sys.executable, str(tmp_path)) == facts | {"cuda": False}
 
