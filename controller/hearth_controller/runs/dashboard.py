@@ -76,8 +76,11 @@ def describe_dashboard(
 def _wandb(
     answer: Mapping[str, Any], variables: Mapping[str, Any], local: bool
 ) -> list[tuple[str, str]]:
-    """Return the commands that upload offline wandb runs; wandb itself prompts for the API key."""
-    if not answer["offline"]:
+    """Return the commands that upload offline wandb runs; wandb itself prompts for the API key.
+
+    There are none where nobody asked for wandb.
+    """
+    if not (answer["offline"] and answer["wandb_asked"]):
         return []
     verbs = [["login"], ["sync", *answer["offline"]]]
     typed = [shlex.join([answer["wandb"], *verb]) for verb in verbs]

@@ -11,6 +11,12 @@ from hearth.supervise.cause import ENDS
 from hearth_controller.runs.listing import local_time
 from hearth_controller.runs.story import Plan, Story
 
+_MANY = 0.25
+"""Part of a rank's rows that must move to be news; a step's speed varies by less than that."""
+
+_QUIET_SECONDS = 600.0
+"""Seconds between two news of the split, which may move with every change of a machine's load."""
+
 
 def state_text(record: Mapping[str, Any], story: Story) -> str:
     """Return the live line: the state before the ranks run, then their progress."""
@@ -64,7 +70,10 @@ def tenths(story: Story) -> int:
 
 
 def split_news(plans: Sequence[Plan]) -> str:
-    """Return a message if the last plan moves rows because a machine has slowed down, or ''."""
+    """Return a message if the last plan moves many rows because a machine has slowed down, or ''.
+
+    It compares with the plan of the message before, and ten minutes lie between two.
+    """
     now = plans[-1]
     # An epoch's last step has fewer rows: compare only plans of the same number of rows.
     # Of another team, the rows of a node that left or joined moved.
@@ -73,10 +82,23 @@ def split_news(plans: Sequence[Plan]) -> str:
         for p in plans
         if (p.launch, p.team) == (now.launch, now.team) and sum(p.rows) == sum(now.rows)
     ]
-    if len(comparable) < 2 or len(now.slowness) != len(now.rows):
-        return ""
-    before = comparable[-2].rows
-    moved = zip(before, now.rows, now.slowness, strict=True)
-    if not any(was != rows and has_changed(slow) for was, rows, slow in moved):
-        return ""
-    return f"the split {moves(before, now.rows, now.slowness, now.nodes)}"
+    known, said_at = comparable[0], -_QUIET_SECONDS
+    for plan in comparable[1:]:
+        if plan.at - said_at >= _QUIET_SECONDS and _matters(known, plan):
+            if plan is now:
+                return f"the split {moves(known.rows, now.rows, now.slowness, now.nodes)}"
+            known, said_at = plan, plan.at
+    return ""
+
+
+def _matters(known: Plan, plan: Plan) -> bool:
+    """Return whether a plan moves a quarter of a rank's rows, with a changed speed somewhere."""
+    if len(plan.slowness) != len(plan.rows):
+        return False
+    moved = zip(known.rows, plan.rows, plan.slowness, strict=True)
+    changed = [
+        (abs(was - rows) / max(was, rows), has_changed(slow))
+        for was, rows, slow in moved
+        if was != rows
+    ]
+    return any(slow for _, slow in changed) and any(part >= _MANY for part, _ in changed)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from typing import Any
 
 from ansible.plugins.action import ActionBase
@@ -32,6 +33,7 @@ class ActionModule(ActionBase):
         result |= self._execute_module("hearth_dashboard", given, task_vars=task_vars)
         if result.get("failed") or not result.get("dashboard"):
             return result
+        result["wandb_asked"] |= bool(os.environ.get("WANDB_API_KEY"))
         node = str(task_vars["inventory_hostname"])
         lines = describe_dashboard(
             result,

@@ -67,7 +67,7 @@ def undo(record: Journal, later: list[str]) -> tuple[list[Undone], list[str]]:
 
 def foretold(done: list[Undone], rules: list[list[str]], kept: list[str]) -> list[str]:
     """Return a line for each thing that an undo would do, or could not do."""
-    words = {"removed": "remove", "restored": "put back", "left": "leave"}
+    words = {"removed": "remove", "restored": "put back", "left": "leave", "same": "leave"}
     return [
         *(f"{words[each.state]} {each.path}" + f" ({each.why})" * bool(each.why) for each in done),
         *(f"remove the rule `ufw {' '.join(rule[2:])}`" for rule in rules),

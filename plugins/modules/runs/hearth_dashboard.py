@@ -36,7 +36,13 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, text_of
-from ansible.module_utils.hearth_node.runs.dashboard import PAGE, command, curves, offline_runs
+from ansible.module_utils.hearth_node.runs.dashboard import (
+    PAGE,
+    command,
+    curves,
+    offline_runs,
+    wandb_was_asked_for,
+)
 from ansible.module_utils.hearth_node.runs.pages import PageError
 
 
@@ -44,7 +50,8 @@ def main() -> None:
     """Run the module.
 
     It returns the `dashboard`: its `run`, `port` and `pid`; empty without one. `started` also the
-    folders that wandb keeps unsent (`offline`), and the `wandb` command of the environment.
+    folders that wandb keeps unsent (`offline`), whether somebody set it for this run
+    (`wandb_asked`), and the `wandb` command of the environment.
     """
     module = AnsibleModule(
         argument_spec={
@@ -83,6 +90,7 @@ def _started(module: AnsibleModule, workspace: str) -> dict:
         )
     told = {
         "offline": offline_runs(workspace, run),
+        "wandb_asked": wandb_was_asked_for(workspace, run),
         "wandb": os.path.join(os.path.dirname(python), "wandb"),
     }
     fits = there.get("run") == run and given["port"] in (0, there["port"])

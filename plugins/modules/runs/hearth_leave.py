@@ -37,9 +37,12 @@ from ansible.module_utils.hearth_node.base import (
     remove_path,
     run_under_way,
 )
+from ansible.module_utils.hearth_node.runs.leftovers import units_folder
 from ansible.module_utils.hearth_node.workspace.mark import is_workspace, removable
 
 _ENVIRONMENT = "~/.local/share/hearth"
+
+_CACHES = ("hearth", "pip", "conda", "huggingface", "torch", "matplotlib", "wandb")
 
 
 def environment(folder: str) -> list[str]:
@@ -57,6 +60,17 @@ def found(workspace: str) -> dict[str, list[str]]:
         "workspace": [workspace] if is_workspace(workspace) else [],
         "environment": environment(absolute(_ENVIRONMENT)),
     }
+
+
+def traces() -> list[str]:
+    """Return the other traces of runs in a home: caches, and a folder that had their units.
+
+    Other programs use the caches, and nobody knows who made the empty folder.
+    """
+    caches = [os.path.join(absolute("~/.cache"), name) for name in _CACHES]
+    units = units_folder()
+    emptied = os.path.isdir(units) and not any(files for _, _, files in os.walk(units))
+    return [path for path in caches if os.path.isdir(path)] + [units] * emptied
 
 
 def main() -> None:
@@ -88,7 +102,7 @@ def main() -> None:
             remove_path(path)
     except OSError as error:
         module.fail_json(msg=f"{error.filename} cannot be removed: {error.strerror}")
-    kept = [path for paths in present.values() for path in paths]
+    kept = [path for paths in present.values() for path in paths] + traces()
     run = run_under_way(workspace) or "".join(queued_runs(workspace)[:1])
     module.exit_json(changed=bool(gone), run=run, removed=gone, kept=kept)
 

@@ -79,7 +79,10 @@ def result(changes: list[Change]) -> dict[str, object]:
 
 @dataclass(frozen=True)
 class Undone:
-    """Result of undoing a path: `restored`, `removed` or `left`, and the reason for `left`."""
+    """Result of undoing a path: `restored`, `removed`, `left`, or `same` if it already was so.
+
+    `why` is the reason for `left` and `same`.
+    """
 
     path: str
     state: str
@@ -408,7 +411,7 @@ class Journal:
         here = look(path)
         ours = entry.now is None or here == entry.now
         if here == entry.first:
-            return Undone(path, "restored")
+            return Undone(path, "same", "it is as it was before Hearth")
         if plain and here.kind == "file" and entry.first.kind in ("file", "absent"):
             return self._take_out(entry, here, original, plain)
         if ours:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 
+from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.runs.pages import HOST, Page
 
 PAGE = Page("TensorBoard", "tensorboard", 6006)
@@ -19,6 +20,12 @@ def offline_runs(workspace: str, run: str) -> list[str]:
     folder = os.path.join(workspace, "results", run, "wandb")
     names = sorted(os.listdir(folder)) if os.path.isdir(folder) else []
     return [os.path.join(folder, name) for name in names if name.startswith("offline-run-")]
+
+
+def wandb_was_asked_for(workspace: str, run: str) -> bool:
+    """Return whether somebody set `wandb` for a run; by itself it keeps a record offline, too."""
+    lines = text_of(os.path.join(workspace, "results", run, "run.yml")).splitlines()
+    return "  wandb: default" not in lines  # among the origins of the settings
 
 
 def command(python: str, workspace: str, run: str, port: int) -> list[str]:

@@ -84,7 +84,17 @@ def test_a_machine_that_slows_down_is_news_and_small_moves_are_not():
         plan(5, 6, 5, slow=2.0),
     ]
     (news,) = news_after(START, *plans)
-    assert_names(news, "desk 4 → 5 rows", "desk 5 → 6 rows", "lap 7 → 5 rows (at 50%")
+    assert_names(news, "desk 4 → 5 rows", "desk 4 → 6 rows", "lap 8 → 5 rows (at 50%")
+
+
+@pytest.mark.parametrize("slow", [4, 7])
+def test_a_machine_whose_load_comes_and_goes_is_news_a_few_times_an_hour(slow):
+    """A desk that is used on and off moves a few rows, or many, with every minute."""
+    clock = [f"2026-11-26T20:{minute:02}:00+00:00" for minute in range(40)]
+    quiet, used = plan(8, 8, 8), plan(8, 16 - slow, slow, slow=1.6)
+    lines = [line | {"time": time} for line, time in zip([quiet, used] * 20, clock, strict=True)]
+    news = news_after(start_line("desk", "desk", "lap", time=clock[0]), *lines)
+    assert 1 <= len(news) <= 4 if slow == 4 else not news
 
 
 def test_a_machine_that_slows_down_in_rounds_is_news():

@@ -29,8 +29,9 @@ HOME = {
 RUNNING = {"run": "evening", "port": 6006, "pid": 4711}
 
 
-def answer(offline=()) -> dict:
-    return {"dashboard": RUNNING, "offline": list(offline), "wandb": "/env/bin/wandb"}
+def answer(offline=(), asked=True) -> dict:
+    kept = {"offline": list(offline), "wandb": "/env/bin/wandb", "wandb_asked": asked}
+    return {"dashboard": RUNNING, **kept}
 
 
 @pytest.fixture
@@ -86,6 +87,14 @@ def test_in_check_mode_nothing_is_started_and_offline_runs_come_by_launch(worksp
     assert said["changed"] is True
     assert not (workspace / "config" / "tensorboard.json").exists()
     assert said["offline"] == [str(kept / f"offline-run-20261122_{n}-evening") for n in (1, 2)]
+
+
+@pytest.mark.parametrize(("origin", "is_asked"), [("default", False), ("-e", True)])
+def test_whether_somebody_asked_for_wandb_is_on_record(workspace, origin, is_asked):
+    folder = workspace / "results" / "evening"
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / "run.yml").write_text(f"settings:\n  wandb: auto\norigins:\n  wandb: {origin}\n")
+    assert asked(workspace, check=True)["wandb_asked"] == is_asked
 
 
 def test_what_is_not_installed_is_said(workspace):
@@ -149,6 +158,8 @@ def test_an_offline_run_is_sent_with_one_command_and_no_key_in_it():
     assert not any("ssh" in line for line in here)
     sync = next(line for line in here if " sync " in line).split("wandb, then", 1)[1]
     assert shlex.split(sync) == ["/env/bin/wandb", "sync", *kept]
+    unasked = describe_dashboard(answer(kept, asked=False), "tower", HOME, False, "x")
+    assert not any("wandb" in line for line in unasked)
     there = describe_dashboard(answer(kept), "tower", HOME, False, "x")
     sync = shlex.split(next(line for line in there if " sync " in line).split("then", 1)[1])
     assert sync[:2] == ["ssh", "-t"]

@@ -3,10 +3,13 @@
 from __future__ import annotations
 
 import shutil
+from types import SimpleNamespace
 
 import pytest
+from ansible.module_utils.hearth_node.runs import leftovers
 from ansible.module_utils.hearth_node.workspace.mark import FOLDERS, MARK
 from support.modules import call
+from support.plugins import load
 from support.workspace import under_way
 
 from hearth.base.places import MANIFEST
@@ -87,6 +90,21 @@ def test_only_what_is_asked_for_is_removed_and_in_check_mode_not_even_that(home,
         assert (home / gone).exists() == check
     assert leave()["kept"] == [str(home / kept)]
     assert not leave(remove=[kind])["changed"]
+
+
+def test_what_stays_in_the_home_besides_is_named(home, monkeypatch):
+    units = home / ".config/systemd/user"
+    monkeypatch.setattr(leftovers.pwd, "getpwuid", lambda uid: SimpleNamespace(pw_dir=str(home)))
+    module = load("modules", "hearth_leave")
+    assert module.traces() == []
+    for folder in (".cache/hearth", ".cache/pip", ".cache/fontconfig"):
+        (home / folder).mkdir(parents=True)
+    (units / "default.target.wants").mkdir(parents=True)
+    ours = [str(home / ".cache/hearth"), str(home / ".cache/pip")]
+    assert module.traces() == [*ours, str(units)]
+    (units / "theirs.service").touch()
+    assert module.traces() == ours
+    assert {*ours} <= {*leave()["kept"]}
 
 
 def test_the_environment_goes_without_the_runs_of_nodes_that_live_beside_it(home):

@@ -44,13 +44,17 @@ def machine(tmp_path, monkeypatch, program, capsys):
             record.restore(entry.path)
         record.settle()
 
+    def foretold(path) -> list[str]:
+        done = [module.Journal(check=True).restore(str(path))]
+        return load("modules", "hearth_reset").foretold(done, [], [])
+
     def commands() -> list[str]:
         noted = tmp_path / "commands"
         said = noted.read_text().splitlines() if noted.exists() else []
         noted.unlink(missing_ok=True)
         return said
 
-    run.undo, run.commands, run.file = undo, commands, file
+    run.undo, run.foretold, run.commands, run.file = undo, foretold, commands, file
     return run
 
 
@@ -73,6 +77,12 @@ def test_it_is_set_once_and_taken_back(machine, tmp_path):
         f"loginctl disable-linger {USER.pw_name}",
     ]
     assert list((tmp_path / "etc").iterdir()) == []
+
+
+def test_what_the_user_switched_off_is_not_said_to_be_put_back(machine):
+    assert machine()
+    machine.file.unlink(missing_ok=True)
+    assert machine.foretold(machine.file)[0].startswith(f"leave {machine.file} (it is as it was")
 
 
 def test_a_user_who_lingered_before_still_does_after_a_reset(machine):
