@@ -27,7 +27,7 @@ def srun(
         "SLURM_STEP_ID": "0",
         "SLURM_STEP_NODELIST": "localhost",
         "SLURM_STEP_NUM_TASKS": str(len(jobs)),
-                "MASTER_PORT": str(free_port()),
+        "MASTER_PORT": str(free_port()),
     }
     own = len(jobs) // nodes  # tasks of a node
     tasks = [
@@ -88,9 +88,7 @@ def test_nodes_with_one_home_keep_one_run_and_resume_it(tmp_path, tiny_model, ti
     typed = ("--model", tiny_model, "--dataset", tiny_data, "--split", "equal", "--micro-batch", 1)
     short = ("--sequence-length", 32, "--global-batch", 3, "--eval-every", 2)
     every = ("--checkpoint-every", 1, "--checkpoint-keep", 2, "--run", "night")
-    ended = srun(
-        tmp_path, SCRIPT, *typed, *short, *every, "--max-steps", 6, jobs="777", nodes=3
-    )
+    ended = srun(tmp_path, SCRIPT, *typed, *short, *every, "--max-steps", 6, jobs="777", nodes=3)
     assert [status for status, *_ in ended] == [0] * 3, ended
     run = tmp_path / "runs" / "night"
     assert figures(run, "step", "step") == [*range(1, 7)]

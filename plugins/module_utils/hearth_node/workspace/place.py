@@ -55,7 +55,7 @@ def place_workspace(
                 f"{path} is the workspace of {', '.join(others)}, too: these machines share a home "
                 "or this folder. Give each one its own, in group_vars/cluster/machines.yml: "
                 'hearth_workspace: "~/ai-cluster/{{ inventory_hostname }}" '
-                "(docs/machines.md, One home for all machines)"
+                "(docs/machines.md#one-home-for-all-machines)"
             )
             return {"changed": False, "differing": [], "under_way": "", "findings": [finding]}
         missing = [place for place in places if not os.path.isdir(place)]
