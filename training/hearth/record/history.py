@@ -1,7 +1,7 @@
 """The record of a run, `metrics.jsonl`: reading, trimming for a resume, copies on all nodes.
 
-Rank 0 writes it. The nodes with a folder of their own receive its new lines with every checkpoint, so that it survives
-if the run is resumed with another rank 0 or if that node's disk is lost.
+Rank 0 writes it. The nodes with a folder of their own receive its new lines with every checkpoint,
+so that it survives if the run is resumed with another rank 0 or if that node's disk is lost.
 """
 
 from __future__ import annotations
