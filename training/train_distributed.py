@@ -99,7 +99,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
     except GroupBroken as broken:  # what has been loaded so far fits no other group
         print(f"hearth: loads again, since a group broke: {broken}", file=sys.stderr, flush=True)
         return RANK_AGAIN
-    if by_hand and world.local_rank == 0:
+    if by_hand and world.keeps:
         write_run(run, folder / "run.yml")
     try:
         outcome = trainer.train()

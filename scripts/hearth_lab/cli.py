@@ -49,6 +49,11 @@ def parser() -> argparse.ArgumentParser:
         action="store_true",
         help="with Slurm: slurmctld on the first, slurmd on all, two partitions",
     )
+    start.add_argument(
+        "--shared-home",
+        action="store_true",
+        help="with one home for the user on all machines, as over NFS",
+    )
     verb("down", "end the machines and take the lab away, also after a crash", node=False)
     verb("status", "show the machines", node=False)
     login = verb("ssh", "log in on a machine, or run a command there")
@@ -76,7 +81,9 @@ def act(arguments: argparse.Namespace) -> int:
         return lab.ssh(arguments.node, arguments.command)
     with host.alone():
         if arguments.verb == "up":
-            up, seconds = lab.up(arguments.nodes, arguments.release, arguments.slurm)
+            up, seconds = lab.up(
+                arguments.nodes, arguments.release, arguments.slurm, arguments.shared_home
+            )
             print(lab.status())
             print(f"\n{len(up.machines)} machines are up after {seconds:.1f} s.")
             if image.packages(image.ensure(image.own_release())) is None:

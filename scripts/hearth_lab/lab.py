@@ -73,7 +73,8 @@ class Lab:
                 its = self.machines[node.name]
                 base = image.ensure(its.release, with_slurm=its.slurm)
                 network.plug(node)
-                machine.power_on(node, base, image.shared(base))
+                home = {f"/home/{plan.USER}": machine.shared_home(base)} if its.shared_home else {}
+                machine.power_on(node, base, image.shared(base), home)
             self.machines[node.name].power = True
             _apply(node, self.machines[node.name])
         self.write()
@@ -92,17 +93,20 @@ class Lab:
         self.power_off(*names)
         for name in names:
             node, its = self.find(name), self.machines[name]
-            self.machines[name] = plan.MachineSettings(its.release, its.slurm)
+            self.machines[name] = plan.MachineSettings(its.release, its.slurm, its.shared_home)
             self.install(node)
             _forget_key(node)
         return self.power_on(*names)
 
 
-def up(count: int, release: str = "", with_slurm: bool = False) -> tuple[Lab, float]:
+def up(
+    count: int, release: str = "", with_slurm: bool = False, shared_home: bool = False
+) -> tuple[Lab, float]:
     """Start the lab with `count` machines and return it with the elapsed seconds.
 
     `release` names the releases as `plan.releases` reads them; by default this computer's.
-    `with_slurm` makes the machines the nodes of a Slurm cluster, which is ready on return.
+    `with_slurm` makes the machines the nodes of a Slurm cluster, which is ready on return;
+    with a `shared_home` the user has one home on all machines.
     Machines that are on stay on. Raises LabError if the lab is up with other machines, or if a
     machine does not start; a partly started lab is then removed.
     """
@@ -112,9 +116,15 @@ def up(count: int, release: str = "", with_slurm: bool = False) -> tuple[Lab, fl
         raise LabError(f"--slurm --release {release}: Slurm wants the same release on all nodes.")
     if _RECORD.exists() and NETWORK.exists():
         lab = Lab.read()
-        there = [(settings.release, settings.slurm) for settings in lab.machines.values()]
-        if there != [(each, with_slurm) for each in releases]:
-            kinds = ", ".join(f"{each}{' with Slurm' * its}" for each, its in dict.fromkeys(there))
+        there = [
+            (settings.release, settings.slurm, settings.shared_home)
+            for settings in lab.machines.values()
+        ]
+        if there != [(each, with_slurm, shared_home) for each in releases]:
+            kinds = ", ".join(
+                f"{each}{' with Slurm' * slurms}{' with one home' * shares}"
+                for each, slurms, shares in dict.fromkeys(there)
+            )
             raise LabError(
                 f"The lab is up with {len(there)} machines ({kinds}); first:  scripts/lab down"
             )
@@ -125,7 +135,7 @@ def up(count: int, release: str = "", with_slurm: bool = False) -> tuple[Lab, fl
     STATE.mkdir(mode=0o700)
     lab = Lab(
         {
-            node.name: plan.MachineSettings(its, with_slurm)
+            node.name: plan.MachineSettings(its, with_slurm, shared_home)
             for node, its in zip(nodes, releases, strict=True)
         }
     )

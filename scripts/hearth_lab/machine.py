@@ -121,10 +121,24 @@ def install(node: plan.LabNode) -> None:
     gpu.install(node, disk(node) / "upper")
 
 
-def power_on(node: plan.LabNode, image: Path, shared: Mapping[str, Path]) -> None:
+def shared_home(image: Path) -> Path:
+    """Return the folder that is the user's home on all machines, made as the image has it."""
+    folder = cache() / "disks" / "home"
+    if not folder.exists():
+        shutil.copytree(image / "home" / plan.USER, folder, symlinks=True)
+        owner = (image / "home" / plan.USER).stat()
+        for path in (folder, *folder.rglob("*")):
+            os.chown(path, owner.st_uid, owner.st_gid, follow_symlinks=False)
+    return folder
+
+
+def power_on(
+    node: plan.LabNode, image: Path, shared: Mapping[str, Path], homes: Mapping[str, Path]
+) -> None:
     """Start booting a machine that is off and whose network namespace exists.
 
-    `shared` are this computer's folders that it may read, by their mount point.
+    By their mount point, `shared` are this computer's folders that it may read, and `homes` those
+    that it may write.
     """
     home = disk(node)
     layers = f"lowerdir={image},upperdir={home / 'upper'},workdir={home / 'work'}"
@@ -139,6 +153,7 @@ def power_on(node: plan.LabNode, image: Path, shared: Mapping[str, Path]) -> Non
         *("--resolv-conf=off", "--timezone=off"),
         *(f"--network-namespace-path={namespace_of(node)}", "--capability=CAP_NET_ADMIN"),
         *(f"--bind-ro={ours}:{there}" for there, ours in shared.items()),
+        *(f"--bind={ours}:{there}" for there, ours in homes.items()),
     ]
     groups = _make_groups(node)
 

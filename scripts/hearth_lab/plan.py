@@ -47,11 +47,13 @@ class MachineSettings:
 
     `link` is a speed such as `1gbit`, or None for no limit; `cores` is the share of the processor
     in cores, and `memory` in GiB, or None for all; `release` is the code name of its Debian or
-    Ubuntu; `slurm` is whether it is a node of the lab's Slurm.
+    Ubuntu; `slurm` is whether it is a node of the lab's Slurm; `shared_home` is whether it has
+    the one home that all machines share.
     """
 
     release: str
     slurm: bool = False
+    shared_home: bool = False
     power: bool = True
     cable: bool = True
     link: str | None = None

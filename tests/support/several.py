@@ -42,6 +42,10 @@ class ThreadWorld:
     carrier = "gloo"
 
     @property
+    def keeps(self) -> bool:
+        return self.local_rank == 0
+
+    @property
     def members(self) -> tuple[int, ...]:
         return tuple(range(self.size))
 

@@ -16,21 +16,27 @@ from support.waiting import HANG
 UNDER_SRUN = TRAINING / "under_srun.py"
 
 
-def srun(cwd: Path, *command: object, jobs: str = "77", **more: str) -> list[tuple[int, str, str]]:
-    """Run a command as a task for each of `jobs`; return status, output and errors by rank."""
+def srun(
+    cwd: Path, *command: object, jobs: str = "77", nodes: int = 1, **more: str
+) -> list[tuple[int, str, str]]:
+    """Run a command as a task for each of `jobs`; return status, output and errors by rank.
+
+    With as many `nodes` as tasks, each task is the only one of its node, and all nodes have `cwd`.
+    """
     common = environment(cwd) | {
         "SLURM_STEP_ID": "0",
         "SLURM_STEP_NODELIST": "localhost",
         "SLURM_STEP_NUM_TASKS": str(len(jobs)),
-        "SLURM_GTIDS": ",".join(map(str, range(len(jobs)))),
         "MASTER_PORT": str(free_port()),
     }
+    own = len(jobs) // nodes  # tasks of a node
     tasks = [
         subprocess.Popen(
             [sys.executable, *map(str, command)],
             cwd=cwd,
             env=common
-            | {"SLURM_JOB_ID": job, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank)}
+            | {"SLURM_JOB_ID": job, "SLURM_PROCID": str(rank), "SLURM_LOCALID": str(rank % own)}
+            | {"SLURM_GTIDS": ",".join(map(str, range(rank - rank % own, rank - rank % own + own)))}
             | more,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
@@ -75,3 +81,25 @@ def test_ranks_of_two_jobs_that_were_sent_to_one_address_refuse_to_train(
         assert status == 2
         assert_names(errors, "7.0", "8.0", "rank 1")
     assert not (tmp_path / "runs").exists()
+
+
+@pytest.mark.rotated
+def test_nodes_with_one_home_keep_one_run_and_resume_it(tmp_path, tiny_model, tiny_data):
+    typed = ("--model", tiny_model, "--dataset", tiny_data, "--split", "equal", "--micro-batch", 1)
+    short = ("--sequence-length", 32, "--global-batch", 3, "--eval-every", 2)
+    every = ("--checkpoint-every", 1, "--checkpoint-keep", 2, "--run", "night")
+    ended = srun(tmp_path, SCRIPT, *typed, *short, *every, "--max-steps", 6, jobs="777", nodes=3)
+    assert [status for status, *_ in ended] == [0] * 3, ended
+    run = tmp_path / "runs" / "night"
+    assert figures(run, "step", "step") == [*range(1, 7)]
+    assert figures(run, "start", "world_size") == [3]
+    assert sorted(each.name for each in (run / "checkpoints").iterdir()) == [
+        "step-00000005",
+        "step-00000006",
+    ]
+    assert not list((tmp_path / "runs").glob(".*"))
+    # Resumed without the node that wrote: another one writes on.
+    ended = srun(tmp_path, SCRIPT, "--resume", "night", "--max-steps", 8, jobs="88", nodes=2)
+    assert [status for status, *_ in ended] == [0] * 2, ended
+    assert figures(run, "step", "step") == [*range(1, 9)]
+    assert figures(run, "start", "world_size") == [3, 2]

@@ -51,6 +51,8 @@ class World:
         generation: number of the launch, or of the newest group formed in place; 0 by hand.
         control: the connection to a supervisor that forms groups in place.
         gradients: the NCCL group of the gradients; None if they travel as values do.
+        keeps: whether this rank writes the files that every node keeps, as the first rank of its
+            node; of nodes that share the folder only the first writes (`record.folders`).
     """
 
     def __init__(
@@ -70,6 +72,7 @@ class World:
         self.layout: tuple[str, ...] = control.nodes if control else (node,) * size
         self.members: tuple[int, ...] = (rank,)
         self.gradients: Any = None
+        self.keeps = local_rank == 0
         self._timeout = timeout
         self._group: WholeGroup | Ring | None = None
         # Of the group formed in place. The control's thread sounds what the main thread changes.

@@ -195,7 +195,7 @@ def share_newest(
     may have got that far (ranks with different losses would diverge). None if no node has a
     checkpoint.
     """
-    if world.local_rank == 0:
+    if world.keeps:
         _recover(folder)
     world.barrier()
     own = newest(folder, warn, created)
@@ -210,7 +210,7 @@ def share_newest(
     if all(each == wanted for each in held):
         return own
     pieces = broadcast_folder(own.path if own else None, source, world)
-    if world.local_rank == 0 and held[world.members.index(world.rank)] != wanted:
+    if world.keeps and held[world.members.index(world.rank)] != wanted:
         try:
             _store(folder, step, pieces)
         except OSError as error:
@@ -218,7 +218,7 @@ def share_newest(
     else:
         deque(pieces, maxlen=0)  # take part in the broadcast and discard the pieces
     world.barrier()
-    return newest(folder, warn, created)
+    return _read(folder / f"step-{step:08d}")
 
 
 def _store(folder: Path, step: int, pieces: Iterable[tuple[str, bytes]]) -> None:

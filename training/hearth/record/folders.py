@@ -1,8 +1,10 @@
-"""Folders of files sent from one node to the others: checkpoints and the best weights."""
+"""Folders of a run on its nodes: who writes them, and how they get from one node to the others."""
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Iterator
+from contextlib import suppress
 from pathlib import Path, PurePosixPath
 
 from hearth.base.errors import CheckpointError
@@ -11,6 +13,28 @@ from hearth.ranks.world import World
 
 _PIECE = 64 << 20
 """Largest piece, in bytes, sent at once from node to node."""
+
+
+def choose_writers(folder: Path, world: World) -> None:
+    """Let only the first of the nodes that share `folder` write: set `keeps` of all members.
+
+    The first rank of each node leaves a mark there. Marks are looked up by names that nobody has
+    asked for before, since an NFS client answers for known names from its memory.
+    """
+    token = world.from_leader(secrets.token_hex(8))
+    marks = {rank: folder / f".{token}-{rank}" for rank in world.members}
+    own = marks[world.rank]
+    if world.local_rank == 0:
+        with suppress(OSError):  # whoever writes there next says why that fails
+            folder.mkdir(parents=True, exist_ok=True)
+            own.touch()
+    world.barrier()
+    shared = any(marks[rank].exists() for rank in world.members if rank < world.rank)
+    world.keeps = world.local_rank == 0 and not shared
+    world.barrier()
+    if world.local_rank == 0:
+        with suppress(OSError):
+            own.unlink()
 
 
 def files_below(folder: Path) -> list[Path]:

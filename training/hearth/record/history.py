@@ -1,7 +1,7 @@
 """The record of a run, `metrics.jsonl`: reading, trimming for a resume, copies on all nodes.
 
-Rank 0 writes it. The other nodes receive its new lines with every checkpoint, so that it survives
-if the run is resumed with another rank 0 or if that node's disk is lost.
+Rank 0 writes it. The nodes with a folder of their own receive its new lines with every checkpoint,
+so that it survives if the run is resumed with another rank 0 or if that node's disk is lost.
 """
 
 from __future__ import annotations
@@ -102,7 +102,7 @@ class Copies:
                 file.seek(self._given)
                 news = file.read()
         news = self._world.bytes_from(self._world.leader, news)
-        if self._world.local_rank == 0 and not self._world.leads:
+        if self._world.keeps and not self._world.leads:
             with self._metrics.open("ab") as file:
                 file.truncate(self._given)  # remove lines of an earlier launch
                 file.write(news)

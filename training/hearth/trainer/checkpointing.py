@@ -37,7 +37,7 @@ BEST = "best"
 
 
 class Checkpointer:
-    """Saves and restores one run; all ranks call it, the first rank of each node writes.
+    """Saves and restores one run; all ranks call it; who `keeps` writes.
 
     Attributes:
         newest_step: the step of the newest checkpoint that this process wrote; -1 before.
@@ -63,7 +63,7 @@ class Checkpointer:
         The run's metrics and its best adapter are restored with it.
         """
         state.load(found.path)
-        if self._world.local_rank != 0:
+        if not self._world.keeps:
             return
         restore(self._folder / METRICS, found.path / METRICS, found.step)
         if (found.path / BEST).exists():
@@ -77,7 +77,7 @@ class Checkpointer:
         """
         place = self._folder / BEST
         pieces = broadcast_folder(place, source, self._world)
-        if lacks and self._world.local_rank == 0:
+        if lacks and self._world.keeps:
             with replaced_folder(place) as folder:
                 store_pieces(folder, pieces)
         else:
@@ -121,7 +121,7 @@ class Checkpointer:
                 shutil.copytree(self._folder / BEST, folder / BEST)
 
         path: Path | None = None
-        if self._world.local_rank == 0:
+        if self._world.keeps:
             path = checkpoint.save(
                 self._checkpoints,
                 step,
@@ -140,7 +140,7 @@ class Checkpointer:
     def save(self, state: TrainingState, name: str) -> Path:
         """Write the weights trained so far to the folder `name` of the run, and return its path."""
         folder, write = self._folder / name, state.weights_writer()
-        if self._world.local_rank == 0:
+        if self._world.keeps:
             with replaced_folder(folder) as new:
                 write(new, self._run.source.id)
         return folder

@@ -80,7 +80,7 @@ class TrainerInPlace(Trainer):
         """
         world, progress = self.world, self.progress
         self.work.wait()
-        keeps = world.local_rank == 0
+        keeps = world.keeps
         own = Standing(
             world.rank,
             keeps,

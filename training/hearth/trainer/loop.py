@@ -31,6 +31,7 @@ from hearth.prepare.node import Prepared, inputs_of
 from hearth.ranks.energy import Meter
 from hearth.ranks.world import World, agree
 from hearth.record.checkpoint import DISK_ERRORS, Checkpoint, not_written
+from hearth.record.folders import choose_writers
 from hearth.record.history import METRICS, joules_so_far
 from hearth.trainer.assembly import assemble, limit_resources
 from hearth.trainer.checkpointing import BEST, Checkpointer
@@ -78,6 +79,8 @@ class Trainer:
         self.run, self.world, self.settings, self.measured = run, world, settings, measured
         self.folder = layout.run_dir(run.name)
         self.checkpoints = layout.checkpoint_dir(run.name)
+        if not world.control:  # nodes of supervisors have workspaces of their own
+            choose_writers(layout.results, world)
         self.checkpointer = Checkpointer(run, layout, world)
         self.work = Work(world, measured.speed)
         self.work.begin("loading", _LOADING)
@@ -123,7 +126,7 @@ class Trainer:
             if not self.placement:
                 sync_weights(self.parameters, world)
         self.telemetry = Telemetry(
-            run, self.folder, keeps=world.local_rank == 0 if world.control else world.leads
+            run, self.folder, keeps=world.keeps if world.control else world.leads
         )
         self.reports = Reports(
             run,
@@ -316,7 +319,7 @@ class Trainer:
         It resumes without `resume` too: after losing a node, supervisors relaunch the run.
         """
         # Under a supervisor, leave it: it removes its own stop file, and this one may be newer.
-        if self.run.resumes and not self.world.generation and self.world.local_rank == 0:
+        if self.run.resumes and not self.world.generation and self.world.keeps:
             (self.folder / STOP_FILE).unlink(missing_ok=True)
         # Read before lines are forgotten: a step that is taken again uses energy twice.
         records = [each / METRICS for each in (self.folder, *([found.path] if found else []))]

@@ -75,7 +75,7 @@ class StageState(TrainingState):
 
     def _of_all(self, own: Any) -> list[Any]:
         """Return every stage's `own`, in their order; [] on a rank that writes nothing."""
-        writes = self._world.local_rank == 0
+        writes = self._world.keeps
         found = [hand_over(self._world, rank, own, writes) for rank in self._placement.ranks]
         return found if writes else []
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+import os
 import subprocess
 import tarfile
 
@@ -43,6 +44,18 @@ def test_other_code_takes_the_place_of_the_old_unless_a_run_starts_with_it(works
     answer = place(workspace)
     assert (answer["changed"], answer["under_way"], here.read_text()) == (True, "", "new\n")
     assert not place(workspace)["changed"]
+
+
+def test_a_workspace_that_another_machine_prepares_too_is_refused_with_what_to_set(
+    workspace, place
+):
+    assert place(workspace)["findings"] == []
+    other = workspace / ".hearth-node-0123abcd"
+    other.write_text("living-room\n")
+    answer = place(workspace)
+    assert_names(answer["findings"][0], "living-room", "hearth_workspace", "inventory_hostname")
+    os.utime(other, (1, 1))  # of a machine that was installed anew
+    assert place(workspace)["findings"] == []
 
 
 @pytest.mark.parametrize("check", [True, False])
