@@ -34,16 +34,15 @@ class ThreadWorld:
     local_rank: int = 0
     sent: list[Any] = field(default_factory=list)
 
+    def __post_init__(self) -> None:
+        self.keeps = self.local_rank == 0
+
     gradients = None
     device = gradient_device = torch.device("cpu")
     generation = 0
     control = None
     leader = 0
     carrier = "gloo"
-
-    @property
-    def keeps(self) -> bool:
-        return self.local_rank == 0
 
     @property
     def members(self) -> tuple[int, ...]:
