@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import sys
 
 import pytest
@@ -9,7 +10,7 @@ from support.facts import assert_names
 from support.house import ROOT
 from support.programs import run
 
-from hearth.verify.all_reduce import why_late
+from hearth.verify.all_reduce import ANSWER, why_late
 from hearth_controller.verify.results import sum_of
 
 
@@ -42,3 +43,9 @@ def test_the_script_of_the_sum_explains_itself_and_writes_nothing(tmp_path):
     done = run(sys.executable, script, "--help", cwd=tmp_path)
     assert "usage" in done.stdout
     assert [*tmp_path.iterdir()] == []
+
+
+def test_the_script_of_the_sum_takes_the_words_of_a_supervisor(tmp_path):
+    script = ROOT / "training" / "check_all_reduce.py"
+    run(sys.executable, script, "--run-file", tmp_path / "run.yml", cwd=tmp_path)
+    assert json.loads((tmp_path / ANSWER).read_text())["wrong"] == []
