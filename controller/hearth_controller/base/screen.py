@@ -53,16 +53,19 @@ class Screen:
             self._shown, self._at, self._tenth = text, time.monotonic(), tenth
 
     def still(self) -> None:
-        """Say for how long the progress has been the same, if nothing was shown lately."""
+        """Show progress that was held back, or for how long it is the same, after a silence."""
         now = time.monotonic()
         if not self._newest or now - self._said < SILENCE:
             return
-        text = f"{self._newest}: {duration(now - self._since)} …"
+        text = self._newest
+        if text == self._shown:
+            text += f": {duration(now - self._since)} …"
         if self._live:
             self._draw(text)
             self._said = now
         else:
             self.line(text)
+            self._shown, self._at = self._newest, now
 
     def line(self, text: str) -> None:
         """Print a permanent line."""
