@@ -168,7 +168,7 @@ def test_each_node_gets_its_own_part_and_nothing_of_the_other(trained):
         assert path.stat().st_mode & 0o777 == 0o600
         specs[node] = json.loads(path.read_text())
     assert [specs[node]["rank"] for node in NODES] == [0, 1]
-    for key in ("addresses", "meeting", "token", "ports", "nprocs"):
+    for key in ("addresses", "token", "ports", "nprocs"):
         assert specs["desk"][key] == specs["laptop"][key]
     assert specs["desk"]["addresses"] == ["127.0.0.1", "127.0.0.2"]
     for node, other in (NODES, NODES[::-1]):

@@ -130,10 +130,9 @@ class Assembly(Nodes):
         ports = [free_port() for _ in addresses]
         return {
             "addresses": addresses,
-            "meeting": {"address": addresses[0], "port": ports[0]},
             "ports": ports,
             "nprocs": [1] * count,
-            "in_place": True,
+            "resident": True,
             "elastic": True,
             "python": sys.executable,
             "environment": {"OMP_NUM_THREADS": "1", **pace.variables},

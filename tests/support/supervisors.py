@@ -83,7 +83,7 @@ class Nodes:
         stand_in = folder / "stand-in-torchrun"
         stand_in.write_text(STAND_IN.format(python=sys.executable))
         stand_in.chmod(0o755)
-        port = free_port()
+        ports = [free_port() for _ in self.names]
         for rank, name in enumerate(self.names):
             code = self.workspace(name) / "scripts"
             code.mkdir(parents=True, exist_ok=True)
@@ -94,8 +94,9 @@ class Nodes:
                 "rank": rank,
                 "nodes": self.names,
                 "addresses": [f"127.0.0.{number}" for number in range(1, count + 1)],
-                "meeting": {"address": "127.0.0.1", "port": port},
+                "ports": ports,
                 "nproc": 1,
+                "nprocs": [settings.get("nproc", 1)] * count,
                 "python": str(stand_in),
                 "workspace": str(self.workspace(name)),
                 "token": TOKEN,
@@ -173,7 +174,7 @@ class Nodes:
     def look(self, node: str) -> tuple[int, dict[str, Any]]:
         """Inspect a node for the run of its spec, as a launch does first."""
         spec = json.loads(self.spec(node).read_text())
-        port = spec["meeting"]["port"]
+        port = spec["ports"][spec["rank"]]
         address = spec["addresses"][spec["rank"]]
         wanted = {"run": spec["run"], "address": address, "port": port}
         run_file, wants = self._folder / "run.yml", self._folder / "wanted.json"

@@ -61,7 +61,7 @@ class Team(Nodes):
         torchrun.write_text(TORCHRUN.format(python=sys.executable))
         torchrun.chmod(0o755)
         usual = {
-            "in_place": True,
+            "resident": True,
             "ports": [free_port() for _ in range(count)],
             "nproc": nproc,
             "nprocs": [nproc] * count,

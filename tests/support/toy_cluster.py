@@ -13,8 +13,7 @@ from random import Random
 from typing import Any
 
 from hearth.ranks.orders import Form, Formed
-from hearth.supervise.messages import Stop
-from hearth.team.messages import Failure
+from hearth.team.messages import Failure, Stop
 from hearth.team.view import Absence, Move, Settings
 from hearth.team.voting import Votes
 from support.toy_connection import Connection

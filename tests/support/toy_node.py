@@ -7,10 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 from hearth.ranks.orders import Form, Leave, Load
 from hearth.supervise.cause import LaunchOutcome
-from hearth.supervise.messages import Stop
 from hearth.team.council import answer, next_moves
 from hearth.team.local_ranks import LocalRanks
-from hearth.team.messages import Failure, FormTeam, Propose, Report, Verdict, Vote
+from hearth.team.messages import Failure, FormTeam, Propose, Report, Stop, Verdict, Vote
 from hearth.team.notes import Notes
 from hearth.team.view import (
     Absence,

@@ -25,7 +25,7 @@ from hearth.team.peers import KNOCK
 TIMES = {"ready_timeout": 1.5 * KNOCK, "silence_timeout": 5, "return_timeout": 1.5 * KNOCK}
 
 
-@pytest.fixture(params=["in place", *in_turn("relaunched")])
+@pytest.fixture(params=["resident", *in_turn("relaunched")])
 def house(request, tmp_path):
     """Make runs on the same two nodes, and end all that they started."""
     made: list[Nodes] = []
@@ -33,13 +33,13 @@ def house(request, tmp_path):
     def make(run: str, position: float = 0, **settings) -> Nodes:
         queue = {"position": position, "at": settings.pop("at", None), "submitted": "2026"}
         given = {**TIMES, **({"queue": queue} if position else {}), **settings}
-        if request.param == "in place":
+        if request.param == "resident":
             made.append(Team(tmp_path, 2, run=run, **given))
         else:
             made.append(Nodes(tmp_path, 2, LOOP, run=run, **given))
         return made[-1]
 
-    make.in_place = request.param == "in place"
+    make.resident = request.param == "resident"
     yield make
     for each in made:
         each.close()
@@ -69,12 +69,8 @@ def only(run: Nodes, node: str) -> Nodes:
     """Have a run on one node alone."""
     rank = run.names.index(node)
     given = json.loads(run.spec(node).read_text())
-    changes = {name: given[name][rank : rank + 1] for name in ("nodes", "addresses")}
-    if given.get("in_place"):
-        changes |= {name: given[name][rank : rank + 1] for name in ("ports", "nprocs")}
-    address = given["addresses"][rank]
-    meeting = {"address": address, "port": given["meeting"]["port"]}
-    run.change(node, rank=0, meeting=meeting, **changes)
+    of_all = ("nodes", "addresses", "ports", "nprocs")
+    run.change(node, rank=0, **{name: given[name][rank : rank + 1] for name in of_all})
     run.names = [node]
     return run
 

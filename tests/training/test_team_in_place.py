@@ -209,7 +209,7 @@ def test_a_missing_node_is_named_on_all_that_are_there(team):
     for record in run.wait("node1", "node2").values():
         assert (record["state"], record["missing"]) == ("failed", ["node0"])
         assert (record["cause"]["node"], record["cause"]["kind"]) == ("node0", "not_ready")
-        assert_names(record["cause"]["message"], "node0", "10 s")
+        assert_names(record["cause"]["message"], "node0", "10 s", "127.0.0.1 port", "firewall")
 
 
 @pytest.mark.rotated

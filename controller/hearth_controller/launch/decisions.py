@@ -104,7 +104,7 @@ class Launch:
 
     def _unable_to_lend(self) -> dict[str, list[str]]:
         """Return a finding for each node with terms of lending that this run cannot heed."""
-        if self.run.get("in_place") or not self.run["lend"]:
+        if self.run.get("resident") or not self.run["lend"]:
             return {}
         kind = "a script" if self.scripted else f"parallel={self.run['parallel']}"
         found = {}

@@ -24,23 +24,20 @@ def node_specs(
     addresses, ports and numbers of ranks; `timeouts` are in seconds; with `slurm` a job starts the
     supervisors. See `hearth.supervise.spec.Spec`.
     """
-    first, in_place = names[0], bool(run.get("in_place"))
     common = {
         "run": run["name"],
         "nodes": list(names),
         "addresses": [addresses[name] for name in names],
-        "meeting": {
-            "address": addresses[first],
-            "port": run["meeting_port"] or facts[first]["port"],
-        },
+        "ports": [run["meeting_port"] or facts[name]["port"] for name in names],
+        "nprocs": [nproc[name] for name in names],
+        "resident": bool(run.get("resident")),
         "generation": max(its.get("generation", 0) for its in facts.values()),
         **_place_in_queue(run, facts),
         **timeouts,
         "slurm": slurm,
         "elastic": is_elastic(run, timeouts),
         "afterwards": bool(run.get("afterwards")),
-        "min_nodes": min(run["min_nodes"] or _fewest(len(names), in_place), len(names)),
-        **(_in_place(run, names, facts, nproc) if in_place else {}),
+        "min_nodes": min(run["min_nodes"] or 1, len(names)),
         **run.get("spec", {}),
     }
     # A supervisor takes its ranks off the Hub, and a stream is read there.
@@ -56,7 +53,7 @@ def node_specs(
 
 def lends(run: Mapping[str, Any]) -> bool:
     """Return whether nodes may leave and return between two steps: not with `-e lend=off`."""
-    return bool(run.get("in_place") and run["lend"])
+    return bool(run.get("resident") and run["lend"])
 
 
 def _place_in_queue(
@@ -76,35 +73,12 @@ def _place_in_queue(
 def is_elastic(run: Mapping[str, Any], timeouts: Mapping[str, float]) -> bool:
     """Return whether the other nodes go on without a lost one.
 
-    Without a typed `-e elastic` they do where survivors go on in place, unless the first loss is to
+    Without a typed `-e elastic` they do where ranks are resident, unless the first loss is to
     end the run (`return_timeout` 0).
     """
     if run["elastic"] is None:
-        return bool(run.get("in_place")) and timeouts["return_timeout"] > 0
+        return bool(run.get("resident")) and timeouts["return_timeout"] > 0
     return bool(run["elastic"])
-
-
-def _fewest(nodes: int, in_place: bool) -> int:
-    """Return the fewest nodes that go on by default.
-
-    In place the votes alone decide that. Relaunched ones have none: more than half of the nodes are
-    needed, so that two halves of a cut network never train side by side.
-    """
-    return 1 if in_place else nodes // 2 + 1
-
-
-def _in_place(
-    run: Mapping[str, Any],
-    names: Sequence[str],
-    facts: Mapping[str, Mapping[str, Any]],
-    nproc: Mapping[str, int],
-) -> dict[str, Any]:
-    """Return the port and the number of ranks of every node, which survivors need."""
-    return {
-        "in_place": True,
-        "ports": [run["meeting_port"] or facts[name]["port"] for name in names],
-        "nprocs": [nproc[name] for name in names],
-    }
 
 
 def _own_part(

@@ -33,14 +33,16 @@ def spec_of(
         return {"own": own.name, "peers": peers, "speed": not busy}
     if why_no_sum(nodes):
         return None
+    nprocs = [nproc or max(1, node.facts["devices"]) for node in usable]
     launch = {
         "run": "hearth-verify",
         "node": own.name,
         "rank": usable.index(own),
         "nodes": [node.name for node in usable],
         "addresses": [node.address for node in usable],
-        "meeting": {"address": usable[0].address, "port": usable[0].facts["meeting_port"]},
-        "nproc": nproc or max(1, own.facts["devices"]),
+        "ports": [node.facts["meeting_port"] for node in usable],
+        "nproc": nprocs[usable.index(own)],
+        "nprocs": nprocs,
         "ready_timeout": limit / 2,
         "elastic": False,
         "stop_grace": 5,

@@ -38,10 +38,10 @@ def spec(tmp_path):
         python = tmp_path / "python"
         python.write_text(program.format(python=sys.executable, folder=tmp_path))
         python.chmod(0o755)
-        meeting = {"address": "127.0.0.1", "port": 1}
         common = {"run": "r", "nodes": ["a", "b"], "addresses": ["127.0.0.1", "127.0.0.2"]}
+        common |= {"ports": [1, 1], "nprocs": [1, 1]}
         own = {"node": "a", "rank": 0, "nproc": 1, "python": str(python), "token": "t"}
-        given = common | own | {"meeting": meeting, "workspace": str(tmp_path)} | values
+        given = common | own | {"workspace": str(tmp_path)} | values
         (tmp_path / "logs").mkdir(exist_ok=True)
         return spec_of({"afterwards": True, "hearth": "hearth -i x"} | given, "spec")
 

@@ -11,7 +11,6 @@ from hypothesis import strategies as st
 
 from hearth.supervise.handshake import (
     InTurn,
-    NotYet,
     challenge,
     hello_proof,
     present,
@@ -45,7 +44,7 @@ def test_a_proof_fits_one_hello_and_one_challenge(change):
     assert "token" not in proof
 
 
-async def meet(caller: str, answerer: str, refusal: tuple[str, bool] | None = None, why: str = ""):
+async def meet(caller: str, answerer: str, refusal: str = "", why: str = ""):
     """Have a caller and an answerer meet who know these tokens; return what became of each."""
     done = asyncio.get_running_loop().create_future()
 
@@ -53,9 +52,9 @@ async def meet(caller: str, answerer: str, refusal: tuple[str, bool] | None = No
         try:
             hello = await challenge(reader, writer, answerer, "first")
             if why:
-                await put_off(writer, why, waits=True)
+                await put_off(writer, why)
             if refusal:
-                await refuse(writer, *refusal)
+                await refuse(writer, refusal)
             welcome(writer, answerer, hello)
             done.set_result(hello.node)
         except Exception as error:
@@ -81,10 +80,9 @@ def test_who_does_not_is_told_so():
     assert str(said) == str(heard) == "the token is not that of run 'first'"
 
 
-@pytest.mark.parametrize(("for_good", "kind"), [(True, ProtocolError), (False, NotYet)])
-def test_a_refusal_is_for_good_or_for_now(for_good, kind):
-    said, heard = asyncio.run(meet("token", "token", ("it ended", for_good)))
-    assert type(said) is kind
+def test_a_refusal_is_for_good():
+    said, heard = asyncio.run(meet("token", "token", "it ended"))
+    assert type(said) is ProtocolError
     assert str(heard) == "it ended"
 
 

@@ -26,8 +26,9 @@ def test_nobody_is_told_that_a_run_waits_for_a_machine_that_the_house_or_another
 ):
     given = {
         **{"run": "first", "node": "desk", "rank": 0, "nodes": NODES, "nproc": 1},
+        **{"ports": [4711, 4711], "nprocs": [1, 1]},
         **{"addresses": ["192.0.2.1", "192.0.2.2"], "python": "python", "token": "secret"},
-        **{"meeting": {"address": "192.0.2.1", "port": 1}, "workspace": str(tmp_path)},
+        **{"workspace": str(tmp_path)},
     }
     spec = spec_of(given, "the spec")
     record = RunRecord.from_spec(spec, missing=["laptop"], cause=cause)

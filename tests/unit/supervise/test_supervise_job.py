@@ -16,7 +16,7 @@ from hearth.supervise.job import PROGRAMS, cancel, check, end_of_job, submit
 from hearth.supervise.preflight import check as start_findings
 from hearth.supervise.record import RunRecord
 from hearth.supervise.restart import last_record
-from hearth.supervise.spec import Meeting, Spec
+from hearth.supervise.spec import Spec
 
 SINFO = (
     "echo 'tower|gpu*|gpu:a100:4(S:0-1)'; echo 'laptop|gpu*|gpu:2,mps:100'; echo 'box|old|(null)'"
@@ -32,8 +32,9 @@ def spec(tmp_path) -> Spec:
         rank=0,
         nodes=("desk", "laptop"),
         addresses=("127.0.0.1", "127.0.0.2"),
-        meeting=Meeting("127.0.0.1", 4711),
+        ports=(4711, 4711),
         nproc=1,
+        nprocs=(1, 1),
         python="/p",
         workspace=tmp_path,
         token="t",

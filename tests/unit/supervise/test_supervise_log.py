@@ -9,7 +9,7 @@ from support.facts import assert_names
 from support.house import ROOT
 
 from hearth.supervise.log import LaunchLog
-from hearth.supervise.spec import Meeting, Spec
+from hearth.supervise.spec import Spec
 
 EMPTY = (ROOT / "tests" / "fixtures" / "torchrun" / "reply-empty.log").read_text()
 
@@ -22,7 +22,6 @@ def spec(tmp_path) -> Spec:
         rank=0,
         nodes=("laptop",),
         addresses=("127.0.0.1",),
-        meeting=Meeting("127.0.0.1", 4711),
         nproc=1,
         python="/env/bin/python",
         workspace=tmp_path,

@@ -11,7 +11,7 @@ from hearth.notify.watch import PATIENCE
 from hearth.supervise import notices
 from hearth.supervise.notices import Notices
 from hearth.supervise.record import RunRecord
-from hearth.supervise.spec import Meeting, Spec
+from hearth.supervise.spec import Spec
 
 NIGHT = 1.8e9
 YEARS = 1e8
@@ -44,7 +44,7 @@ def test_a_clock_that_is_set_makes_no_wait_long(tmp_path, monkeypatch, clocks):
     monkeypatch.setattr(notices, "Outbox", StandInOutbox)
     nodes, addresses = ("desk", "laptop"), ("127.0.0.1", "127.0.0.2")
     spec = Spec(
-        *("night", "desk", 0, nodes, addresses, Meeting("127.0.0.1", 4711), 1, "python"),
+        *("night", "desk", 0, nodes, addresses, 1, "python"),
         workspace=tmp_path,
         token="secret",
     )

@@ -24,16 +24,18 @@ from hearth.supervise.queue import (
     read_queue,
 )
 from hearth.supervise.record import RunRecord
-from hearth.supervise.spec import Meeting, Spec, record_file
+from hearth.supervise.spec import Spec, record_file
 from hearth.supervise.turn import Entry
 
 
 def spec(workspace, run: str = "night", **queue: object) -> Spec:
     given = {"position": 2.0, "at": None, "submitted": "2026-11-26T20:00:00+00:00", **queue}
     return Spec(
-        *(run, "desk", 0, ("desk",), ("127.0.0.1",), Meeting("127.0.0.1", 4711), 1, "python"),
+        *(run, "desk", 0, ("desk",), ("127.0.0.1",), 1, "python"),
         workspace=workspace,
         token="secret",
+        ports=(4711,),
+        nprocs=(1,),
         queue=given,
     )
 

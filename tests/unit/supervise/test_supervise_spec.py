@@ -10,8 +10,8 @@ import pytest
 from support.facts import refuses
 
 from hearth.base.errors import LaunchError
+from hearth.ranks.orders import Form
 from hearth.supervise import torchrun
-from hearth.supervise.messages import Go
 from hearth.supervise.spec import load_spec, with_secrets
 from hearth.supervise.workers import NOT_FOR_RANKS, STORE_CLIENTS, command, environment
 
@@ -21,14 +21,15 @@ GOOD = {
     "rank": 1,
     "nodes": ["desk", "laptop"],
     "addresses": ["10.0.0.1", "10.0.0.2"],
-    "meeting": {"address": "10.0.0.1", "port": 29400},
+    "ports": [29400, 29401],
     "nproc": 1,
+    "nprocs": [2, 1],
     "python": "/opt/env/bin/python",
     "workspace": "~/ai-cluster",
     "token": "0123456789abcdef",
 }
-IN_PLACE = {"in_place": True, "ports": [29400, 29401], "nprocs": [2, 1], "elastic": True}
-GO = Go(29500, 0, ("desk", "laptop"), ("10.0.0.1", "10.0.0.9"))
+RESIDENT = {"resident": True, "elastic": True}
+GROUP = Form(0, ("desk", "laptop"), "10.0.0.1", 29500, ("10.0.0.1", "10.0.0.9"), fresh=True)
 
 
 @pytest.fixture
@@ -44,7 +45,7 @@ def load(tmp_path):
 def test_a_spec_is_read_and_what_has_a_default_may_be_left_out(load):
     spec = load()
     assert spec.nodes == ("desk", "laptop")
-    assert spec.meeting.port == 29400
+    assert spec.ports == (29400, 29401)
     assert spec.address == "10.0.0.2"
     assert spec.record == spec.workspace / "results/r1/supervisor.json"
     assert spec.log == spec.workspace / "logs/r1.log"
@@ -70,19 +71,20 @@ def test_a_persons_script_gets_its_own_words_with_the_places_of_this_node(load):
 
 def test_behind_the_dashes_torchrun_takes_no_word_of_the_script_for_its_own(load):
     spec = load(script="code/r1/a.py", folder="code/r1", arguments=["--run", "x"])
-    words = command(spec, GO)
+    words = command(spec, GROUP)
     script = str(spec.workspace / "code/r1/a.py")
     assert words[words.index("--") :] == ["--", script, "--run", "x"]
 
 
-def test_ranks_in_place_have_a_torchrun_of_their_node_only(load):
-    spec = load(**IN_PLACE, return_timeout=0)
+def test_resident_ranks_have_a_torchrun_of_their_node_only(load):
+    spec = load(**RESIDENT, return_timeout=0)
     assert spec.layout == (("desk", 2), ("laptop", 1))
-    words = command(spec, Go(29500, 0, ("laptop",), ("10.0.0.2",)))
+    alone = Form(0, ("laptop",), "10.0.0.2", 29500, ("10.0.0.2",), fresh=True)
+    words = command(spec, alone)
     options = dict(zip(words[3::2], words[4::2], strict=False))
     assert (options["--nnodes"], options["--node-rank"]) == ("1", "0")
     assert (options["--master-addr"], options["--master-port"]) == ("10.0.0.2", "29500")
-    assert command(spec, GO)[words.index("--master-addr") + 1] == "10.0.0.1"
+    assert command(spec, GROUP)[words.index("--master-addr") + 1] == "10.0.0.1"
 
 
 @pytest.mark.parametrize(
@@ -106,7 +108,7 @@ def test_a_persons_script_finds_its_places_and_nothing_of_hearths_code(load, mon
     monkeypatch.setenv("PYTHONPATH", "/somewhere")
     monkeypatch.setenv("TORCH_ELASTIC_WORKER_IDENTICAL", "1")
     spec = load(interface="enp5s0", script="code/r1/a.py", folder="code/r1", data="data/1f/rows")
-    told = environment(spec, GO)
+    told = environment(spec, GROUP)
     assert told["HEARTH_RESULTS"] == str(spec.files)
     assert told["HEARTH_DATA"] == str(spec.workspace / "data/1f/rows")
     assert told["GLOO_SOCKET_IFNAME"] == "enp5s0"
@@ -114,13 +116,13 @@ def test_a_persons_script_finds_its_places_and_nothing_of_hearths_code(load, mon
         assert word not in told
     # torchrun needs them to find Hearth, and takes them from the ranks.
     assert told[NOT_FOR_RANKS].split() == ["PYTHONPATH", "PYTHONSAFEPATH"]
-    own = environment(load(models="/srv/models"), GO)
-    assert own[STORE_CLIENTS].split() == [*GO.sources]
+    own = environment(load(models="/srv/models"), GROUP)
+    assert own[STORE_CLIENTS].split() == [*GROUP.clients]
     assert own["HEARTH_MODELS"] == "/srv/models"
     code = str(spec.workspace / "scripts")
     assert own["PYTHONPATH"] == told["PYTHONPATH"] == f"{code}:/somewhere"
     monkeypatch.setenv("PYTHONPATH", code)
-    assert environment(spec, GO)["PYTHONPATH"] == code
+    assert environment(spec, GROUP)["PYTHONPATH"] == code
     assert not {"HEARTH_RESULTS", NOT_FOR_RANKS} & own.keys()
 
 
@@ -128,16 +130,16 @@ def test_a_persons_script_finds_its_places_and_nothing_of_hearths_code(load, mon
     ("changes", "facts"),
     [
         ({"run": "omit"}, ["'run'", "missing"]),
-        ({"runs": 1}, ["unknown", "'runs'"]),
+        ({"runs": 1}, ["unknown", "'runs'", "another version"]),
         ({"rank": 0}, ["'laptop'", "rank 0", "desk, laptop"]),
         ({"rank": 2}, ["'laptop'", "rank 2", "desk, laptop"]),
         ({"silence_timeout": 0}, ["'silence_timeout'", "above 0 s", "not 0 s"]),
         ({"return_timeout": -1.0}, ["'return_timeout'", "0 s or more", "not -1 s"]),
         ({"elastic": True, "return_timeout": 0}, ["'elastic'", "return_timeout"]),
-        (IN_PLACE | {"ports": [29400]}, ["'ports'", "desk, laptop", "[29400]"]),
-        (IN_PLACE | {"nprocs": [1, 0]}, ["'nprocs'", "above 0", "[1, 0]"]),
-        (IN_PLACE | {"nprocs": [1, 2]}, ["'nproc' is 1", "'nprocs' says 2"]),
-        (IN_PLACE | {"folder": "code/r1"}, ["'in_place'", "user's script"]),
+        (RESIDENT | {"ports": [29400]}, ["'ports'", "desk, laptop", "[29400]"]),
+        (RESIDENT | {"nprocs": [1, 0]}, ["'nprocs'", "above 0", "[1, 0]"]),
+        (RESIDENT | {"nprocs": [1, 2]}, ["'nproc' is 1", "'nprocs' says 2"]),
+        (RESIDENT | {"folder": "code/r1"}, ["'resident'", "user's script"]),
     ],
 )
 def test_faults_are_named(load, changes, facts):
@@ -171,7 +173,7 @@ def test_addresses_of_messages_stay_with_the_supervisor(load, tmp_path, monkeypa
         (tmp_path / "r1.secrets").write_text(json.dumps(given))
     own = with_secrets(spec, tmp_path / "r1.json")
     assert own.notify == "ntfy://planted"
-    of_ranks = environment(own, GO)
+    of_ranks = environment(own, GROUP)
     assert of_ranks["KEY"] == "of-ranks"
     assert "planted" not in str(of_ranks)
     assert "planted" not in repr(own)

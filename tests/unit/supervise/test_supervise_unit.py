@@ -18,7 +18,7 @@ from hearth.supervise.__main__ import main
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.record import RunRecord
 from hearth.supervise.restart import as_lost, close_record, last_record
-from hearth.supervise.spec import Meeting, Spec
+from hearth.supervise.spec import Spec
 from hearth.supervise.unit import (
     LEFT,
     MOST_RESTARTS,
@@ -37,8 +37,9 @@ def spec(tmp_path) -> Spec:
         rank=1,
         nodes=("tower", "laptop"),
         addresses=("127.0.0.1", "127.0.0.2"),
-        meeting=Meeting("127.0.0.1", 4711),
+        ports=(4711, 4711),
         nproc=1,
+        nprocs=(1, 1),
         python="/env/bin/python",
         workspace=tmp_path,
         token="secret-of-this-run-only",

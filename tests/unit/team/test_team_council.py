@@ -9,10 +9,9 @@ from support.councils import CHOICES, NODES, TEAM, moves, report, view, with_fac
 from support.facts import assert_names
 
 from hearth.ranks.orders import Interrupt, Leave, Load, Pause
-from hearth.supervise.messages import Stop
 from hearth.team.council import BRIEF, answer
-from hearth.team.messages import Failure, Propose
-from hearth.team.notes import FUTILE, Notes
+from hearth.team.messages import Failure, Propose, Stop
+from hearth.team.notes import FUTILE, RESTART_WAITS, Notes
 from hearth.team.own_ranks import FORM_TIMEOUT, LET_GO, SETTLE, SHUTDOWN_PATIENCE
 from hearth.team.verdicts import COLLECT, LEAVE_TIMEOUT
 from hearth.team.view import (
@@ -563,9 +562,15 @@ def test_a_first_group_that_cannot_be_formed_again_and_again_ends_the_run():
 
 def test_a_killed_rank_is_started_again_and_not_for_ever():
     seen = with_facts(everybody("failed broken broken"), "desk", failure=KILLED)
-    notes = Notes()
-    for _ in range(FUTILE - 1):
+    notes, began = Notes(), seen.now
+    for wait in RESTART_WAITS:
+        if wait:
+            assert moves(seen, notes) == []
+        seen = replace(seen, now=seen.now + wait)
         assert moves(seen, notes) == [RestartRanks(KILLED.message)]
+        living = with_facts(seen, "desk", state="starting", failure=None)
+        moves(living, notes)
+    assert seen.now - began > 60  # what is gone for a minute ends nothing
     conclude = end(moves(seen, notes))
     assert conclude.everywhere
     assert_names(conclude.outcome.cause.message, "signal 9", f"{FUTILE} starts in a row")
@@ -574,9 +579,10 @@ def test_a_killed_rank_is_started_again_and_not_for_ever():
 def test_a_node_that_fails_again_and_again_ends_only_its_own_part_while_others_train():
     seen = with_facts(joining("loaded"), "shelf", state="failed", failure=KILLED)
     own, others = seen.heard["shelf"].report, (seen.own, seen.heard["laptop"].report)
-    notes = Notes()
+    notes, now = Notes(), 100.0
     for _ in range(FUTILE - 1):
-        moves(view(own, *others), notes)
+        now += max(RESTART_WAITS)
+        moves(replace(view(own, *others), now=now), notes)
     assert not end(moves(view(own, *others), notes)).everywhere
 
 

@@ -9,10 +9,9 @@ from support.councils import NODES, TEAM, moves, report, view, with_facts
 from support.facts import assert_names
 
 from hearth.ranks.orders import Interrupt, Leave, Pause
-from hearth.supervise.messages import Stop
 from hearth.team.council import BRIEF, answer
 from hearth.team.local_ranks import LocalRanks
-from hearth.team.messages import Failure, Propose
+from hearth.team.messages import Failure, Propose, Stop
 from hearth.team.notes import Notes
 from hearth.team.own_ranks import (
     EVALUATION_PATIENCE,

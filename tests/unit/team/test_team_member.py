@@ -23,12 +23,11 @@ def member(folder, **changes: object) -> Member:
         "rank": 0,
         "nodes": NODES,
         "addresses": ELSEWHERE,
-        "meeting": {"address": ELSEWHERE[0], "port": 1},
         "nproc": 1,
         "python": "python",
         "workspace": str(folder),
         "token": "secret",
-        "in_place": True,
+        "resident": True,
         "ports": [1, 2],
         "nprocs": [1, 1],
     }

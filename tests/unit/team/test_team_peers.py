@@ -12,9 +12,9 @@ from support.strangers import answers
 from support.supervisors import free_port
 
 from hearth.base.errors import LaunchError
-from hearth.supervise.messages import Stop
 from hearth.supervise.spec import spec_of
 from hearth.team import peers
+from hearth.team.messages import Stop
 from hearth.team.peers import Gone, Heard, Joined, Peers
 
 NODES = ["desk", "laptop", "tower"]
@@ -33,13 +33,12 @@ class Node:
             "rank": rank,
             "nodes": NODES[: len(ports)],
             "addresses": [f"127.0.0.{n + 1}" for n in range(len(ports))],
-            "meeting": {"address": "127.0.0.1", "port": 1},
             "nproc": 1,
             "python": "python",
             "workspace": "/nowhere",
             "token": "secret",
             "silence_timeout": SILENCE,
-            "in_place": True,
+            "resident": True,
             "ports": ports,
             "nprocs": [1] * len(ports),
         }
@@ -195,11 +194,13 @@ def test_another_runs_token_is_refused_by_both_and_said_once():
         for node in (desk, laptop):
             await node.peers.open()
         async with asyncio.timeout(HANG):
-            while not (desk.peers.refusals and laptop.peers.refusals):
+            while desk.peers.why_absent("laptop").startswith("laptop does not answer") or (
+                laptop.peers.why_absent("desk").startswith("desk does not answer")
+            ):
                 await asyncio.sleep(0.05)
         await asyncio.sleep(1.2)  # two more attempts
         why = "the token is not that of run 'first'"
-        assert laptop.peers.refusals == {"desk": f"desk does not let laptop in: {why}"}
+        assert laptop.peers.why_absent("desk") == f"desk does not let laptop in: {why}"
         for node, address in ((desk, "127.0.0.2"), (laptop, "127.0.0.1")):
             away, refused = sorted(node.said, key=lambda line: "away" not in line)
             assert f"away {address}: the token" in away

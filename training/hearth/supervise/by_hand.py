@@ -24,9 +24,15 @@ from hearth.base.entry import print_findings
 from hearth.base.errors import HearthError, LaunchError
 from hearth.supervise.cause import Cause, State, generation_of
 from hearth.supervise.cluster_file import CONFIG, LAUNCHER, read_cluster
-from hearth.supervise.interface import free_port, source_towards
-from hearth.supervise.messages import Go
-from hearth.supervise.new_by_hand import PORT, new_command, new_spec, stage_files, typed_run
+from hearth.supervise.interface import free_port
+from hearth.supervise.new_by_hand import (
+    PORT,
+    group_by_hand,
+    new_command,
+    new_spec,
+    stage_files,
+    typed_run,
+)
 from hearth.supervise.preflight import ready
 from hearth.supervise.record import RunRecord, node_lock
 from hearth.supervise.recorded import record_in
@@ -99,10 +105,7 @@ def spec_by_hand(workspace: Path, rank: int, run: str | None) -> Spec:
             f"{rank}: type {LAUNCHER} {spec.rank} --run {spec.run}"
         )
     addresses = cluster.addresses(spec.nodes)
-    meeting = dataclasses.replace(spec.meeting, address=addresses[0])
-    return ready(
-        dataclasses.replace(spec, addresses=addresses, meeting=meeting, interface=cluster.interface)
-    )
+    return ready(dataclasses.replace(spec, addresses=addresses, interface=cluster.interface))
 
 
 def _begin(workspace: Path, rank: int, settings: list[str], port: int) -> int:
@@ -122,20 +125,18 @@ def _launch(spec: Spec) -> int:
     """Run torchrun with the lock of the node held, and keep the record of the run."""
     asyncio.run(end(leftovers(spec.workspace)))
     if spec.rank == 0:
-        free_port(spec.meeting.address, spec.meeting.port)
+        free_port(spec.address, spec.ports[0])
     last = generation_of(record_in(spec.record))
     generation = max(last + 1, spec.generation)
-    # Where the nodes are one computer, they connect from another address than their own.
-    sources = {*spec.addresses, source_towards(spec.meeting.address)}
-    go = Go(spec.meeting.port, generation, spec.nodes, tuple(sorted(sources)))
-    words = command(spec, go)
+    group = group_by_hand(spec, generation)
+    words = command(spec, group)
     spec.stop_file.unlink(missing_ok=True)
     record = RunRecord.from_spec(spec, generation=generation, state="running", command=words)
     record.write(spec.record)
     for rank, (name, address) in enumerate(zip(spec.nodes, spec.addresses, strict=True)):
         if rank != spec.rank:
             print(f"hearth: on {name} ({address}): {LAUNCHER} {rank} --run {spec.run}")
-    record.exit_code = _in_foreground(words, spec.place, environment(spec, go))
+    record.exit_code = _in_foreground(words, spec.place, environment(spec, group))
     if record.exit_code:
         message = f"torchrun, started by hand, ended with status {record.exit_code}"
         record.cause = Cause(spec.node, None, "rank_failed", message)

@@ -42,6 +42,22 @@ class LaunchOutcome:
     cause: Cause | None = None
 
 
+@dataclass(frozen=True)
+class Failure:
+    """The error that ended a node's ranks.
+
+    Attributes:
+        rank: its number in the whole run, if known.
+        message: one to a few lines.
+        curable: not an error of the rank itself, so that a new start may succeed: it was killed by
+            a signal, it hung, or its group broke before it trained (status RANK_AGAIN).
+    """
+
+    rank: int | None
+    message: str
+    curable: bool = False
+
+
 def telling(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:
     """Return, by node, the records that explain how a run ended; none if its last launch is open.
 

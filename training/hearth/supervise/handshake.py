@@ -29,10 +29,6 @@ HANDSHAKE_TIMEOUT = 10.0
 """Seconds in which a caller has to prove itself."""
 
 
-HAS_BEGUN = "the run has begun"
-"""Reason for which a node that waits for its turn is put off, if it is the only one that does."""
-
-
 class NotYet(Exception):
     """The other side refuses this node for now; its text is the reason."""
 
@@ -47,14 +43,12 @@ async def present(
     token: str,
     node: str,
     source: str,
-    waits: str = "",
     begun: bool = False,
 ) -> None:
     """Prove to the answerer that `node` belongs to the run, and have it prove the same.
 
-    `source` is the address from which this machine connects where a program binds none. A node that
-    waits for its turn only says why it `waits`, and is refused for now. `begun` tells that the run
-    has begun on this node.
+    `source` is the address from which this machine connects where a program binds none. `begun`
+    tells that the run has begun on this node.
 
     Raises:
         ProtocolError: the answerer refused this node for good, or does not belong to the run.
@@ -65,7 +59,7 @@ async def present(
     challenge = await receive(reader)
     if not isinstance(challenge, Challenge):
         raise ProtocolError("it is no supervisor of a run")
-    hello = Hello(node, source, secrets.token_hex(16), waits=waits, begun=begun)
+    hello = Hello(node, source, secrets.token_hex(16), begun=begun)
     hello = dataclasses.replace(hello, proof=hello_proof(token, hello, challenge.nonce))
     writer.write(encode(hello))
     answer = await receive(reader)
@@ -101,19 +95,19 @@ def welcome(writer: asyncio.StreamWriter, token: str, hello: Hello) -> None:
     writer.write(encode(Welcome(welcome_proof(token, hello))))
 
 
-async def refuse(writer: asyncio.StreamWriter, reason: str, for_good: bool = True) -> NoReturn:
+async def refuse(writer: asyncio.StreamWriter, reason: str) -> NoReturn:
     """Send a caller its refusal. Raises `ProtocolError` with the reason."""
-    writer.write(encode(Refused(reason, for_good)))
+    writer.write(encode(Refused(reason)))
     await writer.drain()
     raise ProtocolError(reason)
 
 
-async def put_off(writer: asyncio.StreamWriter, reason: str, waits: bool = False) -> NoReturn:
-    """Refuse a caller for now, perhaps since this node `waits` for its turn.
+async def put_off(writer: asyncio.StreamWriter, reason: str) -> NoReturn:
+    """Refuse a caller for now, since this node waits for its turn.
 
     Raises `NotYet` with the reason.
     """
-    writer.write(encode(Refused(reason, for_good=False, waits=waits)))
+    writer.write(encode(Refused(reason, for_good=False, waits=True)))
     await writer.drain()
     raise NotYet(reason)
 

@@ -18,13 +18,10 @@ from hearth.base.packet_filter import listening
 from hearth.supervise.cause import ENDS, Cause
 from hearth.supervise.handshake import (
     HANDSHAKE_TIMEOUT,
-    HAS_BEGUN,
     NotYet,
     challenge,
-    present,
     put_off,
 )
-from hearth.supervise.interface import source_towards
 from hearth.supervise.life import make_folders
 from hearth.supervise.log import say
 from hearth.supervise.messages import ProtocolError
@@ -48,9 +45,6 @@ from hearth.supervise.unit import interruption
 POLL = 0.5
 BOOT = 60.0
 """Seconds after which a run whose supervisor is not up is told: in a boot it comes back sooner."""
-
-ANNOUNCE = 3.0
-"""Seconds between two words to the hub that this node waits for its turn."""
 
 
 def run_in_turn(spec: Spec, unit: str | None, fresh: bool) -> RunRecord:
@@ -108,7 +102,6 @@ class _Waiter:
         loop = asyncio.get_running_loop()
         for sign in (signal.SIGTERM, signal.SIGINT, signal.SIGHUP):
             loop.add_signal_handler(sign, self._on_signal)
-        announcing = asyncio.create_task(self._announce())
         try:
             while True:
                 if self._spec.stop_file.exists():
@@ -126,7 +119,6 @@ class _Waiter:
                 await self._open()
                 await asyncio.sleep(POLL)
         finally:
-            announcing.cancel()
             if self._server:
                 self._server.close()
 
@@ -199,11 +191,10 @@ class _Waiter:
     async def _open(self) -> None:
         """Listen where the run's supervisors will call, unless that is so or another run does."""
         spec = self._spec
-        if self._server or not (spec.in_place or spec.rank == 0):
+        if self._server:
             return
-        port = spec.ports[spec.rank] if spec.in_place else spec.meeting.port
         with suppress(OSError):
-            listener = listening(spec.address, port, spec.addresses)
+            listener = listening(spec.address, spec.ports[spec.rank], spec.addresses)
             self._server = await asyncio.start_server(self._answer, sock=listener)
 
     async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
@@ -213,36 +204,8 @@ class _Waiter:
                 hello = await challenge(reader, writer, self._spec.token, self._spec.run)
                 if hello.begun:
                     mark_begun(self._spec.workspace, self._spec.run)
-                await put_off(writer, self._why, waits=True)
+                await put_off(writer, self._why)
         except (NotYet, ProtocolError, OSError, TimeoutError):
             pass
-        finally:
-            writer.close()
-
-    async def _announce(self) -> None:
-        """Tell the hub, again and again, that this node waits for its turn.
-
-        In place there is no hub: the others call this node.
-        """
-        spec = self._spec
-        while not spec.in_place and spec.rank:
-            try:
-                async with asyncio.timeout(spec.silence_timeout):
-                    await self._tell_hub()
-            except NotYet as reason:
-                if str(reason) == HAS_BEGUN:
-                    mark_begun(spec.workspace, spec.run)
-            except (ProtocolError, OSError, TimeoutError):
-                pass
-            await asyncio.sleep(ANNOUNCE)
-
-    async def _tell_hub(self) -> None:
-        meeting, spec = self._spec.meeting, self._spec
-        reader, writer = await asyncio.open_connection(
-            meeting.address, meeting.port, local_addr=(spec.address, 0)
-        )
-        try:
-            source = source_towards(meeting.address)
-            await present(reader, writer, spec.token, spec.node, source, waits=self._why)
         finally:
             writer.close()

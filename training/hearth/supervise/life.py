@@ -22,7 +22,6 @@ from hearth.supervise.afterwards import do_afterwards
 from hearth.supervise.cause import ENDS, Cause, LaunchOutcome
 from hearth.supervise.job import end_of_job, own_job
 from hearth.supervise.log import LaunchLog, say
-from hearth.supervise.messages import Ended
 from hearth.supervise.notices import Notices
 from hearth.supervise.queue import leave_queue, read_queue
 from hearth.supervise.queued_nodes import QueuedNodes
@@ -43,13 +42,6 @@ GPU_RETRY = 5.0
 
 STOP, STOP_NOW, PAUSE = "stop\n", "now\n", "pause\n"
 """Contents of the stop file: end after the step; kill the ranks at once; end, then relaunch."""
-
-
-@dataclass(frozen=True)
-class Exited:
-    """This node's torchrun ended."""
-
-    status: int
 
 
 @dataclass(frozen=True)
@@ -118,9 +110,6 @@ class NodeSupervisor:
         """Close the connections to the others, with the outcome recorded."""
         raise NotImplementedError
 
-    async def _close(self) -> None:
-        """Stop listening once the others know the outcome."""
-
     def _absent(self) -> set[str]:
         """Return the nodes of the run that are not there now, as far as this one knows."""
         raise NotImplementedError
@@ -166,11 +155,6 @@ class NodeSupervisor:
         return Cause(self._spec.node, None, "node_lost", message)
 
     @property
-    def _first_rank(self) -> int | None:
-        """Number of this node's first rank, if torchrun has only this node's; else None."""
-        return None
-
-    @property
     def _patience(self) -> float:
         """Timeout in seconds for the other nodes: longer once the run has started."""
         spec = self._spec
@@ -209,7 +193,6 @@ class NodeSupervisor:
         if self._last:
             verdict = as_lost(verdict, spec.node, self._last["heartbeat"])
         await self._conclude(verdict)
-        await self._close()
         return self._record
 
     async def _leave_for_now(self, why: str) -> None:
@@ -221,7 +204,6 @@ class NodeSupervisor:
             task.cancel()
         await self._disconnect()
         if self._yields:
-            await self._close()
             self._record.missing, self._record.away = [], ""
             self._record.enter("queued")
 
@@ -253,16 +235,6 @@ class NodeSupervisor:
         """Note that torchrun is about to be started by `words`, and where its log begins."""
         self._record.command = words
         self._log.begin()
-
-    async def _wait_for_workers(self) -> None:
-        self._events.put_nowait(Exited(await self._workers.ended()))
-
-    def _report(self, status: int) -> Ended:
-        """Return torchrun's outcome on this node, with the last real error in this launch's log."""
-        if status == 0 or self._told:
-            # A user's script may exit with any status on SIGTERM: not a failure.
-            return Ended(0)
-        return self._log.failure(status, self._first_rank)
 
     async def _say_kernel_messages(self) -> None:
         """Log what the kernel said since the launch began."""

@@ -9,8 +9,8 @@ import time
 from contextlib import suppress
 
 from hearth.diagnose import is_echo, killed_by, last_error
+from hearth.supervise.cause import Failure
 from hearth.supervise.kernel import kernel_said, kills_so_far
-from hearth.supervise.messages import Ended
 from hearth.supervise.record import now
 from hearth.supervise.spec import Spec
 
@@ -54,14 +54,14 @@ class LaunchLog:
             log.seek(max(self._start, log.seek(0, os.SEEK_END) - LOG_TAIL))
             return log.read().decode(errors="replace")
 
-    def failure(self, status: int, first_rank: int | None) -> Ended:
-        """Return the outcome of a torchrun that failed, with the last real error in its log.
+    def failure(self, status: int, first_rank: int | None) -> Failure:
+        """Return why a torchrun failed: the last real error in its log.
 
         `first_rank` is the number of this node's first rank, if torchrun has only this node's.
         """
         error = last_error(self.text(), self._spec.folder, first_rank)
         if status < 0 and (error is None or error.rank is None or is_echo(error.message)):
-            return Ended(status, message=f"torchrun was {killed_by(-status)}", killed=True)
+            return Failure(None, f"torchrun was {killed_by(-status)}", curable=True)
         if error is None:
             message = f"torchrun ended with status {status}: see its log"
             if shutil.disk_usage(self._spec.log.parent).free < _ROOM:
@@ -69,8 +69,8 @@ class LaunchLog:
                     f"torchrun ended with status {status}, and its log cannot say why: the disk of "
                     f"{self._spec.log} is full; free some space, then resume the run"
                 )
-            return Ended(status, message=message)
-        return Ended(status, error.rank, error.placed, error.killed)
+            return Failure(None, message)
+        return Failure(error.rank, error.placed, error.killed)
 
     async def kernel(self) -> list[str]:
         """Return the kernel's messages since the launch began."""

@@ -1,12 +1,6 @@
-"""The protocol between supervisors: one JSON object a line over TCP.
+"""The messages of a handshake between supervisors, and how lines are read: JSON objects over TCP.
 
-After the handshake (`handshake`):
-
-    hub     Waiting(missing) …  Go(port, …)  Stop(node)  Pause()  Verdict(state, cause)
-    member  Stop(node)  Ended(exit_code, failure)
-    both    Beat, several times within the silence timeout
-
-After a verdict with `again` every member leaves and joins anew.
+After the handshake (`handshake`) both speak the protocol of the mesh (`team.messages`).
 """
 
 from __future__ import annotations
@@ -17,36 +11,33 @@ from dataclasses import dataclass
 from typing import Any
 
 from hearth.base.json_lines import JsonLines, ProtocolError
-from hearth.supervise.cause import LaunchOutcome
 
 
 @dataclass(frozen=True)
 class Challenge:
-    """The hub's first message: a nonce."""
+    """The answerer's first message: a nonce."""
 
     nonce: str
 
 
 @dataclass(frozen=True)
 class Hello:
-    """A member's answer: its name, and its proof.
+    """The caller's answer: its name, and its proof.
 
-    `source` is the address from which its machine connects to rank 0's where a program binds none.
-    One that waits for its turn in the queue of its node only says why it `waits`. `begun` tells
-    that the run has begun on its node.
+    `source` is the address from which its machine connects to the answerer's where a program binds
+    none. `begun` tells that the run has begun on its node.
     """
 
     node: str
     source: str
     nonce: str
     proof: str = ""
-    waits: str = ""
     begun: bool = False
 
 
 @dataclass(frozen=True)
 class Welcome:
-    """The hub's proof that it knows the token too."""
+    """The answerer's proof that it knows the token too."""
 
     proof: str
 
@@ -63,74 +54,7 @@ class Refused:
     waits: bool = False
 
 
-@dataclass(frozen=True)
-class Waiting:
-    """Some nodes are still missing."""
-
-    missing: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Go:
-    """Start torchrun over these nodes, in rank order, with its store on this port of rank 0.
-
-    `sources` are the addresses from which they connect to the store.
-    """
-
-    port: int
-    generation: int
-    nodes: tuple[str, ...]
-    sources: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Beat:
-    """A heartbeat."""
-
-
-@dataclass(frozen=True)
-class Stop:
-    """A user asked `node` to stop the run: after the step, or at once.
-
-    `why` is the reason if it was not a user.
-    """
-
-    node: str
-    now: bool = False
-    why: str = ""
-
-
-@dataclass(frozen=True)
-class Pause:
-    """End after the step: the run is then launched again together with a returned node."""
-
-
-@dataclass(frozen=True)
-class Ended:
-    """A member's torchrun ended; `message` is the last real error unless it succeeded.
-
-    `killed`: by a signal that Hearth had not sent, so that another launch may succeed.
-    """
-
-    exit_code: int
-    rank: int | None = None
-    message: str = ""
-    killed: bool = False
-
-
-Message = (
-    Challenge
-    | Hello
-    | Welcome
-    | Refused
-    | Waiting
-    | Go
-    | Beat
-    | Stop
-    | Pause
-    | Ended
-    | LaunchOutcome
-)
+Message = Challenge | Hello | Welcome | Refused
 _LINES = JsonLines(Message, "a supervisor's message")
 
 

@@ -16,11 +16,11 @@ from hearth.base.errors import LaunchError
 from hearth.config import Run, resolve_run
 from hearth.config.cli import parse_command_line, with_small_model
 from hearth.config.layout import Layout, staged_name
+from hearth.ranks.orders import Form
 from hearth.supervise.cluster_file import CONFIG, LAUNCHER, Cluster
 from hearth.supervise.interface import free_port, source_towards
-from hearth.supervise.messages import Go
 from hearth.supervise.preflight import ready
-from hearth.supervise.spec import Meeting, Spec
+from hearth.supervise.spec import Spec
 from hearth.supervise.workers import command, environment
 
 PORT = 29500
@@ -65,7 +65,7 @@ def new_spec(
             rank=rank,
             nodes=nodes,
             addresses=addresses,
-            meeting=Meeting(addresses[0], port),
+            ports=(port,) * len(nodes),
             nproc=int(cluster.nodes[cluster.own].get("nproc") or 1),
             python=cluster.python,
             workspace=workspace,
@@ -87,25 +87,31 @@ def stage_files(run: Run, workspace: Path) -> None:
             place.with_suffix(".unfinished").rename(place)
 
 
+def group_by_hand(spec: Spec, generation: int) -> Form:
+    """Return the group of all ranks of a run, which meets at rank 0's node."""
+    address = spec.addresses[0]
+    # Where the nodes are one computer, they connect from another address than their own.
+    clients = tuple(sorted({*spec.addresses, source_towards(address)}))
+    return Form(generation, spec.nodes, address, spec.ports[0], clients, fresh=True)
+
+
 def new_command(spec: Spec) -> tuple[list[str], dict[str, str]]:
     """Return torchrun's command line and environment, and say what to type on the other nodes.
 
     Raises `LaunchError` on rank 0 if the port is taken.
     """
     if spec.rank == 0:
-        free_port(spec.meeting.address, spec.meeting.port)
-    # Where the nodes are one computer, they connect from another address than their own.
-    sources = {*spec.addresses, source_towards(spec.meeting.address)}
-    go = Go(spec.meeting.port, 0, spec.nodes, tuple(sorted(sources)))
+        free_port(spec.address, spec.ports[0])
+    group = group_by_hand(spec, generation=0)
     for rank, (name, address) in enumerate(zip(spec.nodes, spec.addresses, strict=True)):
         if rank != spec.rank:
             print(f"hearth: on {name} ({address}): {_typed(rank, spec.arguments)}")
-    variables = environment(spec, go)
+    variables = environment(spec, group)
     # No play has filled the caches of this node.
     variables.pop("HF_HUB_OFFLINE")
     if offline := os.environ.get("HF_HUB_OFFLINE"):
         variables["HF_HUB_OFFLINE"] = offline
-    return command(spec, go), variables
+    return command(spec, group), variables
 
 
 def _typed(rank: int, words: Sequence[str]) -> str:

@@ -83,8 +83,8 @@ def ready(spec: Spec) -> Spec:
             f"{spec.node}: 'interface' says {spec.interface}, but {interface} carries "
             f"{spec.address}: leave it out or correct it"
         )
-    if spec.meeting.port == 0:
-        findings.append(f"{spec.node}: no meeting port was chosen: `check` on rank 0 reports one")
+    if not all(spec.ports):
+        findings.append(f"{spec.node}: no port was chosen for each node: `check` reports one")
     if findings:
         raise LaunchError(*findings)
     return dataclasses.replace(spec, interface=interface)

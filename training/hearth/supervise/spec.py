@@ -20,25 +20,17 @@ _PLACE = re.compile(r"\{(results|data)\}")
 
 
 @dataclass(frozen=True)
-class Meeting:
-    """Rendezvous of the supervisors: rank 0's cluster address and TCP port (0: not chosen yet)."""
-
-    address: str
-    port: int
-
-
-@dataclass(frozen=True)
 class Spec:
     """One node's part in one run. Times are seconds.
 
-    `nodes` lists the names in rank order, `addresses` their cluster addresses, and `token` is the
-    secret that this run's supervisors share. `generation` is higher than that of any launch
-    before. `return_timeout` is the time a run waits for a lost node; 0 ends it at the first
-    loss. With `elastic` the others go on meanwhile, if they are at least `min_nodes`.
+    `nodes` lists the names in rank order, `addresses` their cluster addresses, `ports` those at
+    which their supervisors listen, and `nprocs` their numbers of ranks; `token` is the secret that
+    this run's supervisors share. `generation` is higher than that of any launch before.
+    `return_timeout` is the time a run waits for a lost node; 0 ends it at the first loss. With
+    `elastic` the others go on meanwhile, if they are at least `min_nodes`.
 
-    With `in_place` the supervisors form a mesh and tell living ranks to form new groups: each node
-    listens at its entry of `ports`, and `nprocs` are the numbers of ranks of all nodes. Otherwise a
-    loss ends all ranks, which are then launched again together.
+    Ranks that are `resident` live on through a loss, and form new groups. Others (of fsdp, of
+    pipeline, of a user's script) are relaunched: the ranks of all nodes end, and start again.
 
     `stop_grace` is the time a SIGTERM leaves the ranks to end after their step. `unit` is whether
     the user's systemd may carry the supervisor, so that it comes back after a reboot; with `slurm`
@@ -46,7 +38,7 @@ class Spec:
     the time `at` which it may begin at the earliest (ISO 8601, or None), and when it was
     `submitted`, as `turn.Entry` has them. `gpus` are that many that the driver listed at the
     start; 0 if the node computes on its processor. `lend` are the node's terms of lending, as in
-    `hearth.lend.terms`, for a run in place; {}: the run keeps the node, whatever the house wants.
+    `hearth.lend.terms`, for resident ranks; {}: the run keeps the node, whatever the house wants.
 
     `script` is the program that torchrun starts, by its path in the workspace, with `arguments`, in
     which `{results}` and `{data}` stand for paths on this node. Without a `folder` it is Hearth's
@@ -65,7 +57,6 @@ class Spec:
     rank: int
     nodes: tuple[str, ...]
     addresses: tuple[str, ...]
-    meeting: Meeting
     nproc: int
     python: str
     workspace: Path
@@ -78,7 +69,7 @@ class Spec:
     return_timeout: float = 3600.0
     elastic: bool = False
     min_nodes: int = 1
-    in_place: bool = False
+    resident: bool = False
     ports: tuple[int, ...] = ()
     nprocs: tuple[int, ...] = ()
     stop_grace: float = 60.0
@@ -104,7 +95,7 @@ class Spec:
 
     @property
     def layout(self) -> tuple[tuple[str, int], ...]:
-        """Every node of a run in place, in rank order, with its number of ranks."""
+        """Every node of the run, in rank order, with its number of ranks."""
         return tuple(zip(self.nodes, self.nprocs, strict=True))
 
     @property
@@ -234,7 +225,6 @@ def spec_of(given: Mapping[str, Any], where: str) -> Spec:
         raise LaunchError(*(f"{where}: {fault}" for fault in faults))
     lists = ("nodes", "addresses", "arguments", "ports", "nprocs")
     parsed = {
-        "meeting": Meeting(**given["meeting"]),
         "workspace": Path(given["workspace"]).expanduser(),
         **{key: tuple(given[key]) for key in lists if key in given},
     }
@@ -276,7 +266,11 @@ def _faults(given: Mapping[str, Any]) -> list[str]:
     The controller writes specs and has checked the types; here only keys and what a person chose.
     """
     fields = {each.name: each for each in dataclasses.fields(Spec)}
-    faults = [f"unknown key '{key}'" for key in given if key not in fields]
+    faults = [
+        f"unknown key '{key}': another version of Hearth wrote it; start the run anew"
+        for key in given
+        if key not in fields
+    ]
     faults += [
         f"'{name}' is missing"
         for name, each in fields.items()
@@ -300,26 +294,19 @@ def _faults(given: Mapping[str, Any]) -> list[str]:
             faults.append(f"'{name}' must be above 0 s, not {given[name]:g} s")
     if given.get("return_timeout", 0) < 0:
         faults.append(f"'return_timeout' must be 0 s or more, not {given['return_timeout']:g} s")
-    if given.get("in_place"):
-        return faults + _faults_in_place(given)
-    if given.get("elastic") and given.get("return_timeout") == 0:
-        faults.append(
-            "'elastic' goes on without a lost node, but with launch_return_timeout=0 "
-            "('return_timeout') the first loss ends the run; leave one of them out"
-        )
-    return faults
-
-
-def _faults_in_place(given: Mapping[str, Any]) -> list[str]:
-    """Return the faults of a spec for ranks that form new groups in place."""
-    nodes, rank = given["nodes"], given["rank"]
-    if given.get("folder"):
-        return ["'in_place' is for Hearth's own trainer, but 'folder' holds a user's script"]
-    faults = [
+    faults += [
         f"'{name}' needs one number above 0 for each of {', '.join(nodes)}, not {list(found)}"
         for name in ("ports", "nprocs")
         if len(found := given.get(name, ())) != len(nodes) or min(found) < 1
     ]
     if not faults and given["nprocs"][rank] != given["nproc"]:
-        faults = [f"'nproc' is {given['nproc']}, but 'nprocs' says {given['nprocs'][rank]}"]
+        faults.append(f"'nproc' is {given['nproc']}, but 'nprocs' says {given['nprocs'][rank]}")
+    if given.get("resident"):
+        if given.get("folder"):
+            faults.append("'resident' ranks are Hearth's own, but 'folder' holds a user's script")
+    elif given.get("elastic") and given.get("return_timeout") == 0:
+        faults.append(
+            "'elastic' goes on without a lost node, but with launch_return_timeout=0 "
+            "('return_timeout') the first loss ends the run; leave one of them out"
+        )
     return faults

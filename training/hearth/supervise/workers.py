@@ -15,8 +15,8 @@ import psutil
 
 from hearth.base.aside import pids_aside
 from hearth.base.places import OF_A_LAUNCH, OF_HEARTH, SUPERVISED, TORCHRUN, python_path
+from hearth.ranks.orders import Form
 from hearth.supervise.interface import family_of
-from hearth.supervise.messages import Go
 from hearth.supervise.spec import Spec
 
 NOT_FOR_RANKS = "HEARTH_NOT_FOR_RANKS"
@@ -34,20 +34,20 @@ _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36
 _libc = ctypes.CDLL(None, use_errno=True)
 
 
-def command(spec: Spec, go: Go) -> list[str]:
-    """Return torchrun's command line for this node's part in a launch, or for this node alone.
+def command(spec: Spec, group: Form) -> list[str]:
+    """Return torchrun's command line for this node's ranks of a group.
 
     The static rendezvous, because c10d ignores --node-rank; no restarts, because ranks that
     restart alone never meet again.
     """
     options = {
         "rdzv-backend": "static",
-        "nnodes": len(go.nodes),
-        "node-rank": go.nodes.index(spec.node),
+        "nnodes": len(group.nodes),
+        "node-rank": group.nodes.index(spec.node),
         "nproc-per-node": spec.nproc,
         "max-restarts": 0,
-        "master-addr": spec.address if go.nodes == (spec.node,) else spec.meeting.address,
-        "master-port": go.port,
+        "master-addr": group.address,
+        "master-port": group.port,
         "local-addr": spec.address,
         "log-dir": scratch(spec),
     }
@@ -59,7 +59,7 @@ def command(spec: Spec, go: Go) -> list[str]:
     return [*torchrun, *flags, "--", str(spec.workspace / spec.script), *spec.words]
 
 
-def environment(spec: Spec, go: Go) -> dict[str, str]:
+def environment(spec: Spec, group: Form) -> dict[str, str]:
     """Return the environment of this node's torchrun and ranks: nothing of another node's.
 
     NCCL takes a name as a prefix unless it starts with `=`; Gloo wants the bare name.
@@ -75,8 +75,8 @@ def environment(spec: Spec, go: Go) -> dict[str, str]:
     own = {
         "HEARTH_WORKSPACE": str(spec.workspace),
         "HEARTH_NODE": spec.node,
-        "HEARTH_GENERATION": str(go.generation),
-        STORE_CLIENTS: " ".join(go.sources),
+        "HEARTH_GENERATION": str(group.generation),
+        STORE_CLIENTS: " ".join(group.clients),
         SUPERVISED: str(spec.workspace),
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": python_path(spec.workspace / "scripts", os.environ),
@@ -110,8 +110,8 @@ class Workers:
         # Ranks of a killed torchrun become children of this process, so that it finds them.
         _libc.prctl(_PR_SET_CHILD_SUBREAPER, 1, 0, 0, 0)
 
-    async def start(self, words: list[str], go: Go, **variables: str) -> None:
-        """Start torchrun for a launch in a session of its own, writing to the run's log.
+    async def start(self, words: list[str], group: Form, **variables: str) -> None:
+        """Start torchrun for a group in a session of its own, writing to the run's log.
 
         `variables` are added to its environment.
         """
@@ -128,7 +128,7 @@ class Workers:
             self._process = await asyncio.create_subprocess_exec(
                 *words,
                 cwd=self._spec.place,
-                env=environment(self._spec, go) | variables,
+                env=environment(self._spec, group) | variables,
                 stdin=asyncio.subprocess.DEVNULL,
                 stdout=log,
                 stderr=log,

@@ -4,8 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 
-from hearth.supervise.cause import Cause
-from hearth.team.messages import Failure
+from hearth.supervise.cause import Cause, Failure
 from hearth.team.voting import Config
 
 

@@ -29,16 +29,14 @@ from hearth.ranks.orders import (
     layout_text,
 )
 from hearth.ranks.orders import Ended as RankEnded
-from hearth.supervise.cause import Cause, LaunchOutcome
+from hearth.supervise.cause import Cause, Failure, LaunchOutcome
 from hearth.supervise.interface import free_port, source_towards
 from hearth.supervise.life import RETRY, NodeSupervisor
-from hearth.supervise.messages import Go
 from hearth.supervise.spec import Spec
 from hearth.supervise.workers import command
 from hearth.team.channel import Channel, Left, Said
 from hearth.team.hang import HangWatch
 from hearth.team.local_ranks import LocalRanks
-from hearth.team.messages import Failure
 
 ASLEEP = 5.0
 """Seconds that this process hears nothing of its ranks, after which the machine or it has slept.
@@ -85,10 +83,6 @@ class RanksKeeper(NodeSupervisor):
         self._ticked = boot_clock()
         self._kernel: asyncio.Task[None] | None = None
 
-    @property
-    def _first_rank(self) -> int:
-        return self._offset
-
     # Starting
 
     def _start_ranks(self, why: str) -> None:
@@ -125,15 +119,19 @@ class RanksKeeper(NodeSupervisor):
             await self._workers.kill()
             await self._workers.stop(0)
 
+    async def _end_former_ranks(self) -> None:
+        """End what lives of an earlier start, once the kernel was asked about its end."""
+        if self._kernel:  # asks a child process, which would be killed with the ranks
+            await asyncio.wait((self._kernel,))
+        await self._workers.kill()
+        await self._workers.stop(0)
+
     async def _run_ranks(self, start: int) -> None:
         """Start the ranks, and put the end of torchrun into the queue."""
         spec = self._spec
         async with self._starting:
             if start > 1:
-                if self._kernel:  # asks a child process, which would be killed with the ranks
-                    await asyncio.wait((self._kernel,))
-                await self._workers.kill()
-                await self._workers.stop(0)
+                await self._end_former_ranks()
             if (self._last or start > 1) and not await self._gpus_answer():
                 return
             await self._bring_state()
@@ -141,14 +139,15 @@ class RanksKeeper(NodeSupervisor):
                 return
             port, source = found
             generation = max(self._record.generation, spec.generation)
-            go = Go(port, generation, (spec.node,), (spec.address, source))
-            words = command(spec, go)
+            clients = (spec.address, source)
+            alone = Form(generation, (spec.node,), spec.address, port, clients, fresh=True)
+            words = command(spec, alone)
             self._begin_launch(words)
             self._record.write(spec.record)
             self._say(f"this node is ready; starting torchrun (generation {generation})")
             variables = {CONTROL: "1", LAYOUT: layout_text(spec.layout)}
             try:
-                await self._workers.start(words, go, **variables)
+                await self._workers.start(words, alone, **variables)
             except OSError as error:
                 message = f"cannot start {words[0]}: {error.strerror}"
                 self._say(message)
@@ -260,10 +259,10 @@ class RanksKeeper(NodeSupervisor):
         """Return the error for which this node's ranks ended."""
         if status == 0:
             return Failure(None, "torchrun ended with status 0 before the training was over")
-        report = self._report(status)
+        found = self._log.failure(status, self._offset)
         again = RANK_AGAIN in (status, failed_status(self._log.text()))
-        message = "its group broke before it trained" if again else report.message
-        return Failure(report.rank, message, again or report.killed or is_echo(report.message))
+        message = "its group broke before it trained" if again else found.message
+        return Failure(found.rank, message, again or found.curable or is_echo(found.message))
 
     def _ranks_failed(self, failure: Failure) -> None:
         """Note the error that ended this node's ranks."""

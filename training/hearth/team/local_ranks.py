@@ -6,7 +6,8 @@ from dataclasses import dataclass
 from typing import Any, Literal
 
 from hearth.ranks.orders import Ended, Form, Formed, Load, Waiting
-from hearth.team.messages import Failure, RanksState
+from hearth.supervise.cause import Failure
+from hearth.team.messages import RanksState
 
 _Place = Literal[
     "starting", "new", "loading", "loaded", "forming", "in", "broken", "paused", "over"

@@ -1,4 +1,4 @@
-"""The supervisor of one node of a run in place: it keeps the node's ranks in a team.
+"""The supervisor of one node of a run: it keeps the node's ranks in a team.
 
 It joins the mesh, starts its own ranks, and follows the council: what it hears of peers and ranks
 changes its state, every change goes to the peers as a report, and the council's moves are carried
@@ -20,7 +20,6 @@ from hearth.base.errors import LaunchError
 from hearth.ranks.orders import Alive, Doing, Form, Formed, News
 from hearth.supervise.cause import LaunchOutcome
 from hearth.supervise.life import POLL, STOP, Interrupted, StopAsked
-from hearth.supervise.messages import Stop
 from hearth.supervise.spec import Spec
 from hearth.team import causes
 from hearth.team.ballot import Ballot
@@ -40,6 +39,7 @@ from hearth.team.messages import (
     Message,
     Propose,
     Report,
+    Stop,
     Verdict,
     Vote,
 )
@@ -82,7 +82,7 @@ class _Tick:
 
 
 class Member(RanksKeeper):
-    """The supervisor of one node of a run whose ranks form new groups in place.
+    """The supervisor of one node of a run whose ranks are resident: they form new groups.
 
     `unit` is the systemd unit of this process, if any; `last` the record of a supervisor that
     went down in the middle of the run.
@@ -102,6 +102,7 @@ class Member(RanksKeeper):
             spec.ready_timeout,
             spec.return_timeout,
             spec.first_timeout,
+            relaunched=not spec.resident,
         )
         self._began = boot_clock()
         self._heard: dict[str, Heard] = {}
@@ -120,7 +121,8 @@ class Member(RanksKeeper):
     async def _open(self) -> None:
         spec = self._spec
         self._ballot.open()
-        await self._channel.open()
+        if spec.resident:
+            await self._channel.open()
         await self._listen_at(self._peers.open)
         self._say(
             f"run {spec.run}: {spec.node} is rank {spec.rank} of {len(spec.nodes)}, meeting at "
@@ -261,6 +263,10 @@ class Member(RanksKeeper):
 
     def _hear_rank(self, local_rank: int, message: News) -> None:
         super()._hear_rank(local_rank, message)
+        self._note_training(message)
+
+    def _note_training(self, message: News) -> None:
+        """Record that this node trains, once the last of its ranks has said so."""
         team = self._teams.now
         if isinstance(message, Formed) and self._ranks.state == "training" and team:
             self._teams.trains()
@@ -499,7 +505,7 @@ class Member(RanksKeeper):
     def _end(self, outcome: LaunchOutcome, everywhere: bool) -> LaunchOutcome:
         """Return the outcome of the run, once the others are told."""
         cause = outcome.cause
-        if cause and cause.kind == "not_ready" and (why := self._peers.refusals.get(cause.node)):
+        if cause and cause.kind == "not_ready" and (why := self._peers.why_absent(cause.node)):
             message = f"{cause.message} ({why})"
             outcome = LaunchOutcome(outcome.state, dataclasses.replace(cause, message=message))
         if everywhere and outcome.state in ("finished", "failed", "stopped"):

@@ -15,8 +15,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hearth.base.json_lines import JsonLines
-from hearth.supervise.cause import Cause, LaunchOutcome
-from hearth.supervise.messages import Beat, Stop
+from hearth.supervise.cause import Cause, Failure, LaunchOutcome
 from hearth.team.voting import Attempt, Votes
 
 RanksState = Literal[
@@ -57,19 +56,20 @@ WAITING: frozenset[RanksState] = frozenset(("loaded", "broken", "paused"))
 
 
 @dataclass(frozen=True)
-class Failure:
-    """The error that ended a node's ranks.
+class Beat:
+    """A heartbeat."""
 
-    Attributes:
-        rank: the stable rank, if known.
-        message: one to a few lines.
-        curable: not an error of the rank itself, so that a new start may succeed: it was killed by
-            a signal, it hung, or its group broke before it trained (status RANK_AGAIN).
+
+@dataclass(frozen=True)
+class Stop:
+    """A user asked `node` to stop the run: after the step, or at once.
+
+    `why` is the reason if it was not a user.
     """
 
-    rank: int | None
-    message: str
-    curable: bool = False
+    node: str
+    now: bool = False
+    why: str = ""
 
 
 @dataclass(frozen=True)

@@ -6,9 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 
 from hearth.diagnose import is_echo
-from hearth.supervise.cause import Cause
-from hearth.supervise.messages import Stop
-from hearth.team.messages import TEAMED, WAITING, Failure, Report
+from hearth.supervise.cause import Cause, Failure
+from hearth.team.messages import TEAMED, WAITING, Report, Stop
 from hearth.team.view import View
 from hearth.team.voting import newest_committed
 
@@ -37,6 +36,13 @@ class Futility:
         self.step = max(step, self.step)
 
 
+RESTART_WAITS = (0.0, 5.0, 60.0)
+"""Seconds before each start of ranks that failed since the last step gained.
+
+What is gone for a minute, such as a driver or a mount, ends no node's part in the run.
+"""
+
+
 @dataclass(frozen=True)
 class Promise:
     """A promise of this node that may still become a team."""
@@ -54,6 +60,8 @@ class Notes:
         ended: outcome by node whose ranks have ended, even if it is gone since.
         leaving: reason by node that leaves in order, even if it is gone since.
         failures: by node, in the order heard, its ranks' own error and the time it was heard.
+        members: the nodes of the newest team that any connected node knows of.
+        relaunched: as in the settings.
         stop: the request to stop the run.
         lost: the last loss of a member of this node's team.
         left_at: time at which this node was asked to leave.
@@ -66,6 +74,7 @@ class Notes:
         told_leave: whether the ranks that now live were told to leave.
         free_by: time at which they are ended if they have not done it by themselves; None: never.
         broken: breaks of groups that nothing else explains.
+        failed_at: time at which this node's ranks failed; None if they have not, or live again.
         restarts: failures of this node's ranks.
         step: the greatest number of steps that this node's ranks have done in a group.
         failed_forms: groups in a row that could not be formed.
@@ -86,6 +95,8 @@ class Notes:
     ended: dict[str, str] = field(default_factory=dict)
     leaving: dict[str, str] = field(default_factory=dict)
     failures: dict[str, tuple[Failure, float]] = field(default_factory=dict)
+    members: tuple[str, ...] = ()
+    relaunched: bool = False
     stop: Stop | None = None
     lost: Cause | None = None
     left_at: float | None = None
@@ -100,6 +111,7 @@ class Notes:
     free_by: float | None = None
     broken: Futility = field(default_factory=Futility)
     restarts: Futility = field(default_factory=Futility)
+    failed_at: float | None = None
     step: int = 0
     failed_forms: int = 0
     late: bool = False
@@ -116,9 +128,23 @@ class Notes:
 
     @property
     def over(self) -> str:
-        """The outcome of the run, if ranks of any node have ended: "finished", "stopped" or ""."""
+        """The outcome of the run, if ranks have ended: "finished", "stopped" or "".
+
+        Those of one node are enough if they are resident and know why. Relaunched ones do not:
+        their group may have ended for a pause or a stop that their node is still to hear of.
+        """
         outcomes = {*self.ended.values()}
+        if self.relaunched and self.stop:
+            return "stopped" if outcomes else ""
+        if self.relaunched and not {*self.members} <= self.ended.keys():
+            return ""
         return "finished" if "finished" in outcomes else next(iter(outcomes), "")
+
+    @property
+    def restart_wait(self) -> float:
+        """Seconds between the failure of this node's ranks and their next start."""
+        again = self.restarts.count if self.step <= self.restarts.step else 0
+        return RESTART_WAITS[min(again, len(RESTART_WAITS) - 1)]
 
     def avoided(self, now: float) -> set[str]:
         """Return the nodes to leave out of teams for now."""
@@ -132,8 +158,15 @@ class Notes:
     def observe(self, view: View) -> None:
         """Take note of what the view shows for the first time."""
         own = view.own
+        newest = newest_committed(report.votes for report in view.reports.values())
+        self.members = newest.nodes if newest else ()
+        self.relaunched = view.settings.relaunched
         for node, report in view.reports.items():
             self._observe_node(view, node, report)
+        if own.state != "failed":
+            self.failed_at = None
+        elif self.failed_at is None:
+            self.failed_at = view.now
         if not own.leaving:
             self.left_at = None
         elif self.left_at is None or own.returns != self.returns:
@@ -168,6 +201,8 @@ class Notes:
             self.leaving.pop(node, None)
             if report.ended:
                 self.ended.setdefault(node, report.ended)
+            elif self.relaunched:
+                self.ended.pop(node, None)
         if report.stopping and (self.stop is None or report.stopping.now > self.stop.now):
             self.stop = report.stopping
         if report.state != "failed" or report.failure is None or curable(report.failure):

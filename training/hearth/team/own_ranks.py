@@ -32,6 +32,12 @@ HANDOVER = 10.0
 HEARD_OF = 1.0
 """Seconds until others have heard that a node leaves, if they are to keep the state for it."""
 
+OWN_END = 5.0
+"""Seconds in which relaunched ranks end by themselves after those of another node.
+
+Each torchrun tells its own error, and only one of them may be the cause.
+"""
+
 FREE_WITHIN = 2.0
 """Seconds in which ranks end that have nothing to save; then they are ended."""
 
@@ -46,8 +52,13 @@ def orders(view: View, notes: Notes) -> list[Move]:
         return []  # It ends the run in a moment.
     if own.returns and _rests(view, notes):
         return [RestRanks()]
+    if own.state == "ended" and (why := _ended_too_soon(view, notes)):
+        return [RestartRanks(why)]
     if own.state == "failed":
         assert own.failure
+        assert notes.failed_at is not None
+        if view.now - notes.failed_at < notes.restart_wait:
+            return []
         notes.restarts.add(notes.step)
         return [RestartRanks(own.failure.message)]
     if own.state in TEAMED:
@@ -77,6 +88,17 @@ def orders(view: View, notes: Notes) -> list[Move]:
     if own.trained == 0 and _state_is_lost(view, notes):
         return [RestartRanks("no node that is connected has the state of the run any more")]
     return []
+
+
+def _ended_too_soon(view: View, notes: Notes) -> str:
+    """Return which node was lost or paused when these relaunched ranks ended, else ""."""
+    if not view.settings.relaunched or notes.stop or notes.over:
+        return ""
+    for node in notes.members:
+        report = view.reports.get(node)
+        if node not in notes.ended and (report is None or report.state not in TEAMED):
+            return f"{node} did not come to the end with the others"
+    return ""
 
 
 def _leaves(view: View, notes: Notes) -> bool:
@@ -173,7 +195,11 @@ def _broken_by(view: View, notes: Notes) -> str:
             if node in notes.leaving:
                 return f"{node} left: {notes.leaving[node]}"
             return loss(view, node).message
-        if why := _parted(view, notes, view.heard[node].report):
+        heard = view.heard[node]
+        soon = view.settings.relaunched and view.now - heard.at < OWN_END
+        if soon and heard.report.state == "broken":
+            continue
+        if why := _parted(view, notes, heard.report):
             return f"{node} {why}"
     return ""
 
@@ -197,10 +223,13 @@ def _parted(view: View, notes: Notes, report: Report) -> str:
 def _pauses(view: View, notes: Notes) -> bool:
     """Return whether this node's ranks are to have their group pause, for another team.
 
-    The first member does it: a node that has loaded can join, or a member wants to leave.
+    A node that has loaded can join, or a member wants to leave. The first member does it, as the
+    order passes from rank to rank; of relaunched ranks every member, as its own ones only hear it.
     """
     own, team = view.own, view.team
-    if team is None or team.nodes[0] != own.node or notes.stop or notes.over:
+    if team is None or notes.stop or notes.over:
+        return False
+    if team.nodes[0] != own.node and not view.settings.relaunched:
         return False
     members = [view.reports.get(node) for node in team.nodes]
     for report in members:

@@ -122,10 +122,16 @@ class Peers:
         """The connected nodes, in rank order."""
         return tuple(node for node in self._spec.nodes if node in self._connections)
 
-    @property
-    def refusals(self) -> dict[str, str]:
-        """By node that is not connected, a sentence on who refused whom, and why."""
-        return dict(self._refusals)
+    def why_absent(self, node: str) -> str:
+        """Return why a node is not connected, as far as this one knows; "" if it is."""
+        if node in self._connections or node == self._spec.node:
+            return ""
+        rank = self._spec.nodes.index(node)
+        where = f"{self._spec.addresses[rank]} port {self._spec.ports[rank]}"
+        return self._refusals.get(node) or (
+            f"{node} does not answer at {where}: its supervisor is not running, or a firewall is "
+            "between"
+        )
 
     def source(self, node: str) -> str:
         """Return the address from which a connected node's programs connect to the others.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass, replace
 
-from hearth.diagnose import first_failure
+from hearth.diagnose import first_failure, is_echo
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.team.messages import TEAMED, WAITING
 from hearth.team.notes import FUTILE, Notes, curable
@@ -138,7 +138,7 @@ def _over(view: View, notes: Notes) -> Conclude | None:
         return None
     if outcome == "finished":
         return _end("finished")
-    return Conclude(_stopped(view, notes, "stopped after its step"))
+    return Conclude(_stopped(view, notes, "stopped"))
 
 
 def _finished_alone(view: View) -> Conclude | None:
@@ -186,6 +186,10 @@ def _futile(view: View, notes: Notes) -> Conclude | None:
             f"of them connected{why}"
         )
         return _end("failed", Cause(own.node, None, "rank_failed", message))
+    if view.settings.relaunched and notes.broken.count and not view.settings.return_timeout:
+        reasons = {node: report.why for node, report in view.reports.items()}
+        first = next((node for node in reasons if is_echo(reasons[node])), own.node)
+        return _end("failed", Cause(first, None, "rank_failed", reasons[first]))
     failure = own.failure
     if own.state != "failed" or failure is None or not curable(failure):
         return None

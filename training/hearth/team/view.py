@@ -24,6 +24,7 @@ class Settings:
         return_timeout: for nodes that are missing later, while too few are left; 0: the first loss
             ends the run.
         first_generation: lowest generation of a team, 1 or more.
+        relaunched: whether ranks live for one team only, and do not tell what they do.
     """
 
     nodes: tuple[str, ...]
@@ -33,6 +34,7 @@ class Settings:
     ready_timeout: float = 120.0
     return_timeout: float = 3600.0
     first_timeout: float = 0.0
+    relaunched: bool = False
 
 
 @dataclass(frozen=True)

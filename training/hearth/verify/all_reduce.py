@@ -36,7 +36,7 @@ def all_reduce(spec: Spec, limit: float) -> dict[str, Any]:
     Raises `LaunchError` if a run is under way here, or the node's address is not its own.
     """
     take_limit_of_units()
-    spec = ready(replace(spec, run=RUN, script=SCRIPT, unit=False, in_place=False))
+    spec = ready(replace(spec, run=RUN, script=SCRIPT, unit=False, resident=False))
     shutil.rmtree(spec.results, ignore_errors=True)
     spec.log.unlink(missing_ok=True)
     spec.results.mkdir(parents=True)

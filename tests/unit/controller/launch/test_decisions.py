@@ -108,7 +108,7 @@ def test_each_node_gets_its_own_terms_of_lending_unless_the_run_ignores_them(tmp
 
 @pytest.mark.parametrize(("typed", "kind"), [({"parallel": "fsdp"}, "fsdp"), ({}, "a script")])
 def test_ranks_that_cannot_leave_alone_are_refused_where_a_node_has_terms(tmp_path, typed, kind):
-    run = asked(tmp_path, **typed) | ({} if typed else {"spec": {}, "in_place": False})
+    run = asked(tmp_path, **typed) | ({} if typed else {"spec": {}, "resident": False})
     looks = {
         "desk": look(lend=TERMS | {"command": "true"}),
         "laptop": look(lend=TERMS | {"when": ""}),
@@ -374,7 +374,6 @@ def test_each_node_gets_its_own_part_of_the_run(tmp_path):
     assert (desk["node"], desk["rank"]) == ("desk", 0)
     assert (laptop["node"], laptop["rank"]) == ("laptop", 1)
     assert desk["addresses"] == laptop["addresses"] == ["10.0.0.1", "10.0.0.2"]
-    assert desk["meeting"] == laptop["meeting"] == {"address": "10.0.0.1", "port": 2001}
     assert desk["generation"] == laptop["generation"] == 4
     assert desk["environment"] == {}
     assert laptop["environment"] == {"NCCL_DEBUG": "INFO", "OMP_NUM_THREADS": "3"}
@@ -384,7 +383,7 @@ def test_each_node_gets_its_own_part_of_the_run(tmp_path):
     assert desk["stop_grace"] > 0
 
 
-def test_every_node_knows_port_and_ranks_of_every_other_to_go_on_in_place(tmp_path):
+def test_every_node_knows_port_and_ranks_of_every_other(tmp_path):
     looks = {"desk": look(port=2001), "laptop": look(port=2002), "oldbox": look(port=2003)}
     nodes = {"desk": prepared(2), "laptop": prepared(), "oldbox": prepared(3)}
     for run, ports in (
@@ -392,22 +391,20 @@ def test_every_node_knows_port_and_ranks_of_every_other_to_go_on_in_place(tmp_pa
         (asked(tmp_path, nodes="all", meeting_port=4444), [4444] * 3),
     ):
         for spec in chosen(run, looks, nodes)["specs"].values():
-            assert spec["in_place"]
+            assert spec["resident"]
             assert (spec["ports"], spec["nprocs"]) == (ports, [2, 1, 3])
             read = spec_of({**spec, "token": "0123456789abcdef"}, "the spec")
             assert read.ports[read.rank] == ports[read.rank]
-            assert spec["meeting"]["port"] == ports[0]
 
 
 def test_ranks_that_hold_parts_of_the_model_and_those_of_a_script_are_launched_anew(tmp_path):
     sharded = asked(tmp_path, parallel="fsdp", nodes="all")
-    scripted = asked(tmp_path) | {"in_place": False, "spec": {}}
+    scripted = asked(tmp_path) | {"resident": False, "spec": {}}
     looks = dict.fromkeys(("desk", "laptop"), look())
     nodes = dict.fromkeys(looks, prepared(weight_bytes=1000))
     for run in (sharded, scripted):
         spec = chosen(run, looks, nodes)["specs"]["laptop"]
-        assert not spec.keys() & {"in_place", "ports", "nprocs"}
-        assert (spec["elastic"], spec["min_nodes"]) == (False, 2)
+        assert (spec["resident"], spec["elastic"], spec["min_nodes"]) == (False, False, 1)
 
 
 @pytest.mark.parametrize(
@@ -433,22 +430,12 @@ def test_the_others_go_on_without_a_lost_node_unless_told_otherwise(
 
 
 @pytest.mark.parametrize(
-    ("in_place", "least", "count", "in_spec"),
-    [
-        (True, 0, 3, 1),  # the votes decide
-        (True, 2, 3, 2),
-        (True, 9, 2, 2),
-        (False, 0, 3, 2),
-        (False, 0, 2, 2),
-        (False, 1, 3, 1),
-        (False, 9, 2, 2),
-    ],
+    ("least", "count", "in_spec"),
+    [(0, 3, 1), (2, 3, 2), (9, 2, 2)],  # the votes decide
 )
-def test_a_run_needs_as_many_nodes_as_typed_and_a_relaunched_one_more_than_half(
-    tmp_path, in_place, least, count, in_spec
-):
+def test_a_run_needs_as_many_nodes_as_typed(tmp_path, least, count, in_spec):
     looks = {name: look() for name in list(ADDRESSES)[:count]}
-    run = asked(tmp_path, nodes="all") | {"min_nodes": least, "in_place": in_place}
+    run = asked(tmp_path, nodes="all") | {"min_nodes": least}
     specs = chosen(run, looks, dict.fromkeys(looks, prepared()))["specs"]
     assert specs["desk"]["min_nodes"] == in_spec
 
@@ -485,7 +472,7 @@ def test_under_slurm_the_run_is_a_job_that_asks_for_the_gpus_that_it_trains_on(t
         "oldbox": look(gpus=gpus),
     }
     looks["oldbox"]["facts"]["memory"]["cuda"] = False
-    run = asked(tmp_path) | {"spec": {}, "in_place": False}
+    run = asked(tmp_path) | {"spec": {}, "resident": False}
     slurm = {"nodes": {name: f"slurm-{name}" for name in looks}, "options": ["--account=home"]}
     choice = launch(run, looks).choose(TIMEOUTS, slurm)
     options = {"--nodelist=slurm-desk,slurm-laptop,slurm-oldbox", "--gpus=2", "--account=home"}
@@ -510,7 +497,7 @@ def test_a_port_that_was_typed_is_the_one_where_the_supervisors_meet(tmp_path):
     looks = {"desk": look(), "laptop": look()}
     run = asked(tmp_path, meeting_port=4444)
     specs = chosen(run, looks, dict.fromkeys(looks, prepared()))["specs"]
-    assert {spec["meeting"]["port"] for spec in specs.values()} == {4444}
+    assert {port for spec in specs.values() for port in spec["ports"]} == {4444}
 
 
 def test_nodes_prepared_by_an_earlier_run_are_not_prepared_again_unless_one_was_not(tmp_path):

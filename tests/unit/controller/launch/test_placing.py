@@ -121,7 +121,7 @@ def test_auto_is_resolved_by_what_fits(tmp_path, gib, parallel, whole_on):
     assert not any(plan["found"].values())
     assert plan["run"]["parallel"] == parallel
     assert plan["run"]["whole_on"] == whole_on
-    assert plan["run"]["in_place"] is (parallel == "ddp")
+    assert plan["run"]["resident"] is (parallel == "ddp")
     assert "parallel=" not in plan["say"]  # what is measured is said where layers are placed
     run = run_of(plan["run"]["file"], "it")
     assert (run.settings.parallel, run.origins["parallel"]) == (parallel, "auto")
@@ -457,6 +457,6 @@ def test_a_placed_run_begins_on_its_nodes_and_is_launched_as_one(tmp_path):
     assert chosen["names"] == ["desk", "attic"]
     specs = list(chosen["specs"].values())
     assert [spec["rank"] for spec in specs] == [0, 1]
-    assert not any(spec.get("in_place") or spec["elastic"] for spec in specs)
+    assert not any(spec["resident"] or spec["elastic"] for spec in specs)
     seconds = run_of(placed["run"]["file"], "it").pipeline.step_seconds
     assert specs[0]["stop_grace"] > 3 * seconds

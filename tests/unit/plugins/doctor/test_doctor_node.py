@@ -16,8 +16,8 @@ from support.modules import call
 from support.workspace import under_way
 
 from hearth.model.folder import take_stock
-from hearth.supervise.messages import Go
-from hearth.supervise.spec import Meeting, Spec
+from hearth.ranks.orders import Form
+from hearth.supervise.spec import Spec
 from hearth.supervise.workers import command
 from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import CHECKS
@@ -77,10 +77,9 @@ def test_a_rank_that_outlived_its_supervisor_is_found(workspace, rank, look):
 
 
 def test_an_orphaned_torchrun_is_told_from_the_ranks_under_it(workspace, supervised, look):
-    meeting = Meeting("127.0.0.1", 29500)
     place = (sys.executable, workspace, "a token")
-    spec = Spec("evening", "desk", 0, ("desk",), ("127.0.0.1",), meeting, 1, *place)
-    words = command(spec, Go(29500, 1, ("desk",), ("127.0.0.1",)))
+    spec = Spec("evening", "desk", 0, ("desk",), ("127.0.0.1",), 1, *place)
+    words = command(spec, Form(1, ("desk",), "127.0.0.1", 29500, ("127.0.0.1",), fresh=True))
     # What it is told by is its command line, under which anything may run here.
     torchrun = supervised("import time; time.sleep(60)", *words[1:])
     assert look()["orphans"] == [{"pid": torchrun.pid, "what": "torchrun"}]

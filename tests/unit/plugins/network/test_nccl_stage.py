@@ -9,9 +9,9 @@ from support.house import ROOT
 from support.modules import call
 from support.plugins import load
 
+from hearth.ranks.orders import Form
 from hearth.supervise import workers
-from hearth.supervise.messages import Go
-from hearth.supervise.spec import Meeting, Spec
+from hearth.supervise.spec import Spec
 
 nccl = load("modules", "hearth_nccl")
 
@@ -20,11 +20,13 @@ nccl = load("modules", "hearth_nccl")
 def test_the_launcher_and_the_machine_say_the_same(tmp_path, address, monkeypatch):
     """The launcher's own values win over those of the shell or the unit that starts a run."""
     place = ("python3", tmp_path, "a token", "enp5s0")
-    spec = Spec("r", "tower", 0, ("tower",), (address,), Meeting(address, 29500), 1, *place)
+    spec = Spec("r", "tower", 0, ("tower",), (address,), 1, *place)
     told = nccl.variables("enp5s0", address)
     for name in told:
         monkeypatch.setenv(name, "of another machine")
-    launched = workers.environment(spec, Go(29501, 0, ("tower",), (address,)))
+    launched = workers.environment(
+        spec, Form(0, ("tower",), address, 29501, (address,), fresh=True)
+    )
     assert told == {name: launched[name] for name in told}
 
 
