@@ -570,7 +570,8 @@ def test_slurm_ends_the_job_and_the_run_stops_or_goes_on_with_the_job(nodes, tmp
     assert {record["state"] for record in records.values()} <= {"running", "waiting"}
     run.variables["SLURM_RESTART_COUNT"] = "1"
     run.start()
-    until(lambda: all("generation 1 rank" in run.log(node) for node in run.names))
+    first = {node: record["generation"] for node, record in records.items()}
+    until(lambda: all(run.record(node)["generation"] > first[node] for node in run.names))
     run.stop("node0")
     for record in run.wait().values():
         assert record["state"] == "stopped"

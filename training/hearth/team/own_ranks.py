@@ -234,8 +234,10 @@ def _pauses(view: View, notes: Notes) -> bool:
     members = [view.reports.get(node) for node in team.nodes]
     for report in members:
         together = report and report.generation == own.generation
-        if not together or report.state != "training":
+        if not together or report.state not in ("training", "paused"):
             return False
+    if view.settings.relaunched and any(report.state == "paused" for report in members if report):
+        return True  # they do not hear it of each other
     if any(report and report.leaving for report in members):
         return True
     plan = next_team(view, waiting=team.nodes, avoid=notes.avoided(view.now))
