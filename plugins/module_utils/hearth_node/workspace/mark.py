@@ -65,6 +65,11 @@ def is_claimed(place: str, made: set[str]) -> bool:
     return not made.isdisjoint(_downward(place))
 
 
+def node_mark(workspace: str, node: str) -> str:
+    """Return the file by which the nodes of an inventory find out that they share a workspace."""
+    return os.path.join(workspace, f".hearth-node-{node}")
+
+
 def write_mark(workspace: str, made: set[str], check: bool) -> bool:
     """Write the mark of an existing workspace, unless `check`; return whether it was another."""
     path, text = os.path.join(workspace, MARK), "".join(f"{place}\n" for place in sorted(made))
