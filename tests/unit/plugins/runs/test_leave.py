@@ -126,16 +126,18 @@ def test_a_node_that_leaves_a_shared_home_takes_nothing_of_the_others(home):
     for node in ("tower", "laptop"):
         shutil.copytree(home / "ai-cluster", home / "shared" / node)
         (home / "shared" / f".hearth-node-{node}").touch()
+        (home / "shared" / node / "data/cf1796669e35-b.jsonl").symlink_to(home / "shared/b.jsonl")
         (all_of_them / node / "miniforge").mkdir(parents=True)
         own[node] = {
             "workspace": f"~/shared/{node}",
             "environment": f"~/.local/share/hearth/{node}",
         }
     shutil.rmtree(all_of_them / "venv")
+    (home / "shared/b.jsonl").touch()
     others = files(home / "shared/laptop")
     leave(**own["tower"], remove=["environment", "workspace"])
     assert [path.name for path in all_of_them.iterdir()] == ["laptop"]
-    assert sorted(os.listdir(home / "shared")) == [".hearth-node-laptop", "laptop"]
+    assert sorted(os.listdir(home / "shared")) == [".hearth-node-laptop", "b.jsonl", "laptop"]
     assert files(home / "shared/laptop") == others
 
 
