@@ -108,7 +108,9 @@ def test_the_other_commands_find_the_run_and_it_is_resumed(home):
     for node in NODES:
         as_user("tower", f"test -d ai-cluster/{node}/checkpoints/night")
     assert as_user("tower", "find .config/systemd -name 'hearth-*'") == ""
-    assert len(as_user("tower", "find ai-cluster -name '*.jsonl' -path '*/data/*' -type f").split()) == 1
+    copies = as_user("tower", "find ai-cluster -path '*/data/*.jsonl' -type f")
+    assert copies.startswith("ai-cluster/data/")
+    assert len(copies.split()) == 1
 
 
 def test_a_job_of_slurm_trains_there(home):

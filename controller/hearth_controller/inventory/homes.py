@@ -15,7 +15,7 @@ FILE = Path("group_vars", "cluster", "shared_home.yml")
 """File of an inventory with the settings; of the group's files it is read after machines.yml."""
 
 _HEAD = (
-    "# Written by Hearth: these machines share a home. Delete this file once they no longer do.\n---\n"
+    "# Written by Hearth: these machines share a home. Delete this once they no longer do.\n---\n"
 )
 
 

@@ -18,7 +18,7 @@ options:
   remove:
     description:
       - What to remove.
-      - The environment is all of O(environment) but the workspaces in it, such as those of an
+      - The environment is all of O(environments) but the workspaces in it, such as those of an
         inventory that is one computer alone.
       - Of the workspace, only what Hearth put there goes (see M(hearth_workspace)). Other files,
         such as a person's own model in C(models/), stay and are named.
@@ -26,7 +26,7 @@ options:
     elements: str
     choices: [environment, workspace]
     default: []
-  environment:
+  environments:
     description: >-
       Folder of this node's environments; in a home that nodes share, each has its own. May start
       with C(~).
@@ -92,12 +92,12 @@ def main() -> None:
                 "choices": ["environment", "workspace"],
                 "default": [],
             },
-            "environment": {"type": "str", "default": "~/.local/share/hearth"},
+            "environments": {"type": "str", "default": "~/.local/share/hearth"},
         },
         supports_check_mode=True,
     )
     workspace, wanted = absolute(module.params["workspace"]), module.params["remove"]
-    present = found(workspace, absolute(module.params["environment"]))
+    present = found(workspace, absolute(module.params["environments"]))
     mark = node_mark(*os.path.split(workspace))  # in the folder of all, where nodes share a home
     try:
         gone = present.pop("environment") if "environment" in wanted else []

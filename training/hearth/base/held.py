@@ -48,8 +48,9 @@ def is_held(path: Path) -> bool:
 
 
 def folder_of(path: Path) -> Path:
-    """Return the folder that is locked in place of `path` where files cannot be: the kernel locks
-    folders for its own machine alone, also those of NFS.
+    """Return the folder that is locked instead of `path` where files cannot be.
+
+    The kernel locks folders for its own machine alone, also those of NFS.
     """
     return path.with_name(f".{path.name}.held")
 

@@ -130,7 +130,7 @@ def test_a_node_that_leaves_a_shared_home_takes_nothing_of_the_others(home):
         (all_of_them / node / "miniforge").mkdir(parents=True)
         own[node] = {
             "workspace": f"~/shared/{node}",
-            "environment": f"~/.local/share/hearth/{node}",
+            "environments": f"~/.local/share/hearth/{node}",
         }
     shutil.rmtree(all_of_them / "venv")
     (home / "shared/b.jsonl").touch()

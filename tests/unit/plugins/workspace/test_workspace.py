@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import tarfile
 
@@ -56,8 +55,9 @@ def test_nodes_that_share_a_workspace_see_each_others_marks_of_this_play(workspa
 
 
 def test_a_check_leaves_no_mark_of_a_node(tmp_path):
-    assert call("hearth_home", check=True, node="tower", workspace=str(tmp_path / "w"))["seen"] == []
-    assert not (tmp_path / "w").exists()
+    folder = tmp_path / "w"
+    assert call("hearth_home", check=True, node="tower", workspace=str(folder))["seen"] == []
+    assert not folder.exists()
 
 
 def test_no_mark_in_a_workspace_that_cannot_be_written(tmp_path):
