@@ -70,7 +70,9 @@ def test_nodes_with_one_workspace_are_kept_apart_or_it_is_said_what_is_in_the_wa
     (group / "cluster.yml").rename(group / "cluster" / "machines.yml")
     screen = house.play(stage, "-e", f"hearth_workspace={folder}", status=2)
     assert_names(" ".join(screen.split()), "desk, laptop", "after -e", cure)
-    assert_names(" ".join(house.play(stage).split()), "desk, laptop share a home", "shared_home.yml")
+    assert_names(
+        " ".join(house.play(stage).split()), "desk, laptop share a home", "shared_home.yml"
+    )
     for node in NODES:
         assert (folder / node / "scripts" / "hearth").is_dir()
     assert not (folder / "scripts").exists()

@@ -34,10 +34,10 @@ def sharing(marks: Mapping[str, Mapping[str, Any]]) -> list[str]:
     return [node for node in marks if node in found]
 
 
-def settings(workspace: str, shared: str) -> str:
-    """Return the text of `FILE`; `shared` is the folder that all nodes see, if there is one."""
+def settings(workspace: str, shared: bool) -> str:
+    """Return the text of `FILE`; `shared` is whether models and data stay in the one `workspace`."""
     values = {"hearth_workspace": f"{workspace}/{{{{ inventory_hostname }}}}"}
-    return _HEAD + yaml.safe_dump(values | ({"hearth_shared": shared} if shared else {}))
+    return _HEAD + yaml.safe_dump(values | ({"hearth_shared": workspace} if shared else {}))
 
 
 def file_of(sources: Sequence[str]) -> Path | None:

@@ -54,14 +54,14 @@ class ActionModule(ActionBase):
         file = homes.file_of(inventory._sources)
         if why := self._obstacle(inventory, file):
             return result | {"failed": True, "msg": homes.refusal(nodes, workspace, why)}
-        if not shared and nodes == list(task_vars["groups"]["cluster"]):
-            shared = workspace
+        whole = not shared and nodes == list(task_vars["groups"]["cluster"])
         try:
             file.parent.mkdir(parents=True, exist_ok=True)
-            write_whole(file, homes.settings(workspace, shared))
+            write_whole(file, homes.settings(workspace, whole))
         except OSError as error:
             why = f"{as_typed(file)} cannot be written ({error.strerror})"
             return result | {"failed": True, "msg": homes.refusal(nodes, workspace, why)}
+        shared = workspace if whole else shared
         note = homes.note(nodes, workspace, shared, as_typed(file))
         return result | {"apart": True, "shared": shared, "changed": True, "note": note}
 

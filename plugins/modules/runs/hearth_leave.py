@@ -50,7 +50,10 @@ _CACHES = ("hearth", "pip", "conda", "huggingface", "torch", "matplotlib", "wand
 
 
 def environment(folder: str) -> list[str]:
-    """Return the environments' folder, or its entries other than workspaces if it has any."""
+    """Return the environments' folder, or its entries other than workspaces if it has any.
+
+    A folder that is a workspace itself holds none.
+    """
     if not os.path.isdir(folder) or is_workspace(folder):
         return []
     within = sorted(os.path.join(folder, name) for name in os.listdir(folder))

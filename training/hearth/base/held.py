@@ -39,7 +39,7 @@ def is_held(path: Path) -> bool:
     """Return whether a process holds the lock file `path`."""
     try:
         lock = _Lock(path, os.O_RDONLY)
-    except FileNotFoundError:
+    except (FileNotFoundError, NotADirectoryError):
         return False
     try:
         return not lock.take(fcntl.LOCK_SH)

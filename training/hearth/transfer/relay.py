@@ -289,13 +289,18 @@ def _alone(target: Path) -> Iterator[None]:
     target.parent.mkdir(parents=True, exist_ok=True)
     lock, waiting = target.with_name(f".{target.name}.lock"), f"another process fetches {target}"
     try:
-        with locked(lock, print, waiting, PATIENCE):
+        with locked(lock, _log, waiting, PATIENCE):
             yield
     except Timeout:
         raise SupplyError(
             f"{target} is being fetched by another process, here or on a node that shares this "
             "folder; wait for it, or end it"
         ) from None
+
+
+def _log(text: str) -> None:
+    """Write to the courier's log: nobody reads its standard output any more."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _told(error: OSError) -> str:

@@ -28,11 +28,11 @@ def test_a_node_that_is_off_or_cannot_write_shares_nothing():
     assert sharing({"a": {"unreachable": True}, "b": {"token": "", "seen": [""]}}) == []
 
 
-@pytest.mark.parametrize("shared", ["/net/models", ""])
+@pytest.mark.parametrize("shared", [True, False])
 def test_each_node_then_has_a_workspace_of_its_own(shared):
     read = yaml.safe_load(settings("~/ai-cluster", shared))
     assert read["hearth_workspace"] == "~/ai-cluster/{{ inventory_hostname }}"
-    assert read.get("hearth_shared", "") == shared
+    assert read.get("hearth_shared") == ("~/ai-cluster" if shared else None)
 
 
 @pytest.mark.parametrize("group", ["", "group_vars/cluster", "group_vars/all.yml"])
