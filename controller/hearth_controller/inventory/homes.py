@@ -35,7 +35,7 @@ def sharing(marks: Mapping[str, Mapping[str, Any]]) -> list[str]:
 
 
 def settings(workspace: str, shared: bool) -> str:
-    """Return the text of `FILE`; `shared` is whether models and data stay in the one `workspace`."""
+    """Return the text of `FILE`; with `shared`, models and data stay in the one `workspace`."""
     values = {"hearth_workspace": f"{workspace}/{{{{ inventory_hostname }}}}"}
     return _HEAD + yaml.safe_dump(values | ({"hearth_shared": workspace} if shared else {}))
 
