@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +10,12 @@ from typing import Any
 import pytest
 from support.lab import Controller, as_root, as_user, machines, of_the_first, on
 from support.lines import assert_line
-from support.stand_in_index import StandInIndex, lock_line, make_wheel, stand_in_index
-from support.stand_in_miniforge import INSTALLER
+from support.stand_in_index import StandInIndex, make_wheel
+from support.stand_in_lock import ALPHA, BETA, index_of_the_lock, stage_settings
 
 pytestmark = [pytest.mark.lab, pytest.mark.rotated("the stages python and nccl alone", seconds=12)]
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3"}
-ALPHA, BETA = make_wheel("alpha", "1.0", size=200_000), make_wheel("beta", "2.0", size=1000)
 OLDER = make_wheel("alpha", "0.9")
 VENV = "~/.local/share/hearth/venv"
 MINIFORGE = "~/.local/share/hearth/miniforge"
@@ -32,9 +29,7 @@ def put(node: str, path: str, content: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def index() -> Iterator[StandInIndex]:
-    with stand_in_index() as server:
-        server.files |= ALPHA | BETA
-        server.files["Miniforge3-stand-in-x86_64.sh"] = INSTALLER.encode()
+    with index_of_the_lock() as server:
         yield server
 
 
@@ -45,21 +40,7 @@ class Home(Controller):
         super().__init__(folder, inventory=of_the_first(len(NODES), folder / "inventory"))
         self.index = index
         self.environment |= index.variables(folder / "pip")
-        locks = folder / "locks"
-        locks.mkdir()
-        lines = [lock_line("alpha", "1.0", *ALPHA.values())]
-        lines += [lock_line("beta", "2.0", *BETA.values())]
-        for name in ("cpu", "gpu"):
-            (locks / f"{name}.lock").write_text("".join(lines))
-        self.settings = {
-            "_python_requirements": str(locks),
-            "_python_miniforge_installers": {
-                platform.machine(): {
-                    "url": f"{index.url}/files/Miniforge3-stand-in-x86_64.sh",
-                    "sha256": hashlib.sha256(INSTALLER.encode()).hexdigest(),
-                }
-            },
-        }
+        self.settings = stage_settings(folder, index)
 
     def provision(self, *arguments: str, status: int | None = 0, **settings: Any) -> str:
         """Play the stage python."""

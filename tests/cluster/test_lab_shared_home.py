@@ -26,7 +26,9 @@ from support.lab import (
     machines,
     on,
 )
+from support.lines import assert_line
 from support.ranks import SCRIPT, arguments_of
+from support.stand_in_lock import index_of_the_lock, stage_settings
 from support.supervisors import TRAINING
 from support.waiting import until
 
@@ -79,6 +81,19 @@ def test_provisioning_recognises_the_home_and_gives_each_node_a_place_of_its_own
     assert_names(again, *(f"{node} changed=0" for node in NODES))
     for node in NODES:
         as_user("tower", f"test -d ai-cluster/{node}/scripts/hearth")
+
+
+def test_each_node_gets_a_python_environment_of_its_own(home, tmp_path):
+    """All receive the packages at once, into the one home."""
+    with index_of_the_lock() as index:
+        settings = json.dumps(stage_settings(tmp_path, index))
+        pip = index.variables(tmp_path / "pip")
+        screen = home.play("playbooks/python.yml", "-e", settings, **pip)
+    assert_line(screen, "laptop, oldbox, tower", "2 packages installed")
+    for node in NODES:
+        python = f".local/share/hearth/{node}/venv/bin/python"
+        as_user("laptop", f'{python} -c "import alpha, beta"')
+    assert as_user("laptop", "ls -A .cache/hearth 2>/dev/null || true") == ""
 
 
 def test_a_run_goes_on_without_its_first_node_which_comes_back_by_itself(home):

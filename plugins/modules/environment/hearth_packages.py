@@ -76,7 +76,7 @@ options:
     type: str
     default: ""
   folder:
-    description: Where the wheels lie on the node.
+    description: Where the wheels lie on the node, in a folder of this node's own.
     type: str
     default: ~/.cache/hearth/incoming
   needed:
