@@ -36,9 +36,9 @@ def extra_folder(name: str) -> Path:
 
 
 def _versions_of(name: str) -> str:
-    """Return how the folders of the set `name` begin that are for this Python.
+    """Return the first part of the folder names of the set `name` for this Python and processor.
 
-    Nodes that share a home may have several.
+    Nodes that share a home may have several of either.
     """
     return f"{name}-{platform.machine()}-{platform.python_version()}-"
 
