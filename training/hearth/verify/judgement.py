@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from hearth.base.compiler import install_command
@@ -245,20 +246,28 @@ def differing(node: Observation, nodes: Sequence[Observation]) -> Iterator[tuple
 
     Each item is (software, the node's version, the others' version).
     """
+    # Of the packages that the inventory adds, those that other nodes have, too.
+    added = sorted(node.facts.get("added", {}))
     for what, key, on_gpus in (
         # Without its build tag, in which CPU and GPU nodes differ.
         ("torch", lambda facts: str(facts["torch"]).partition("+")[0], False),
         ("Python", _python_release, False),
         ("CUDA", lambda facts: facts["cuda"], True),
         ("NCCL", lambda facts: facts["nccl"], True),
+        *((name, partial(_added, name), False) for name in added),
     ):
         alike = [each for each in nodes if each.usable and (each.facts["cuda"] or not on_gpus)]
+        alike = [each for each in alike if what not in added or what in each.facts.get("added", {})]
         if node not in alike:
             continue
         # On a tie the version of the lowest rank wins.
         usual = Counter(key(other.facts) for other in alike).most_common(1)[0][0]
         if key(node.facts) != usual:
             yield what, str(key(node.facts)), str(usual)
+
+
+def _added(name: str, facts: Mapping[str, Any]) -> str:
+    return facts["added"][name]
 
 
 def _python_release(facts: Mapping[str, Any]) -> str:
