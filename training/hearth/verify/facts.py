@@ -11,7 +11,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hearth.base.compiler import PROBE_HEADERS, missing_packages
+from hearth.base.compiler import PROBE_HEADERS, missing_packages, nvcc_version
 from hearth.base.errors import LaunchError
 from hearth.base.gpus import gpus, output
 from hearth.base.software import added_here
@@ -32,7 +32,7 @@ def look(address: str, workspace: Path, system: Path = Path("/sys")) -> dict[str
     """Return the facts of this node and all `findings`.
 
     Facts: `python`, `torch`, `cuda` and `nccl` versions (None: absent), those of the packages that
-    the inventory `added`, `arch` that torch was built for, `devices` that torch can use, `gpus`, the number of NVIDIA `cards` on the bus,
+    the inventory `added`, CUDA of `nvcc`, `arch` that torch was built for, `devices` that torch can use, `gpus`, the number of NVIDIA `cards` on the bus,
     `interface`, its negotiated `nic_mbit` (None: unknown), whether it is `wireless` or does `rdma`,
     the bytes that a run may lock for that (`lockable`; None: any), and `busy`, the run that
     occupies the node. `build_packages` would bring what Triton's kernels lack to be built.
@@ -40,6 +40,7 @@ def look(address: str, workspace: Path, system: Path = Path("/sys")) -> dict[str
     findings: list[str] = []
     facts: dict[str, Any] = {"python": platform.python_version(), **_torch(findings)}
     facts["added"] = added_here()
+    facts["nvcc"] = nvcc_version()
     facts["gpus"] = gpus()
     facts["lockable"] = lockable_bytes()
     facts["cards"] = nvidia_cards(system)

@@ -316,6 +316,7 @@ def remarks(nodes: Sequence[Observation], total: Sum | None, skipped: str) -> li
     if times:
         lines.append(f"there and back between two nodes: {min(times):.2f} to {max(times):.2f} ms")
     usable = [node for node in nodes if node.usable]
+    lines += _compilers(usable)
     without = [node.name for node in usable if not node.facts["cuda"]]
     if 0 < len(without) < len(usable):
         lines.append(
@@ -325,3 +326,17 @@ def remarks(nodes: Sequence[Observation], total: Sum | None, skipped: str) -> li
     elif any(node.facts["gpus"] for node in usable) and len(without) == len(usable):
         lines.append("no CUDA in this torch (python_lock: cpu): the GPUs are not used")
     return lines
+
+
+def _compilers(nodes: Sequence[Observation]) -> list[str]:
+    """Return a line on the nodes that have nvcc, if any, and whether it suits their torch."""
+    having = [node for node in nodes if node.facts.get("nvcc")]
+    if not having:
+        return []
+    parts = []
+    for node in having:
+        cuda, own = node.facts["cuda"], node.facts["nvcc"]
+        fits = not cuda or cuda.partition(".")[0] == own.partition(".")[0]
+        parts.append(f"{node.name} {own}" + ("" if fits else f" (extensions of torch need {cuda})"))
+    lacking = [node.name for node in nodes if node not in having and node.facts["gpus"]]
+    return [f"nvcc: {', '.join(parts)}" + (f"; none on {', '.join(lacking)}" if lacking else "")]
