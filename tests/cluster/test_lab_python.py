@@ -137,7 +137,8 @@ def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(contr
 def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, first):
     """With a stand-in for Miniforge: the real one needs a channel."""
     conda = ("-l", "laptop")
-    as_user("laptop", "mkdir -p ~/miniforge3/bin ~/.conda ~/.ansible; echo mine >~/.condarc; echo mine >~/.conda-mine")
+    as_user("laptop", "mkdir -p ~/miniforge3/bin ~/.conda ~/.ansible")
+    as_user("laptop", "echo mine >~/.condarc; echo mine >~/.conda-mine")
     before = as_user("laptop", "cat ~/.bashrc ~/.profile ~/.condarc; ls -A ~ ~/miniforge3/bin")
 
     screen = controller.provision(

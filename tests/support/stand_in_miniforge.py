@@ -33,7 +33,7 @@ mkdir -p "$3/etc/profile.d"
 cat >"$3/etc/profile.d/conda.sh" <<CONDA
 conda() {
     for folder in "$3/envs" "\$HOME/.conda/envs"; do
-        if [ "\$1" = activate ] && [ -d "\$folder/\$2" ]; then PATH=\$folder/\$2/bin:\$PATH; return; fi
+        [ "\$1" = activate ] && [ -d "\$folder/\$2" ] && PATH=\$folder/\$2/bin:\$PATH && return
     done
     return 1
 }

@@ -98,7 +98,7 @@ def debian_headers(images: list[str]) -> list[str]:
     return [f"linux-headers-{name}" for name in sorted(following or names)]
 
 
-# -- the CUDA toolkit -------------------------------------------------------------------------------
+# -- the CUDA toolkit -----------------------------------------------------------------------------
 
 
 def add_toolkit(machine: Machine, plan: DriverPlan) -> None:

@@ -9,12 +9,13 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.clock import local_time, time_of
-from hearth.base.errors import ConfigError
+from hearth.base.errors import ConfigError, DataError
 from hearth.config import Run, newest_run, resolve_run, run_text
 from hearth.config.layout import Layout, staged_name
 from hearth.config.presets import known_shape
 from hearth.model.code import code_warning
 from hearth.prepare.preview import for_preview
+from hearth.prepare.records import check_records
 from hearth_controller.inventory.words import EVERY_NODE, Specs, complete, strangers
 from hearth_controller.launch.typed import (
     SLURM_WORDS,
@@ -96,6 +97,10 @@ def requested(
         run = replace(run, launch=launch_words(typed, launch) or run.launch)
     except ConfigError as error:
         return {"findings": findings + error.findings}
+    try:
+        check_records(run)
+    except DataError as error:
+        findings += error.findings
     findings += without_all(run.settings, chosen["elastic"], chosen["min_nodes"])
     trusts = run.settings.trust_remote_code
     warnings = {"warnings": [code_warning(run.source.id)]} if trusts else {}

@@ -158,7 +158,14 @@ def _ask_pip(
             *(sys.executable, "-m", "pip", "install", "--dry-run", "--no-input"),
             *("--disable-pip-version-check", "--only-binary", ":all:", "--ignore-installed"),
             *("--target", str(here / "target"), "--report", str(here / "report.json")),
-            *("--find-links", folder, "-c", str(here / "constraints.txt"), "-r", str(here / "wanted.txt")),
+            *(
+                "--find-links",
+                folder,
+                "-c",
+                str(here / "constraints.txt"),
+                "-r",
+                str(here / "wanted.txt"),
+            ),
             *(*target.pip_options, *options),
         ]
         try:

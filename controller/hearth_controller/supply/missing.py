@@ -119,7 +119,7 @@ def with_extra(
     if pins is None:
         asked = {canonicalize_name(Requirement(each).name): each for each in inspection["extra"]}
         pins = {name: Pin(name, each, ()) for name, each in asked.items() if name not in names}
-    others = inspection["others"]
+    others = inspection.get("others", {})
     return differing + [
         {"name": pin.name, "has": others.get(pin.name, ""), "wants": pin.version}
         for pin in pins.values()

@@ -30,9 +30,9 @@ options:
     type: path
     required: true
   extra_lock:
-    description: File with the exact versions of the packages that the inventory adds.
-    type: path
-    required: true
+    description: File with the exact versions of the packages that the inventory adds, if any.
+    type: str
+    default: ""
   cache:
     description: Folder of the controller for what is fetched.
     type: path

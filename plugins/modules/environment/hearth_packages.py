@@ -131,7 +131,6 @@ from ansible.module_utils.hearth_node.environment.conda import is_own, lacks_nam
 from ansible.module_utils.hearth_node.environment.python import (
     added,
     differing,
-    folder_of,
     glibc,
     lock_for,
     look,

@@ -118,7 +118,7 @@ def test_nvcc_is_shown_and_whether_it_suits_torch(home):
     for name, version in (("tower", "13.0"), ("laptop", "12.0")):
         home = changed(home, name, facts=facts(nvcc=version))
     (line,) = (line for line in remarks(home, None, "") if "nvcc" in line)
-    assert_names(line, "tower 13.0", "laptop 12.0 (extensions of torch need 13.0)", "none on oldbox")
+    assert_names(line, "tower 13.0", "laptop 12.0 (extensions of torch need 13.0)", "oldbox")
 
 
 def test_of_two_that_differ_the_lower_rank_is_right(home):

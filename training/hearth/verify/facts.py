@@ -32,10 +32,11 @@ def look(address: str, workspace: Path, system: Path = Path("/sys")) -> dict[str
     """Return the facts of this node and all `findings`.
 
     Facts: `python`, `torch`, `cuda` and `nccl` versions (None: absent), those of the packages that
-    the inventory `added`, CUDA of `nvcc`, `arch` that torch was built for, `devices` that torch can use, `gpus`, the number of NVIDIA `cards` on the bus,
-    `interface`, its negotiated `nic_mbit` (None: unknown), whether it is `wireless` or does `rdma`,
-    the bytes that a run may lock for that (`lockable`; None: any), and `busy`, the run that
-    occupies the node. `build_packages` would bring what Triton's kernels lack to be built.
+    the inventory `added`, CUDA of `nvcc`, `arch` that torch was built for, `devices` that torch can
+    use, `gpus`, the number of NVIDIA `cards` on the bus, `interface`, its negotiated `nic_mbit`
+    (None: unknown), whether it is `wireless` or does `rdma`, the bytes that a run may lock for that
+    (`lockable`; None: any), and `busy`, the run that occupies the node. `build_packages` would
+    bring what Triton's kernels lack to be built.
     """
     findings: list[str] = []
     facts: dict[str, Any] = {"python": platform.python_version(), **_torch(findings)}

@@ -53,7 +53,7 @@ def test_nodes_of_a_kind_share_a_download_and_those_that_differ_in_nothing_cause
     (tmp_path / "gpu.lock").write_text(lock_line("torch", "2", b"y"))
     target = {"python": [3, 11], "machine": "x86_64", "glibc": 36}
     looks = {
-        name: {"kind": kind, "target": target, "differing": differ(*triples), "others": {}}
+        name: {"kind": kind, "target": target, "differing": differ(*triples)}
         for name, kind, triples in (
             ("tower", "gpu", [("torch", "", "2")]),
             ("laptop", "cpu", [("torch", "", "2+cpu")]),

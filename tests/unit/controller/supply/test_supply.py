@@ -122,7 +122,6 @@ def test_a_desktop_and_a_spark_get_the_builds_of_their_own_processors_by_one_loc
         name: {
             "kind": "gpu",
             "differing": [{"name": "torch", "has": "", "wants": "2.0"}],
-            "others": {},
             "target": {"python": [3, 11], "machine": machine, "glibc": 36},
         }
         for name, machine in machines.items()
