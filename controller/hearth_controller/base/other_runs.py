@@ -8,7 +8,7 @@ from typing import Any
 
 
 def describe_other_run(run: Mapping[str, Any]) -> str:
-    """Return who has which run under way, since when, and on what; `run` is a node's fact."""
+    """Return the run, its user, its start and its processors and GPUs as text."""
     since = datetime.fromtimestamp(run["since"]).astimezone().strftime("%Y-%m-%d %H:%M")
     count = run["processors"]
     used = [f"{count:g} processor{'s' * (count != 1)}"]
