@@ -45,7 +45,8 @@ def test_a_bad_line_of_data_is_found_before_a_node_is_asked(tmp_path):
     said = "\n".join(requested(typed, tmp_path, TRAIN, [], ["desk"], False)["findings"])
     assert_names(said, "data.jsonl:2", "messages")
     data.write_text('{"text": "good"}\n')
-    assert "data.jsonl" not in str(requested(typed, tmp_path, TRAIN, [], ["desk"], False))
+    said = str(requested(typed, tmp_path, TRAIN, [], ["desk"], False)["findings"])
+    assert "data.jsonl" not in said
 
 
 def test_what_launches_a_run_again_is_kept_of_what_was_typed():
