@@ -118,7 +118,8 @@ def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(contr
 def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, first):
     """With a stand-in for Miniforge: the real one needs a channel."""
     conda = ("-l", "laptop")
-    as_user("laptop", "mkdir -p ~/miniforge3/bin; echo mine >~/.condarc; echo mine >~/.conda-mine")
+    as_user("laptop", "mkdir -p ~/miniforge3/bin ~/.conda ~/.ansible")
+    as_user("laptop", "echo mine >~/.condarc; echo mine >~/.conda-mine")
     before = as_user("laptop", "cat ~/.bashrc ~/.profile ~/.condarc; ls -A ~ ~/miniforge3/bin")
 
     screen = controller.provision(
@@ -144,6 +145,36 @@ def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, fi
     screen = controller.provision(*conda, python_mode="conda")
     assert "laptop changed=0" in screen
     assert controller.asked() == []
+
+    # In a login shell it has a name, until a reset.
+    activate = "sh -lc 'conda activate hearth && python -c \"import alpha\" && echo it works'"
+    assert as_user("laptop", activate) == "it works"
+    controller.play("playbooks/reset.yml", *conda, "-e", "yes=on")
+    assert as_user("laptop", f"{activate} 2>&1 || true") != "it works"
+    assert as_user("laptop", "ls -A ~/.conda") == ""
+
+
+def test_a_users_own_packages_come_with_the_list_and_go_with_it(controller, first):
+    controller.index.files |= make_wheel("gamma", "1.0", requires="beta")
+    screen = controller.provision(python_extra=["gammma", "gamma", "delta"], status=None)
+    assert_line(screen, "index has no gammma")
+    assert_line(screen, "index has no delta")
+    screen = controller.provision(python_extra=["gamma"])
+    assert_line(screen, "laptop, tower", "gamma missing", "mended")
+    controller.asked()
+    # A newer one on the index changes nothing: the versions are kept beside the inventory.
+    controller.index.files |= make_wheel("gamma", "2.0", requires="beta")
+    screen = controller.provision(python_extra=["gamma"])
+    assert "laptop changed=0 · tower changed=0" in screen
+    assert controller.asked() == []
+    which = f'{VENV}/bin/python -c "import gamma; print(gamma.__version__)"'
+    assert {as_user(node, which) for node in NODES} == {"1.0"}
+    screen = controller.provision("--check")
+    assert_line(screen, "gamma", "python_extra")
+    controller.provision()
+    for node in NODES:
+        assert "No module" in as_user(node, f"{which} 2>&1 || true")
+        assert versions(node) == "1.0 2.0"
 
 
 def test_what_stands_in_the_way_is_told_before_anything_is_fetched(controller, first):

@@ -19,6 +19,7 @@ def status_lines(status: Mapping[str, Any]) -> list[str]:
     """Return the lines for a status object from `hearth_controller.runs.status`."""
     nodes = status["nodes"]
     lines = [*_runs(status["runs"]), "", *(line.rstrip() for line in aligned(node_rows(nodes)))]
+    lines += [f"{node['name']}: {run}" for node in nodes for run in node["other_runs"]]
     if gpus := gpu_rows(nodes):
         lines += ["", *(line.rstrip() for line in aligned(gpus)), *_limits(nodes)]
     reasons = status["reasons"] or ["all is well"]

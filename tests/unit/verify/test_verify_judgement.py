@@ -105,6 +105,22 @@ def test_a_node_that_differs_or_lacks_something_is_told_what(home, change, named
     assert_names(told["oldbox"], *named)
 
 
+def test_added_packages_are_compared_over_the_nodes_that_have_them(home):
+    for name, added in (("tower", {"rich": "15.0"}), ("laptop", {}), ("oldbox", {"rich": "14.0"})):
+        home = changed(home, name, facts=facts(added=added))
+    told = faults(home)
+    assert list(told) == ["oldbox"]
+    assert_names(told["oldbox"], "rich is 14.0", "15.0", "--tags python")
+
+
+def test_nvcc_is_shown_and_whether_it_suits_torch(home):
+    assert not any("nvcc" in line for line in remarks(home, None, ""))
+    for name, version in (("tower", "13.0"), ("laptop", "12.0")):
+        home = changed(home, name, facts=facts(nvcc=version))
+    (line,) = (line for line in remarks(home, None, "") if "nvcc" in line)
+    assert_names(line, "tower 13.0", "laptop 12.0 (extensions of torch need 13.0)", "oldbox")
+
+
 def test_of_two_that_differ_the_lower_rank_is_right(home):
     two = changed(home[:2], "tower", facts=facts(torch="2.12.0"))
     assert list(faults(two)) == ["laptop"]

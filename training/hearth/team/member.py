@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from typing import Any
 
 from hearth.base.clock import boot_clock
 from hearth.base.errors import LaunchError
+from hearth.notify.event import RETURN, Limit
 from hearth.ranks.orders import Alive, Doing, Form, Formed, News
 from hearth.supervise.cause import LaunchOutcome
 from hearth.supervise.life import POLL, STOP, Interrupted, StopAsked
@@ -180,6 +182,18 @@ class Member(RanksKeeper):
 
     def _absent(self) -> set[str]:
         return {*self._spec.nodes} - {*self._heard, self._spec.node}
+
+    def _limit(self) -> Limit:
+        limit, spec = super()._limit(), self._spec
+        if limit.setting != RETURN or not self._record.launches:
+            return limit
+        now, there = time.time(), boot_clock()
+        refused = {
+            node: now - (there - absence.since)
+            for node, absence in self._gone.items()
+            if absence.why.startswith("refused")
+        }
+        return dataclasses.replace(limit, answering=spec.ready_timeout, refused=refused)
 
     def _wanted_elsewhere(self) -> str:
         return self._wish.why or super()._wanted_elsewhere()

@@ -10,6 +10,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from hearth.base.compiler import install_command
@@ -245,20 +246,28 @@ def differing(node: Observation, nodes: Sequence[Observation]) -> Iterator[tuple
 
     Each item is (software, the node's version, the others' version).
     """
+    # Of the packages that the inventory adds, those that other nodes have, too.
+    added = sorted(node.facts.get("added", {}))
     for what, key, on_gpus in (
         # Without its build tag, in which CPU and GPU nodes differ.
         ("torch", lambda facts: str(facts["torch"]).partition("+")[0], False),
         ("Python", _python_release, False),
         ("CUDA", lambda facts: facts["cuda"], True),
         ("NCCL", lambda facts: facts["nccl"], True),
+        *((name, partial(_added, name), False) for name in added),
     ):
         alike = [each for each in nodes if each.usable and (each.facts["cuda"] or not on_gpus)]
+        alike = [each for each in alike if what not in added or what in each.facts.get("added", {})]
         if node not in alike:
             continue
         # On a tie the version of the lowest rank wins.
         usual = Counter(key(other.facts) for other in alike).most_common(1)[0][0]
         if key(node.facts) != usual:
             yield what, str(key(node.facts)), str(usual)
+
+
+def _added(name: str, facts: Mapping[str, Any]) -> str:
+    return facts["added"][name]
 
 
 def _python_release(facts: Mapping[str, Any]) -> str:
@@ -307,6 +316,7 @@ def remarks(nodes: Sequence[Observation], total: Sum | None, skipped: str) -> li
     if times:
         lines.append(f"there and back between two nodes: {min(times):.2f} to {max(times):.2f} ms")
     usable = [node for node in nodes if node.usable]
+    lines += _compilers(usable)
     without = [node.name for node in usable if not node.facts["cuda"]]
     if 0 < len(without) < len(usable):
         lines.append(
@@ -316,3 +326,17 @@ def remarks(nodes: Sequence[Observation], total: Sum | None, skipped: str) -> li
     elif any(node.facts["gpus"] for node in usable) and len(without) == len(usable):
         lines.append("no CUDA in this torch (python_lock: cpu): the GPUs are not used")
     return lines
+
+
+def _compilers(nodes: Sequence[Observation]) -> list[str]:
+    """Return a line on the nodes that have nvcc, if any, and whether it suits their torch."""
+    having = [node for node in nodes if node.facts.get("nvcc")]
+    if not having:
+        return []
+    parts = []
+    for node in having:
+        cuda, own = node.facts["cuda"], node.facts["nvcc"]
+        fits = not cuda or cuda.partition(".")[0] == own.partition(".")[0]
+        parts.append(f"{node.name} {own}" + ("" if fits else f" (extensions of torch need {cuda})"))
+    lacking = [node.name for node in nodes if node not in having and node.facts["gpus"]]
+    return [f"nvcc: {', '.join(parts)}" + (f"; none on {', '.join(lacking)}" if lacking else "")]

@@ -15,7 +15,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.hearth_node.base import nearest_folder, run, text_of
-from ansible.module_utils.hearth_node.doctor import gpu_use
+from ansible.module_utils.hearth_node.doctor import gpu_use, other_users
 from ansible.module_utils.hearth_node.doctor.health import interface_of
 from ansible.module_utils.hearth_node.runs import leftovers
 
@@ -29,11 +29,23 @@ _TRIES = 3
 def home(workspace: str) -> dict[str, Any]:
     """Return `on_battery`, the `gpus` with their programs, and the reason if there are none.
 
-    The reason is `gpu_trouble`. Processes of the runs in `workspace` are told from others.
+    The reason is `gpu_trouble`. Processes of the runs in `workspace` are told from others, and
+    those of `other_runs`, of other users, are marked as `in_run`.
     """
     kept, lost = leftovers.processes(workspace)
     gpus, trouble = gpu_use.look(kept | {each["pid"] for each in lost})
-    return {"on_battery": on_battery(), "gpus": gpus, "gpu_trouble": trouble}
+    runs = other_users.look()
+    theirs = {pid for each in runs or () for pid in each["pids"]}
+    for gpu in gpus:
+        for program in gpu["programs"]:
+            if program["pid"] in theirs:
+                program["in_run"] = True
+    return {
+        "on_battery": on_battery(),
+        "gpus": gpus,
+        "gpu_trouble": trouble,
+        "other_runs": runs,
+    }
 
 
 def on_battery(root: str = "/") -> bool | None:

@@ -40,6 +40,7 @@ GPU = {
     "ours_mib": 0,
 }
 GAME = {"pid": 4242, "name": "game.exe", "mib": 6200, "computes": False}
+BOBS = {"user": "bob", "run": "evening", "since": 1.8e9, "processors": 3.9, "gpus": [0, 1]}
 DRIVER = {
     "cards": ["2c05"],
     "works": True,
@@ -253,6 +254,7 @@ DEGRADED = [
     ("data", looks(hub_sums={"owner--rows.parquet": "cd"}), "data/hub/owner--rows.parquet"),
     ("battery", looks(on_battery=True), "battery"),
     ("GPU shared", gpu(programs=[GAME], used_mib=6300), *GAME_SEEN),
+    ("other runs", looks(other_runs=[BOBS]), "evening", "bob", "3.9 processors", "GPU 0, 1"),
     ("desktop", gpu(used_mib=2300), "2300 MiB", "GPU 0", "15303 of 16303 MiB"),
     ("driver", driver(next_boot="kernel 6.14", remedy="apt-get x"), "kernel 6.14", "apt-get x"),
     ("next kernel", driver(**LOST), *LOST.values()),
@@ -358,6 +360,8 @@ def test_the_page_says_of_every_check_what_is_good():
         ("power limit", limited(220, 220), "good", ["220 of 285 W"]),
         ("GPU shared", looks(gpus=[], gpu_trouble="no nvidia-smi"), "not applicable", []),
         ("GPU shared", looks(gpus=[], gpu_trouble="fails"), "not checked", ["fails"]),
+        ("GPU shared", gpu(programs=[GAME | {"in_run": True}], used_mib=6300), "good", []),
+        ("other runs", looks(other_runs=None), "not checked", ["hidepid"]),
         ("MTU", looks(paths={}), "not checked", ["ping"]),
         ("MTU", ping(small=False), "not checked", ["ping"]),
         ("names", another(rootless="sudo asks", stages={}), "not checked", ["sudo asks"]),
@@ -556,10 +560,11 @@ def test_a_run_is_warned_of_what_the_home_does_and_of_nothing_else():
         on_battery=True,
         gpus=[GPU | {"programs": [GAME], "used_mib": 8800, "watts_limit": 180}],
         orphans=[{"pid": 7, "what": "rank"}],
+        other_runs=[BOBS],
     )
     said = warnings(troubled["laptop"])
     assert len(said) == sum(check.home for check in CHECKS)
-    assert_names("\n".join(said), "battery", *GAME_SEEN, "2600 MiB", "180 of 285")
+    assert_names("\n".join(said), "battery", "bob", *GAME_SEEN, "2600 MiB", "180 of 285")
 
 
 # -- what the controller makes of answers ----------------------------------------------------------
