@@ -61,6 +61,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base import taken_address
 from ansible.module_utils.hearth.base.compiler import has_compiler
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth.base.systems import unknown_architecture, unknown_os
@@ -158,6 +159,7 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "free_gb": round(
             shutil.disk_usage(nearest_folder(absolute(given["workspace"]))).free / 1e9
         ),
+        "network": taken_address.look(given["peers"].values()),
         "machine_id": text_of("/etc/machine-id").strip(),
         "has_address": own,
         "peers": sorted(name for name, answer in asked.items() if answer.result()),

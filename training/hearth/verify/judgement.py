@@ -13,6 +13,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hearth.base.compiler import install_command
+from hearth.base.taken_address import CURE, taken_twice
 
 Level = Literal["good", "advice", "fault"]
 
@@ -73,7 +74,11 @@ def judge(
     """
     verdicts = {}
     for node in nodes:
-        faults = (*_own_faults(node, provision), *_common_faults(node, nodes, total, provision))
+        faults = (
+            *_taken_twice(node, nodes),
+            *_own_faults(node, provision),
+            *_common_faults(node, nodes, total, provision),
+        )
         hints = _hints(node, nodes, lock.get(node.name, "auto"))
         found = next(iter(faults), None)
         hint = next(iter(hints), None)
@@ -190,6 +195,14 @@ def short_gpu(gpus: Sequence[Mapping[str, Any]]) -> str:
         for gpu in gpus
     )
     return ", ".join(f"{count}× {name}" if count > 1 else name for name, count in names.items())
+
+
+def _taken_twice(node: Observation, nodes: Sequence[Observation]) -> Iterator[str]:
+    """Yield the fault of a node whose address another machine has."""
+    views = {each.name: each.facts["network"] for each in nodes if "network" in each.facts}
+    reached = not node.gone and not failed_calls(node, nodes)[0]
+    if twice := taken_twice(node.name, node.address, views, reached):
+        yield f"{twice} have the address {node.address}: {CURE}"
 
 
 def _own_faults(node: Observation, provision: str) -> Iterator[str]:
