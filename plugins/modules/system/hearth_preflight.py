@@ -68,6 +68,7 @@ from ansible.module_utils.hearth.base.systems import unknown_architecture, unkno
 from ansible.module_utils.hearth_node.base import absolute, nearest_folder, text_of
 from ansible.module_utils.hearth_node.driver import inspect, power_limit
 from ansible.module_utils.hearth_node.system import wsl
+from ansible.module_utils.hearth_node.system.user import login_user, open_home
 
 # GB on disk for the environment of a lock file, including pip's temporary files.
 ENVIRONMENT_GB = {"cpu": 6, "gpu": 20}
@@ -148,6 +149,8 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         *rooms(given, gpu),
         *wsl.findings(windows, given["address"], own, systemd, given["lock"]),
         *limits(given["power_limit"]),
+        # Over SSH by a password; the keys of the next stage would be in vain.
+        open_home(login_user()) if "SSH_CONNECTION" in os.environ else "",
     ]
     if not (systemd or windows.version):
         findings.append("it was not started by systemd, which runs are started with")
