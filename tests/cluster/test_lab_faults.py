@@ -272,7 +272,7 @@ def test_a_machine_that_takes_a_nodes_address_is_named_with_its_mac(home):
     try:
         until_step(run, 3)
         as_root(own.name, take.format("add"))
-        log = f"cat ai-cluster/logs/{run}/supervisor.log"
+        log = f"cat ai-cluster/logs/{run}.log"
         until(lambda: own.mac in at_home(own.name, log) and its.mac in at_home(own.name, log))
     finally:
         as_root(own.name, take.format("del"))

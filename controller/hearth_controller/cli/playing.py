@@ -65,12 +65,13 @@ def run(
 
     The output comes to this terminal, unless it is `captured`, or goes `to_errors`.
     """
+    width = {"COLUMNS": str(os.get_terminal_size().columns)} if sys.stdout.isatty() else {}
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "answer.json")
         process = subprocess.Popen(
             [Path(sys.executable).with_name(line[0]), *line[1:]],
             cwd=repository,
-            env=environment(os.environ) | {VARIABLE: str(file), FOLDER: str(folder)},
+            env=environment(os.environ) | width | {VARIABLE: str(file), FOLDER: str(folder)},
             stdout=subprocess.PIPE if captured else sys.stderr if to_errors else None,
             stderr=subprocess.STDOUT if captured else None,
             text=True,

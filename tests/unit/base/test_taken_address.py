@@ -83,7 +83,7 @@ def test_one_machine_is_none_too_many(views, reached):
     ("later", "told"),
     [
         (view(TOWER, neighbours=OTHER), (MINE, OTHER, "another machine")),
-        (view(TOWER, AT), (MINE, TOWER, "this machine")),
+        (view(TOWER, AT), (MINE, TOWER, "tower")),
         (view(TOWER, neighbours=MINE), ()),
         (view(TOWER), ()),
     ],
@@ -91,7 +91,7 @@ def test_one_machine_is_none_too_many(views, reached):
 def test_a_lost_node_whose_address_another_machine_took_is_told(later, told, monkeypatch):
     seen = [view(TOWER, neighbours=MINE), later]
     monkeypatch.setattr(taken_address, "look", lambda *_, **__: seen.pop(0))
-    watch = AddressWatch({"laptop": AT})
+    watch = AddressWatch("tower", {"laptop": AT})
     watch.connected("laptop")
     why = watch.why_lost("laptop")
     assert_names(why, *told) if told else pytest.fail(why) if why else None

@@ -100,8 +100,9 @@ def taken_twice(
 class AddressWatch:
     """Notes the MACs of a run's nodes, and tells when another machine has a node's address."""
 
-    def __init__(self, addresses: Mapping[str, str]) -> None:
-        self._addresses = addresses
+    def __init__(self, own: str, addresses: Mapping[str, str]) -> None:
+        """Watch the nodes of these `addresses` from the node `own`."""
+        self._own, self._addresses = own, addresses
         self._macs: dict[str, str] = {}
 
     def connected(self, node: str) -> None:
@@ -117,7 +118,7 @@ class AddressWatch:
         now = view["addresses"].get(address) or view["neighbours"].get(address)
         if not before or not now or now == before:
             return ""
-        who = "this machine" if address in view["addresses"] else "another machine"
+        who = self._own if address in view["addresses"] else "another machine"
         return (
             f"{who} has its address {address}, too: {now} instead of {before} answers there; {CURE}"
         )

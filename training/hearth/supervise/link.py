@@ -35,7 +35,7 @@ class Link:
         self._queued = queued
         self._writer: asyncio.StreamWriter | None = None
         self._started = False
-        self._watch = AddressWatch({spec.nodes[0]: spec.meeting.address})
+        self._watch = AddressWatch(spec.node, {spec.nodes[0]: spec.meeting.address})
 
     @property
     def connected(self) -> bool:

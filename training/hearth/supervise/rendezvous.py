@@ -77,7 +77,7 @@ class Hub:
         self._over = False
         self._futile = 0
         self._kept: str | None = None
-        self._watch = AddressWatch(dict(zip(spec.nodes, spec.addresses, strict=True)))
+        self._watch = AddressWatch(spec.node, dict(zip(spec.nodes, spec.addresses, strict=True)))
 
     def _call(self, lost: Cause | None) -> Council:
         """Return a council for the next launch; after a loss its timeout is longer."""

@@ -118,7 +118,7 @@ class Peers:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._awake = boot_clock()
-        self._watch = AddressWatch(dict(zip(spec.nodes, spec.addresses, strict=True)))
+        self._watch = AddressWatch(spec.node, dict(zip(spec.nodes, spec.addresses, strict=True)))
 
     @property
     def connected(self) -> tuple[str, ...]:

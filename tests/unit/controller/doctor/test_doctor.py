@@ -226,7 +226,7 @@ def test_three_nodes_with_which_nothing_is_wrong_are_good():
     assert (seen["verdict"], seen["reasons"]) == ("good", [])
     assert EXIT[seen["verdict"]] == 0
     assert {each["outcome"] for each in seen["checks"]} == {"good", "not applicable"}
-    assert doctor_lines(seen)[-1].startswith("✓ ")
+    assert doctor_lines(seen, 118)[-1].startswith("✓ ")
     assert len(seen["pairs"]) == 6
     assert not any(mends(seen).values())
 
@@ -335,7 +335,7 @@ def test_what_is_wrong_is_named_with_its_one_fix(outcome, check, nodes, facts):
     seen = examined(nodes)
     assert EXIT[seen["verdict"]] == {"degraded": 1, "broken": 3}[outcome]
     assert f"laptop: {check}: {its['seen']}" in seen["reasons"]
-    assert max(map(len, doctor_lines(seen))) <= 160
+    assert max(map(len, doctor_lines(seen, 118))) <= 160
 
 
 def test_every_check_has_a_bad_case_above():
@@ -512,7 +512,7 @@ def test_whatever_is_not_known_of_a_node_is_said_and_breaks_nothing(missing):
     assert seen["verdict"] == "good"
     unknown = {each["node"] for each in seen["checks"] if each["outcome"] == "not checked"}
     assert unknown == ({"laptop"} if missing - {"claims"} else set())
-    assert doctor_lines(seen)
+    assert doctor_lines(seen, 118)
 
 
 # -- mending ---------------------------------------------------------------------------------------
@@ -552,7 +552,7 @@ def test_no_process_is_ever_ended_and_no_machine_restarted_by_mending():
 
 
 def test_the_table_has_a_mark_a_node_and_what_is_wrong_below_it():
-    lines = doctor_lines(examined(talks(94.0), {"oldbox": ["names"]}, {"laptop": ["power"]}))
+    lines = doctor_lines(examined(talks(94.0), {"oldbox": ["names"]}, {"laptop": ["power"]}), 118)
     assert lines[0].split() == ["check", "tower", "laptop", "oldbox", "seen"]
     (row,) = (line.split() for line in lines if line.startswith("link "))
     assert row[:4] == ["link", "✓", "✗", "✓"]
@@ -568,14 +568,14 @@ def test_the_table_has_a_mark_a_node_and_what_is_wrong_below_it():
 
 
 def test_what_was_not_checked_and_what_does_not_apply_have_a_line_a_reason():
-    lines = doctor_lines(examined(says(gpus=[])))
+    lines = doctor_lines(examined(says(gpus=[])), 118)
     said = [line for line in lines if line.startswith(("? ", "– "))]
     checks = [(line[0], line.rpartition(": ")[2].split(" (")[0]) for line in said]
     assert checks == [("?", "torch and GPU"), ("–", "battery")]
 
 
 def test_the_same_trouble_of_several_nodes_is_told_once():
-    lines = doctor_lines(examined(another(*ADDRESSES, look={"on_battery": True})))
+    lines = doctor_lines(examined(another(*ADDRESSES, look={"on_battery": True})), 118)
     assert sum(line.startswith("! tower, laptop, oldbox: battery: ") for line in lines) == 1
 
 
