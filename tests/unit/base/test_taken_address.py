@@ -15,7 +15,7 @@ AT = "192.0.2.2"
 
 
 def view(mac: str, *addresses: str, neighbours: str = "", **more) -> dict:
-    """Return what a machine with a MAC and these addresses knows; it reaches AT at `neighbours`."""
+    """Return the view of a machine with these addresses, which reaches AT at `neighbours`."""
     known = {AT: neighbours} if neighbours else {}
     held = dict.fromkeys(addresses, mac)
     return {"addresses": held, "macs": [mac], "neighbours": known, **more}

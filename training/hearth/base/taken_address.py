@@ -25,7 +25,7 @@ CURE = "give one of the two another address, in your router or on the machine"
 
 
 def look(peers: Iterable[str], ask: bool = True) -> dict[str, Any]:
-    """Return what this machine knows of its network.
+    """Return the view of this machine on its network.
 
     These are its `addresses` (MAC by address), all its `macs`, and the `neighbours` among the
     addresses `peers` (MAC by address). With `ask`, the kernel asks for those that it does not know.

@@ -289,15 +289,25 @@ def _hints(node: Observation, nodes: Sequence[Observation], lock: str) -> Iterat
     far = [ms for ms in node.talk.get("milliseconds", {}).values() if ms > SLOW_MILLISECONDS]
     if far and len(far) == len(node.talk["milliseconds"]):
         yield f"{min(far):.0f} ms to its nearest peer: is that path Wi-Fi or a tunnel?"
-    lockable = facts["lockable"]
-    if facts["rdma"] and facts["cuda"] and lockable is not None and lockable < LOCKED:
-        yield (
-            f"a run may lock {lockable >> 20} MiB of memory, too little for NCCL over RoCE or "
-            "InfiniBand: `sudo systemctl edit user@.service`, add [Service] and "
-            "LimitMEMLOCK=infinity, then restart the machine"
-        )
+    if hint := locks_too_little(facts):
+        yield hint
     if facts["gpus"] and not facts["cuda"] and lock != "cpu":
         yield "no CUDA in this torch, so its GPU is idle: set python_lock: gpu and provision again"
+
+
+def locks_too_little(facts: Mapping[str, Any]) -> str:
+    """Return the advice for a node on which NCCL may not lock the memory for its RDMA card, or ''.
+
+    `facts` are `rdma`, `cuda` and `lockable` as of `hearth.verify.facts`.
+    """
+    lockable = facts["lockable"]
+    if not facts["rdma"] or not facts["cuda"] or lockable is None or lockable >= LOCKED:
+        return ""
+    return (
+        f"a run may lock {lockable >> 20} MiB of memory, too little for NCCL over RoCE or "
+        "InfiniBand: `sudo systemctl edit user@.service`, add [Service] and "
+        "LimitMEMLOCK=infinity, then restart the machine"
+    )
 
 
 def remarks(nodes: Sequence[Observation], total: Sum | None, skipped: str) -> list[str]:

@@ -67,7 +67,7 @@ OTHER_TINY = TINY | {"fingerprint": "bb"}
 
 
 def network(name: str, **neighbours: str) -> dict:
-    """Return what a node knows of its network, where these nodes are reached at other MACs."""
+    """Return the view of a node that reaches these nodes at other MACs."""
     seen = {ADDRESSES[other]: (MACS | neighbours)[other] for other in ADDRESSES if other != name}
     return {
         "addresses": {ADDRESSES[name]: MACS[name]},
