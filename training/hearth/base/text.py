@@ -13,6 +13,9 @@ NOT_KNOWN = "–"
 
 _GAP = "  "
 
+_LONGEST = 100
+"""Characters of a value in a message; a longer one was pasted."""
+
 # A terminal's commands: colours, movements, titles.
 _COMMAND = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 
@@ -34,6 +37,13 @@ def brief_text(text: str) -> str:
     """Return a text of any length as at most 200 characters of a line, without credentials."""
     # Hidden first: a credential that is cut in half is no longer recognised.
     return textwrap.shorten(without_credentials(text), 200, placeholder=" …")
+
+
+def cut(value: str) -> str:
+    """Return a value for a message; of a long one only its beginning, and its length."""
+    if len(value) <= _LONGEST:
+        return value
+    return f"{value[:_LONGEST]}… ({len(value):,} characters)"
 
 
 def counted(count: int, thing: str) -> str:
