@@ -31,11 +31,7 @@ def look(peers: Iterable[str], ask: bool = True) -> dict[str, Any]:
     addresses `peers` (MAC by address). With `ask`, the kernel asks for those that it does not know.
     """
     addresses, macs = own_addresses(_ip("address"))
-    wanted = {
-        each
-        for each in peers
-        if each not in addresses and not ipaddress.ip_address(each).is_loopback
-    }
+    wanted = {each for each in peers if each not in addresses and not _is_loopback(each)}
     neighbours = neighbours_in(_ip("neigh"))
     if ask and not wanted <= neighbours.keys():
         for address in wanted:
@@ -102,26 +98,33 @@ class AddressWatch:
 
     def __init__(self, own: str, addresses: Mapping[str, str]) -> None:
         """Watch the nodes of these `addresses` from the node `own`."""
-        self._own, self._addresses = own, addresses
+        self._own = own
+        self._addresses = {name: each for name, each in addresses.items() if not _is_loopback(each)}
         self._macs: dict[str, str] = {}
 
     def connected(self, node: str) -> None:
         """Note the MAC at which a node is reached, once it has proved that it is the node."""
-        address = self._addresses[node]
-        if mac := look([address], ask=False)["neighbours"].get(address):
+        address = self._addresses.get(node)
+        if address and (mac := look([address], ask=False)["neighbours"].get(address)):
             self._macs[node] = mac
 
     def why_lost(self, node: str) -> str:
         """Return the finding that another machine has the address of a lost node, or ''."""
+        if not (before := self._macs.get(node)):
+            return ""
         address = self._addresses[node]
-        view, before = look([address], ask=False), self._macs.get(node)
+        view = look([address], ask=False)
         now = view["addresses"].get(address) or view["neighbours"].get(address)
-        if not before or not now or now == before:
+        if not now or now == before:
             return ""
         who = self._own if address in view["addresses"] else "another machine"
         return (
             f"{who} has its address {address}, too: {now} instead of {before} answers there; {CURE}"
         )
+
+
+def _is_loopback(address: str) -> bool:
+    return ipaddress.ip_address(address).is_loopback
 
 
 def _knock(address: str) -> None:
