@@ -163,11 +163,11 @@ class CallbackModule(Default):
             sys.exit(refused)
         super().__init__()
         from hearth.base.entry import reader_has_ended
-        from hearth.base.text import plain, wrapped
+        from hearth.base.text import folded, plain
         from hearth_controller.base.answer import VARIABLE
         from hearth_controller.base.pulse import Pulse
 
-        self._plain, self._wrapped = plain, wrapped
+        self._plain, self._folded = plain, folded
         self._reader_has_ended, self._unread = reader_has_ended, False
         # `hearth` plays much that only looks, where counts of changes say nothing.
         self._counts_nothing = VARIABLE not in os.environ
@@ -192,10 +192,8 @@ class CallbackModule(Default):
 
     def _say(self, text: str, color: str | None = None) -> None:
         text = self._plain(text)
-        if self._live:  # which would break words
-            columns = shutil.get_terminal_size().columns
-            folded = [self._wrapped(line, columns, "    ") for line in text.split("\n")]
-            text = "\n".join(part for parts in folded for part in parts)
+        if self._live:
+            text = self._folded(text, shutil.get_terminal_size().columns)
         self._display.display(text, color=color)
 
     def _listen(self) -> None:

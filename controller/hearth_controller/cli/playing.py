@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import locale
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,7 +66,8 @@ def run(
 
     The output comes to this terminal, unless it is `captured`, or goes `to_errors`.
     """
-    width = {"COLUMNS": str(os.get_terminal_size().columns)} if sys.stdout.isatty() else {}
+    shown = captured and sys.stdout.isatty()
+    width = {"COLUMNS": str(shutil.get_terminal_size().columns)} if shown else {}
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "answer.json")
         process = subprocess.Popen(

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth.base.text import fitted, plain, wrapped
+from hearth.base.text import fitted, folded, plain, wrapped
 
 
 @given(st.text())
@@ -57,6 +57,13 @@ def test_a_table_fits_whatever_its_cells_hold_and_breaks_no_word_that_does(rows,
     lines = fitted(rows, columns)
     assert max(map(len, lines)) <= columns
     assert together(lines) == {word for row in rows for cell in row for word in cell.split()}
+
+
+def test_the_lines_of_a_text_are_folded_each_by_itself():
+    text = "a short line\n\n  one that is indented and longer\nlast"
+    assert folded(text, 20).split("\n") == [
+        *("a short line", "", "  one that is", "      indented and", "      longer", "last"),
+    ]
 
 
 def test_a_table_that_is_too_wide_is_continued_below_with_its_first_column():

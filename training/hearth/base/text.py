@@ -114,6 +114,12 @@ def wrapped(text: str, columns: int, indent: str = "") -> list[str]:
     )
 
 
+def folded(text: str, columns: int) -> str:
+    """Wrap each line of a text to at most `columns`; a terminal would break words."""
+    lines = text.split("\n")
+    return "\n".join(part for line in lines for part in wrapped(line, columns, "    "))
+
+
 def fitted(rows: Sequence[Sequence[str]], columns: int) -> list[str]:
     """Format rows as `aligned` does, in lines of at most `columns`.
 
