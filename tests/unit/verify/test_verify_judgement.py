@@ -86,6 +86,15 @@ def test_a_node_behind_a_firewall_is_told_not_its_callers(home):
     assert_names(faults(home)["laptop"], "tower → laptop", "TCP")
 
 
+def test_a_silent_node_whose_address_another_machine_took_is_told_before_all_else(home):
+    macs = ("02:00:00:00:00:01", "02:00:00:00:00:02")
+    off = changed(home, "laptop", gone="cannot be reached (Connection reset by peer)", facts={})
+    for node, mac in zip((off[0], off[2]), macs, strict=True):
+        own = {"addresses": {}, "macs": [], "neighbours": {"192.168.1.12": mac}}
+        off = changed(off, node.name, facts=facts(network=own))
+    assert_names(faults(off)["laptop"], "192.168.1.12", *macs)
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [

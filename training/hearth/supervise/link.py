@@ -6,6 +6,7 @@ import asyncio
 import time
 from collections.abc import AsyncIterator
 
+from hearth.base.taken_address import AddressWatch
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.handshake import InTurn, NotYet, present
 from hearth.supervise.interface import source_towards
@@ -34,6 +35,7 @@ class Link:
         self._queued = queued
         self._writer: asyncio.StreamWriter | None = None
         self._started = False
+        self._watch = AddressWatch(spec.node, {spec.nodes[0]: spec.meeting.address})
 
     @property
     def connected(self) -> bool:
@@ -121,6 +123,7 @@ class Link:
             writer.close()
             raise
         self._writer = writer
+        self._watch.connected(spec.nodes[0])
         return reader
 
     async def _next(self, reader: asyncio.StreamReader) -> Message:
@@ -163,7 +166,9 @@ class Link:
 
     def _hub_lost(self, error: Exception) -> LaunchOutcome:
         hub = self._spec.nodes[0]
-        if isinstance(error, TimeoutError):
+        if taken := self._watch.why_lost(hub):
+            what = f"{hub} was lost: {taken}"
+        elif isinstance(error, TimeoutError):
             what = f"{hub} was silent for {self._spec.silence_timeout:g} s: it hangs, sleeps, or "
             what += "its network is cut"
         else:

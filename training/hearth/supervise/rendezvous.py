@@ -13,6 +13,7 @@ from collections.abc import Callable
 
 from hearth.base.clock import boot_clock
 from hearth.base.packet_filter import listening
+from hearth.base.taken_address import AddressWatch
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.handshake import (
     HANDSHAKE_TIMEOUT,
@@ -76,6 +77,7 @@ class Hub:
         self._over = False
         self._futile = 0
         self._kept: str | None = None
+        self._watch = AddressWatch(spec.node, dict(zip(spec.nodes, spec.addresses, strict=True)))
 
     def _call(self, lost: Cause | None) -> Council:
         """Return a council for the next launch; after a loss its timeout is longer."""
@@ -167,6 +169,7 @@ class Hub:
             await refuse(writer, reason, for_good=over)
         self._writers[hello.node] = writer
         self._sources[hello.node] = hello.source
+        self._watch.connected(hello.node)
         welcome(writer, self._spec.token, hello)
         self._greet()
         return hello.node
@@ -208,6 +211,12 @@ class Hub:
         verdict = self._council.decide(time.monotonic())
         if verdict is None or self._over:
             return
+        cause = verdict.cause
+        if cause and cause.kind == "node_lost" and (taken := self._watch.why_lost(cause.node)):
+            message = f"{cause.node} was lost: {taken}"
+            verdict = dataclasses.replace(
+                verdict, cause=dataclasses.replace(cause, message=message)
+            )
         if verdict.state == "again" and verdict.cause:
             verdict = self._unless_futile(verdict, verdict.cause)
         self._tell(verdict)

@@ -227,8 +227,8 @@ class Member(RanksKeeper):
                 if self._stop:
                     self._peers.tell(node, self._stop)
                 self._peers.tell(node, self._report_to_peers())
-            case Gone(node, why):
-                self._lost(node, why)
+            case Gone(node, why, taken):
+                self._lost(node, why, taken)
             case InQueue(node, why):
                 self._queued.hear(node, why)
             case PeerSaid(node, message):
@@ -293,10 +293,10 @@ class Member(RanksKeeper):
         super()._ranks_failed(failure)
         self._teams.breaks(causes.failed(self._spec.node, failure))
 
-    def _lost(self, node: str, why: str) -> None:
+    def _lost(self, node: str, why: str, taken: str) -> None:
         """Take note that a node is not connected."""
         heard = self._heard.pop(node, None)
-        self._gone[node] = Absence(why, boot_clock())
+        self._gone[node] = Absence(why, boot_clock(), taken)
         self._ballot.lost(node)
         if heard is None or heard.report.ended:
             return

@@ -14,6 +14,7 @@ from functools import partial
 from typing import Any, Literal
 
 from hearth.base.compiler import install_command
+from hearth.base.taken_address import CURE, taken_twice
 
 Level = Literal["good", "advice", "fault"]
 
@@ -74,7 +75,11 @@ def judge(
     """
     verdicts = {}
     for node in nodes:
-        faults = (*_own_faults(node, provision), *_common_faults(node, nodes, total, provision))
+        faults = (
+            *_taken_twice(node, nodes),
+            *_own_faults(node, provision),
+            *_common_faults(node, nodes, total, provision),
+        )
         hints = _hints(node, nodes, lock.get(node.name, "auto"))
         found = next(iter(faults), None)
         hint = next(iter(hints), None)
@@ -193,6 +198,14 @@ def short_gpu(gpus: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{count}× {name}" if count > 1 else name for name, count in names.items())
 
 
+def _taken_twice(node: Observation, nodes: Sequence[Observation]) -> Iterator[str]:
+    """Yield the fault of a node whose address another machine has."""
+    views = {each.name: each.facts["network"] for each in nodes if "network" in each.facts}
+    reached = not node.gone and not failed_calls(node, nodes)[0]
+    if twice := taken_twice(node.name, node.address, views, reached):
+        yield f"{twice} have the address {node.address}: {CURE}"
+
+
 def _own_faults(node: Observation, provision: str) -> Iterator[str]:
     """Yield the faults of a node by itself."""
     if node.gone:
@@ -285,15 +298,25 @@ def _hints(node: Observation, nodes: Sequence[Observation], lock: str) -> Iterat
     far = [ms for ms in node.talk.get("milliseconds", {}).values() if ms > SLOW_MILLISECONDS]
     if far and len(far) == len(node.talk["milliseconds"]):
         yield f"{min(far):.0f} ms to its nearest peer: is that path Wi-Fi or a tunnel?"
-    lockable = facts["lockable"]
-    if facts["rdma"] and facts["cuda"] and lockable is not None and lockable < LOCKED:
-        yield (
-            f"a run may lock {lockable >> 20} MiB of memory, too little for NCCL over RoCE or "
-            "InfiniBand: `sudo systemctl edit user@.service`, add [Service] and "
-            "LimitMEMLOCK=infinity, then restart the machine"
-        )
+    if hint := locks_too_little(facts):
+        yield hint
     if facts["gpus"] and not facts["cuda"] and lock != "cpu":
         yield "no CUDA in this torch, so its GPU is idle: set python_lock: gpu and provision again"
+
+
+def locks_too_little(facts: Mapping[str, Any]) -> str:
+    """Return the advice for a node on which NCCL may not lock the memory for its RDMA card, or ''.
+
+    `facts` are `rdma`, `cuda` and `lockable` as of `hearth.verify.facts`.
+    """
+    lockable = facts["lockable"]
+    if not facts["rdma"] or not facts["cuda"] or lockable is None or lockable >= LOCKED:
+        return ""
+    return (
+        f"a run may lock {lockable >> 20} MiB of memory, too little for NCCL over RoCE or "
+        "InfiniBand: `sudo systemctl edit user@.service`, add [Service] and "
+        "LimitMEMLOCK=infinity, then restart the machine"
+    )
 
 
 def remarks(nodes: Sequence[Observation], total: Sum | None, skipped: str) -> list[str]:

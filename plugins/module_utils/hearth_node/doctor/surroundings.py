@@ -6,7 +6,6 @@ Read-only. `root` is / except in tests, which build a tree of their own.
 from __future__ import annotations
 
 import glob
-import json
 import os
 import re
 import shutil
@@ -88,29 +87,10 @@ def identity(root: str = "/") -> dict[str, Any]:
 
 
 def card(address: str) -> dict[str, Any]:
-    """Return the `name`, `mac` and `mtu` of the NIC that carries an address, and all `macs` here.
-
-    The name is empty where no NIC does.
-    """
+    """Return the `name` and `mtu` of the NIC that carries an address; '' and None where no does."""
     name = interface_of(address)
     mtu = text_of(f"/sys/class/net/{name or 'none'}/mtu").strip()
-    macs = {text_of(path).strip() for path in glob.glob("/sys/class/net/*/address")}
-    return {
-        "name": name,
-        "mac": text_of(f"/sys/class/net/{name or 'none'}/address").strip(),
-        "mtu": int(mtu) if mtu.isdecimal() else None,
-        "macs": sorted(macs - {"", "00:00:00:00:00:00"}),
-    }
-
-
-def neighbours(said: str) -> dict[str, str]:
-    """Return the MAC by resolved address, from the output of `ip -j neigh show`."""
-    entries = json.loads(said) if said.strip() else []
-    return {
-        entry["dst"]: entry["lladdr"].lower()
-        for entry in entries
-        if entry.get("lladdr") and "FAILED" not in entry.get("state", ())
-    }
+    return {"name": name, "mtu": int(mtu) if mtu.isdecimal() else None}
 
 
 def paths(mtu: int | None, peers: Mapping[str, str]) -> dict[str, dict[str, Any]]:

@@ -180,3 +180,9 @@ def test_a_launcher_is_one_that_there_is_and_its_words_become_options_of_the_job
         return
     assert (run["findings"], run["launcher"]) == ([], launcher)
     assert run["job_options"] == ["--partition=gpu", "--time=2:00"]
+
+
+@pytest.mark.parametrize("word", ["config", "script"])
+def test_a_file_without_a_name_is_refused(word):
+    (finding,) = sort_out({word: ""}, TRAIN, ())[2]
+    assert_names(finding, f"-e {word}=")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
 import pwd
 import signal
@@ -257,17 +256,9 @@ def test_the_way_to_a_peer_is_measured_with_full_and_with_small_packets(program,
     }
 
 
-def test_neighbours_are_those_that_have_answered():
-    said = [
-        {"dst": "192.0.2.1", "dev": "e", "lladdr": "02:00:00:00:00:0A", "state": ["REACHABLE"]},
-        {"dst": "192.0.2.2", "dev": "e", "state": ["FAILED"]},
-    ]
-    assert surroundings.neighbours(json.dumps(said)) == {"192.0.2.1": "02:00:00:00:00:0a"}
-
-
 def test_an_address_of_nobody_is_claimed_by_nobody(look):
     # Loopback is no card that can be listened on.
-    assert look(verb="claims") == {"claimed_by": ""}
+    assert look(verb="claims") == {"claimants": {}}
 
 
 _SUPERVISOR = """
