@@ -13,12 +13,17 @@ from __future__ import annotations
 
 import argparse
 import sys
+from functools import partial
 from pathlib import Path
 
 from hearth.base.entry import exit_status
+from hearth.base.errors import check_all
 from hearth.base.imports import loading
+from hearth.config import read_run
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
+from hearth.model.folder import check_folder
+from hearth.record.result import find_result
 
 
 def arguments() -> argparse.ArgumentParser:
@@ -92,7 +97,13 @@ def main() -> int:
     given = arguments().parse_args()
     layout = Layout.from_environment()
     folder = find_run(given.run, layout.results)
-    # Imported late, so that --help and a wrong name are answered soon.
+    run = read_run(folder / "run.yml")
+    checkpoints = layout.checkpoints_of(folder, run.name)
+    check_all(
+        lambda: find_result(folder, run, checkpoints, lambda _: None, given.best),
+        *([partial(check_folder, given.base)] if given.base else []),
+    )
+    # Imported late, so that --help and a wrong request are answered soon.
     with loading():
         from hearth.base.quiet import hush
 

@@ -16,7 +16,6 @@ import os
 import sys
 
 from hearth.base.entry import exit_status
-from hearth.config import read_run
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
 from hearth.share.request import Request, by_hand
@@ -40,9 +39,9 @@ def main() -> int:
     tasks = ",".join(_absolute(task.strip()) for task in given.tasks.split(","))
     request = Request.typed(tasks=tasks, limit=given.limit, best=given.best)
     folder = find_run(given.run, Layout.from_environment().results)
-    from hearth.share.after import afterwards, check
+    from hearth.share.after import afterwards, check_finished
 
-    check(request, read_run(folder / "run.yml"), print)
+    check_finished(folder, request, print)
     return 0 if afterwards(folder, request, by_hand(given.run), print) else 1
 
 

@@ -24,6 +24,7 @@ from hearth.base.entry import exit_status
 from hearth.base.imports import loading
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
+from hearth.export.request import ExportRequest, check
 
 
 def main() -> int:
@@ -62,16 +63,8 @@ def main() -> int:
     )
     given = parser.parse_args()
     layout = Layout.from_environment()
-    folder = find_run(given.run, layout.results)
-    # Imported late, so that --help and a wrong name are answered soon.
-    with loading():
-        from hearth.base.quiet import hush
-
-        hush()
-        from hearth.export.export import ExportRequest, export_run
-
     request = ExportRequest(
-        run=folder,
+        run=find_run(given.run, layout.results),
         to=given.to,
         precision=given.precision,
         best=given.best,
@@ -79,6 +72,14 @@ def main() -> int:
         folder=given.folder and given.folder.resolve(),
         trust_remote_code=given.trust_remote_code,
     )
+    check(request, layout, lambda _: None)
+    # Imported late, so that --help and a wrong request are answered soon.
+    with loading():
+        from hearth.base.quiet import hush
+
+        hush()
+        from hearth.export.export import export_run
+
     export_run(request, layout, print, given.wheels)
     return 0
 

@@ -16,7 +16,6 @@ import sys
 
 from hearth.base.entry import exit_status
 from hearth.base.errors import ConfigError
-from hearth.config import read_run
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
 from hearth.share.request import Request, by_hand
@@ -49,9 +48,9 @@ def main() -> int:
         push=given.push, private=given.private, copy_to=given.copy_to, best=given.best
     )
     folder = find_run(given.run, Layout.from_environment().results)
-    from hearth.share.after import afterwards, check
+    from hearth.share.after import afterwards, check_finished
 
-    check(request, read_run(folder / "run.yml"), print)
+    check_finished(folder, request, print)
     return 0 if afterwards(folder, request, by_hand(given.run), print) else 1
 
 

@@ -16,11 +16,12 @@ from __future__ import annotations
 
 import os
 import sys
+from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
 from hearth.base.entry import INTERRUPTED, print_findings
-from hearth.base.errors import ConfigError, HearthError
+from hearth.base.errors import ConfigError, HearthError, check_all
 from hearth.base.imports import loading
 from hearth.config import (
     Run,
@@ -64,6 +65,22 @@ def requested_run(typed: CommandLine, layout: Layout) -> Run:
     return in_parallel(run, "ddp") if run.settings.parallel == "auto" else run
 
 
+def check_first(run: Run) -> None:
+    """Check what needs neither torch nor another rank.
+
+    Raises `ConfigError` with everything that is wrong.
+    """
+    from hearth.model.folder import check_folder
+    from hearth.prepare.records import check_records  # with NumPy
+
+    checks: list[Callable[[], object]] = [lambda: check_records(run)]
+    if run.source.kind == "folder":
+        checks.append(lambda: check_folder(Path(run.source.id), run.source.weights))
+    if rank_from_environment() == 0:
+        checks.append(lambda: check_afterwards(run, print))
+    check_all(*checks)
+
+
 def train(run: Run, layout: Layout, by_hand: bool) -> int:
     """Train `run` as one of its ranks; return the exit status."""
     # Imported late, so that --help and a wrong setting are answered soon; Unsloth, where it is the
@@ -79,10 +96,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         from hearth.trainer.in_place import TrainerInPlace
         from hearth.trainer.loop import Trainer
 
-    first = rank_from_environment() == 0
-    say = print if first else lambda _: None
-    if by_hand and first:
-        check_afterwards(run, say)
+    say = print if rank_from_environment() == 0 else lambda _: None
     prepared = prepare(run, layout, say, judge_fit=by_hand)
     run = pinned(prepared.run, prepared.model.commit, prepared.data.revision)
     measured = measured_here(run, layout, prepared, say)
@@ -136,7 +150,9 @@ def _worse(folder: Path) -> str | None:
 def show_preview(run: Run, layout: Layout, examples: int) -> int:
     """Print the first `examples` of `run` as they will be trained; return the exit status."""
     from hearth.prepare.preview import for_preview, lines, preview
+    from hearth.prepare.records import check_records
 
+    check_records(run)
     if rank_from_environment() == 0:
         found = preview(for_preview(run), layout, examples, lambda _: None)
         print("\n".join(lines(found, colour=sys.stdout.isatty())))
@@ -160,7 +176,22 @@ def run_command_line() -> int:
             return 0
         if typed.preview:
             return show_preview(run, layout, typed.preview)
-        return train(run, layout, by_hand=typed.run_file is None)
+        if by_hand := typed.run_file is None:
+            check_first(run)
+    except HearthError as error:
+        return report(error)
+    except KeyboardInterrupt:
+        return INTERRUPTED
+    # Imported late: torch takes long, and reads OMP_NUM_THREADS, which a step of Slurm may set.
+    from torch.distributed.elastic.multiprocessing.errors import record
+
+    return record(train_and_report)(run, layout, by_hand)
+
+
+def train_and_report(run: Run, layout: Layout, by_hand: bool) -> int:
+    """Train `run`, see `train`; an error of the user's is reported."""
+    try:
+        return train(run, layout, by_hand)
     except HearthError as error:
         return report(error)
     except KeyboardInterrupt:
@@ -183,10 +214,7 @@ def main() -> int:
         take_ranks_in_place()
     except HearthError as error:
         return report(error)
-    # Imported late, since torch reads OMP_NUM_THREADS, which a step of Slurm may set.
-    from torch.distributed.elastic.multiprocessing.errors import record
-
-    return record(run_command_line)()
+    return run_command_line()
 
 
 if __name__ == "__main__":

@@ -163,11 +163,11 @@ class CallbackModule(Default):
             sys.exit(refused)
         super().__init__()
         from hearth.base.entry import reader_has_ended
-        from hearth.base.text import plain
+        from hearth.base.text import folded, plain
         from hearth_controller.base.answer import VARIABLE
         from hearth_controller.base.pulse import Pulse
 
-        self._plain = plain
+        self._plain, self._folded = plain, folded
         self._reader_has_ended, self._unread = reader_has_ended, False
         # `hearth` plays much that only looks, where counts of changes say nothing.
         self._counts_nothing = VARIABLE not in os.environ
@@ -191,7 +191,10 @@ class CallbackModule(Default):
     # -- output ----------------------------------------------------------------------------------
 
     def _say(self, text: str, color: str | None = None) -> None:
-        self._display.display(self._plain(text), color=color)
+        text = self._plain(text)
+        if self._live:
+            text = self._folded(text, shutil.get_terminal_size().columns)
+        self._display.display(text, color=color)
 
     def _listen(self) -> None:
         """Note all output: this callback's, and what workers hand to Ansible's display."""

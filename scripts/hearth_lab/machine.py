@@ -25,6 +25,8 @@ _CGROUPS = Path("/sys/fs/cgroup")
 # A fifth of the kernel's default period (0.1 s). A machine that used up its share pauses until the
 # next period; with the default, a slow machine would pause unrealistically long.
 _PERIOD_US = 20_000
+# What one process or group weighs in control groups of version 1 and 2.
+_FIRST_WEIGHT, _SECOND_WEIGHT = 1024, 100
 
 # The overlay is mounted in a mount namespace that ends with the machine, so it never appears in the
 # computer's own mount table.
@@ -284,9 +286,17 @@ def _make_groups(node: plan.LabNode) -> list[Path]:
     groups = [top / node.name for top in _tops()]
     for group in groups:
         group.mkdir(parents=True, exist_ok=True)
+    second = _CGROUPS / OURS
     if (_CGROUPS / "cgroup.controllers").exists():
-        for folder in (_CGROUPS, _CGROUPS / OURS):
+        for folder in (_CGROUPS, second):
             (folder / "cgroup.subtree_control").write_text("+cpu +memory")
+    # By default the lab as a whole would weigh as one process of this computer.
+    first = _CGROUPS / "cpu" / OURS / "cpu.shares"
+    machines = sum(each.is_dir() for each in groups[0].parent.iterdir())
+    if first.exists():
+        first.write_text(str(_FIRST_WEIGHT * machines))
+    else:
+        (second / "cpu.weight").write_text(str(_SECOND_WEIGHT * machines))
     return groups
 
 

@@ -84,6 +84,11 @@ def _pinning(version: str) -> dict[str, str]:
     return {f"etc/apt/preferences.d/nvidia-driver-pinning-{branch}": pin}
 
 
+def _nvcc(folder: str, release: str) -> Callable[[str], dict[str, str]]:
+    text = f"#!/bin/sh\necho 'Cuda compilation tools, release {release} (a stand-in)'\n"
+    return lambda version: {f"{folder}/bin/nvcc": text}
+
+
 _FROM_NVIDIA = (
     Package("nvidia-driver-pinning-{branch}", files=_pinning),
     Package("libnvidia-ml1", files=_library),
@@ -92,11 +97,13 @@ _FROM_NVIDIA = (
     Package("nvidia-kernel-dkms", files=_module("")),
     Package("nvidia-open", "nvidia-driver-cuda, nvidia-kernel-open-dkms"),
     Package("cuda-drivers", "nvidia-driver-cuda, nvidia-kernel-dkms"),
+    Package("cuda-toolkit-13-0", files=_nvcc("usr/local/cuda", "13.0"), version="13.0.2"),
 )
 # Debian's kernel, and Ubuntu's packages with Ubuntu's names.
 _FROM_DISTRIBUTION = (
     Package(_KERNEL, version="6.1.0-1"),
     Package("linux-headers-amd64", version="6.1.0-1"),
+    Package("nvidia-cuda-toolkit", files=_nvcc("usr", "12.0"), version="12.0.140"),
     *(Package(name, version="6.14.0-37") for name in _UBUNTU_KERNELS.values()),
     Package("libnvidia-compute-{branch}", files=_library),
     Package("nvidia-utils-{branch}", "libnvidia-compute-{branch}, python3", _smi),

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+import shlex
 import subprocess
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
@@ -12,7 +13,7 @@ import pytest
 from support.computer import snapshot
 from support.facts import assert_names
 from support.house import ROOT
-from support.lab import STATE, computer_before, lab, on, row
+from support.lab import STATE, at_once, computer_before, lab, on, row
 from support.lab import machines as three_machines
 from support.waiting import until
 
@@ -130,6 +131,16 @@ def test_a_share_of_the_processor_holds_and_is_lifted(machines):
     assert float(on("tower", f"python3 -c '{BUSY}'")) < 0.4
     lab("cpu", "tower", "off")
     until(lambda: float(on("tower", f"python3 -c '{BUSY}'")) > 0.4)
+
+
+def test_each_machine_weighs_as_much_as_a_process_of_the_computer(machines):
+    # Five seconds on one processor, so that the machines get going together.
+    program = BUSY.replace("+ 1", "+ 5")
+    (processor, *_) = os.sched_getaffinity(0)
+    command = ["taskset", "-c", str(processor), "python3", "-c", program]
+    own = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    used = at_once(lambda node: float(on(node, shlex.join(command))), NODES)
+    assert float(own.communicate()[0]) < sum(used.values()) / 2
 
 
 def test_a_machine_has_no_more_memory_than_it_is_held_to(machines):

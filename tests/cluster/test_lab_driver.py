@@ -85,6 +85,17 @@ def test_a_second_time_changes_nothing(controller):
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
 
 
+def test_the_cuda_toolkit_comes_on_request_and_the_driver_stays(controller):
+    toolkit = ("-e", '{"cuda_toolkit": true}')
+    screen = controller.play("playbooks/driver.yml", "--check", *toolkit)
+    assert "tower changed=1" in screen
+    controller.play("playbooks/driver.yml", *toolkit)
+    assert "release 13.0" in as_user("tower", "sh -lc 'nvcc --version'")
+    assert "cuda-toolkit-13-0" in as_root("tower", "cat /var/lib/hearth/record/record.json")
+    screen = controller.play("playbooks/driver.yml", *toolkit)
+    assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
+
+
 def test_the_status_tells_what_each_card_does(controller):
     screen = controller.play("playbooks/status.yml", *READY)
     for card, watts in (("5070 Ti", 300), ("4070 Laptop GPU", 140), ("3070 Ti", 290)):

@@ -264,6 +264,21 @@ def test_a_real_model_too_loses_the_leader_and_learns_the_same(home, smollm2, tm
         end(NODES, [run])
 
 
+@of_day(2, seconds=40)
+def test_a_machine_that_takes_a_nodes_address_is_named_with_its_mac(home):
+    run, its, own = "twice", *plan.nodes(3)[1:]
+    take = f"ip address {{}} {its.address}/{plan.PREFIX} dev {own.card}"
+    start(home, run, **SETTINGS)
+    try:
+        until_step(run, 3)
+        as_root(own.name, take.format("add"))
+        log = f"cat ai-cluster/logs/{run}.log"
+        until(lambda: own.mac in at_home(own.name, log) and its.mac in at_home(own.name, log))
+    finally:
+        as_root(own.name, take.format("del"))
+        end(NODES, [run])
+
+
 @of_day(1, seconds=100)
 def test_of_machines_that_are_cut_off_from_each_other_at_most_one_part_trains(home, tmp_path):
     """Rank 0's machine is alone at first; then of the other two each is."""

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import hashlib
 import json
-import platform
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -12,13 +10,12 @@ from typing import Any
 import pytest
 from support.lab import Controller, as_root, as_user, machines, of_the_first, on
 from support.lines import assert_line
-from support.stand_in_index import StandInIndex, lock_line, make_wheel, stand_in_index
-from support.stand_in_miniforge import INSTALLER
+from support.stand_in_index import StandInIndex, make_wheel
+from support.stand_in_lock import ALPHA, BETA, index_of_the_lock, stage_settings
 
 pytestmark = [pytest.mark.lab, pytest.mark.rotated("the stages python and nccl alone", seconds=12)]
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3"}
-ALPHA, BETA = make_wheel("alpha", "1.0", size=200_000), make_wheel("beta", "2.0", size=1000)
 OLDER = make_wheel("alpha", "0.9")
 VENV = "~/.local/share/hearth/venv"
 MINIFORGE = "~/.local/share/hearth/miniforge"
@@ -32,9 +29,7 @@ def put(node: str, path: str, content: bytes) -> None:
 
 @pytest.fixture(scope="module")
 def index() -> Iterator[StandInIndex]:
-    with stand_in_index() as server:
-        server.files |= ALPHA | BETA
-        server.files["Miniforge3-stand-in-x86_64.sh"] = INSTALLER.encode()
+    with index_of_the_lock() as server:
         yield server
 
 
@@ -45,21 +40,7 @@ class Home(Controller):
         super().__init__(folder, inventory=of_the_first(len(NODES), folder / "inventory"))
         self.index = index
         self.environment |= index.variables(folder / "pip")
-        locks = folder / "locks"
-        locks.mkdir()
-        lines = [lock_line("alpha", "1.0", *ALPHA.values())]
-        lines += [lock_line("beta", "2.0", *BETA.values())]
-        for name in ("cpu", "gpu"):
-            (locks / f"{name}.lock").write_text("".join(lines))
-        self.settings = {
-            "_python_requirements": str(locks),
-            "_python_miniforge_installers": {
-                platform.machine(): {
-                    "url": f"{index.url}/files/Miniforge3-stand-in-x86_64.sh",
-                    "sha256": hashlib.sha256(INSTALLER.encode()).hexdigest(),
-                }
-            },
-        }
+        self.settings = stage_settings(folder, index)
 
     def provision(self, *arguments: str, status: int | None = 0, **settings: Any) -> str:
         """Play the stage python."""
@@ -137,7 +118,8 @@ def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(contr
 def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, first):
     """With a stand-in for Miniforge: the real one needs a channel."""
     conda = ("-l", "laptop")
-    as_user("laptop", "mkdir -p ~/miniforge3/bin; echo mine >~/.condarc; echo mine >~/.conda-mine")
+    as_user("laptop", "mkdir -p ~/miniforge3/bin ~/.conda ~/.ansible")
+    as_user("laptop", "echo mine >~/.condarc; echo mine >~/.conda-mine")
     before = as_user("laptop", "cat ~/.bashrc ~/.profile ~/.condarc; ls -A ~ ~/miniforge3/bin")
 
     screen = controller.provision(
@@ -163,6 +145,36 @@ def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, fi
     screen = controller.provision(*conda, python_mode="conda")
     assert "laptop changed=0" in screen
     assert controller.asked() == []
+
+    # In a login shell it has a name, until a reset.
+    activate = "sh -lc 'conda activate hearth && python -c \"import alpha\" && echo it works'"
+    assert as_user("laptop", activate) == "it works"
+    controller.play("playbooks/reset.yml", *conda, "-e", "yes=on")
+    assert as_user("laptop", f"{activate} 2>&1 || true") != "it works"
+    assert as_user("laptop", "ls -A ~/.conda") == ""
+
+
+def test_a_users_own_packages_come_with_the_list_and_go_with_it(controller, first):
+    controller.index.files |= make_wheel("gamma", "1.0", requires="beta")
+    screen = controller.provision(python_extra=["gammma", "gamma", "delta"], status=None)
+    assert_line(screen, "index has no gammma")
+    assert_line(screen, "index has no delta")
+    screen = controller.provision(python_extra=["gamma"])
+    assert_line(screen, "laptop, tower", "gamma missing", "mended")
+    controller.asked()
+    # A newer one on the index changes nothing: the versions are kept beside the inventory.
+    controller.index.files |= make_wheel("gamma", "2.0", requires="beta")
+    screen = controller.provision(python_extra=["gamma"])
+    assert "laptop changed=0 · tower changed=0" in screen
+    assert controller.asked() == []
+    which = f'{VENV}/bin/python -c "import gamma; print(gamma.__version__)"'
+    assert {as_user(node, which) for node in NODES} == {"1.0"}
+    screen = controller.provision("--check")
+    assert_line(screen, "gamma", "python_extra")
+    controller.provision()
+    for node in NODES:
+        assert "No module" in as_user(node, f"{which} 2>&1 || true")
+        assert versions(node) == "1.0 2.0"
 
 
 def test_what_stands_in_the_way_is_told_before_anything_is_fetched(controller, first):

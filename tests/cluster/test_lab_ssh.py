@@ -104,6 +104,27 @@ def test_a_user_without_sudo_is_told_so(play):
     assert_line(screen, "oldbox", "guest", "adduser guest sudo")
 
 
+def test_an_expired_password_is_forgotten_as_soon_as_it_is_cured(play):
+    """SSH keeps a connection; what was wrong when it was opened must not outlive the cure."""
+    as_root("laptop", "chage -d 0 lab")
+    try:
+        screen = play(PREFLIGHT, status=2)
+    finally:
+        as_root("laptop", "chage -d $(($(date +%s) / 86400)) lab")
+    assert_line(screen, "laptop", "expired", "passwd")
+    assert "Nothing was changed on any machine" in screen
+    play(PREFLIGHT)
+
+
+def test_a_home_for_whose_sake_sshd_takes_no_key_is_named(play):
+    as_root("oldbox", "chmod 777 /home/lab")
+    try:
+        screen = play(PREFLIGHT, status=2)
+    finally:
+        as_root("oldbox", "chmod 700 /home/lab")
+    assert_line(screen, "oldbox", "StrictModes", "chmod go-w /home/lab")
+
+
 def test_a_password_login_becomes_a_login_by_key(joined):
     assert "Log in by key: changed on laptop, oldbox, tower" in joined
     assert f"made in {KEY}" in joined

@@ -14,6 +14,8 @@ from support.facts import assert_names
 from support.lab import READY, Controller, as_root, bring, inside, lab, machines, on
 from support.lines import assert_line
 
+from hearth_lab import plan
+
 pytestmark = [pytest.mark.lab, pytest.mark.rotated("the last stage alone, and doctor", seconds=20)]
 
 # Of a model: one file, which is another on oldbox, and its checksum as it came.
@@ -135,6 +137,18 @@ def test_a_pair_that_does_not_reach_each_other_is_named(home):
     assert line_of(screen, "oldbox")[0] in "✓!"
     assert_line(screen, "all-reduce", "not tried")
     assert_line(screen, "laptop, tower", "not verified")
+
+
+def test_two_machines_with_one_address_are_both_named(home):
+    macs = [each.mac for each in plan.nodes(3)[1:]]
+    as_root("oldbox", "ip address add 198.51.100.12/24 dev eno1")
+    try:
+        assert_line(home.play("playbooks/preflight.yml", status=2), "198.51.100.12", *macs)
+        assert_line(verify(home, status=2), "laptop", "198.51.100.12", *macs)
+        screen = home.play("playbooks/doctor.yml", *READY)
+        assert_line(screen, "laptop: duplicate", *macs)
+    finally:
+        as_root("oldbox", "ip address del 198.51.100.12/24 dev eno1")
 
 
 def test_a_firewall_that_drops_new_connections_is_named_before_a_run_starts(home, tmp_path):

@@ -56,6 +56,30 @@ def test_this_computer_gets_its_workspaces_and_a_second_time_nothing(house):
 
 
 @pytest.mark.rotated
+def test_nodes_with_one_workspace_are_kept_apart_or_it_is_said_what_is_in_the_way(house):
+    """As in a home that machines share."""
+    group, folder = house.checkout / "inventory/local/group_vars", house.folder / "all"
+    settings = yaml.safe_load((group / "cluster.yml").read_text())
+    settings["hearth_workspace"] = str(folder)
+    (group / "cluster.yml").write_text(yaml.safe_dump(settings))
+    stage = "playbooks/workspace.yml"
+    cure = f'hearth_workspace: "{folder}/{{{{ inventory_hostname }}}}"'
+    screen = house.play(stage, status=2)  # the settings would hide this file
+    assert_names(" ".join(screen.split()), "desk, laptop", "no folder group_vars/cluster", cure)
+    (group / "cluster").mkdir()
+    (group / "cluster.yml").rename(group / "cluster" / "machines.yml")
+    screen = house.play(stage, "-e", f"hearth_workspace={folder}", status=2)
+    assert_names(" ".join(screen.split()), "desk, laptop", "after -e", cure)
+    assert_names(
+        " ".join(house.play(stage).split()), "desk, laptop share a home", "shared_home.yml"
+    )
+    for node in NODES:
+        assert (folder / node / "scripts" / "hearth").is_dir()
+    assert not (folder / "scripts").exists()
+    assert "desk changed=0 · laptop changed=0" in house.play(stage)
+
+
+@pytest.mark.rotated
 def test_each_node_computes_by_itself_and_one_that_cannot_use_its_gpu_is_named(house):
     """The variables of the inventory reach the nodes here too: one has a stand-in of nvidia-smi."""
     card = "NVIDIA GeForce RTX 3070 Ti, 8192, 580.126.09, 8.6"

@@ -55,6 +55,7 @@ def queue(screen: str) -> list[str]:
 def test_a_busy_node_is_refused_without_the_queue_and_waited_for_with_it(home):
     screen = submit(home, "second", status=2)
     assert_line(screen, "'evening' is under way", "-e queue=on")
+    assert "Prepare the node" not in screen  # refused before that
     for run in ("second", "third", "fourth"):
         screen = submit(home, run, "-e", "queue=on")
         assert_line(screen, "not measured, since evening has desk, laptop")

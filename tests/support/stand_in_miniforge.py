@@ -3,7 +3,8 @@
 It understands what Hearth asks of the real one: `bash INSTALLER -b -p FOLDER`, and then
 `FOLDER/bin/conda create --yes --quiet -n NAME --override-channels -c CHANNEL python=3.11 pip`, for
 which it lays down a venv of the machine's own Python; without `pip` it has none, as with newer
-solvers. Each call is noted in FOLDER/calls.
+solvers. Each call is noted in FOLDER/calls. FOLDER/etc/profile.d/conda.sh defines `conda activate`,
+which searches the folders that conda searches unless it is configured.
 """
 
 from __future__ import annotations
@@ -28,4 +29,13 @@ without=(--without-pip)
 python3 -m venv "${without[@]}" "$CONDA_ENVS_DIRS/$5"
 CONDA
 chmod +x "$3/bin/conda"
+mkdir -p "$3/etc/profile.d"
+cat >"$3/etc/profile.d/conda.sh" <<CONDA
+conda() {
+    for folder in "$3/envs" "\$HOME/.conda/envs"; do
+        [ "\$1" = activate ] && [ -d "\$folder/\$2" ] && PATH=\$folder/\$2/bin:\$PATH && return
+    done
+    return 1
+}
+CONDA
 """

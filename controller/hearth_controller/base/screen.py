@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 import sys
 import time
@@ -14,8 +15,9 @@ from hearth_controller.base.pulse import SILENCE
 # no terminal.
 ON_TERMINAL = sys.stdout.isatty()
 COLUMNS = shutil.get_terminal_size().columns
-TABLE_WIDTH = (COLUMNS if ON_TERMINAL else 120) - 2
-"""Columns for a table, which is shown indented by two."""
+TABLE_WIDTH = (COLUMNS if ON_TERMINAL or "COLUMNS" in os.environ else 120) - 2
+"""Columns for a table, which is shown indented by two. `hearth` shows some of them itself, and
+tells the play its terminal's width by COLUMNS."""
 
 _CLEAR = "\r\x1b[K"
 _SECONDS_BETWEEN_LINES = 10.0

@@ -3,11 +3,12 @@
 from __future__ import annotations
 
 import argparse
+import shutil
 import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from hearth.base.text import plain
+from hearth.base.text import folded, plain
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.cli.parser import ansible_options
 from hearth_controller.cli.paths import Paths
@@ -53,7 +54,10 @@ def play_verb(name: str, given: argparse.Namespace, place: Place) -> int:
     if given.json:
         print(ended.json())
     elif ended.answer and ended.answer.text:
-        print(plain(ended.answer.text))
+        text = plain(ended.answer.text)
+        if sys.stdout.isatty():
+            text = folded(text, shutil.get_terminal_size().columns)
+        print(text)
     if quiet and ended.failed:
         interrupted = ended.code == INTERRUPTED
         print("interrupted" if interrupted else ended.output.strip(), file=sys.stderr)

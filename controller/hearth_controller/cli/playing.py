@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 import locale
 import os
+import shutil
 import signal
 import subprocess
 import sys
@@ -65,12 +66,14 @@ def run(
 
     The output comes to this terminal, unless it is `captured`, or goes `to_errors`.
     """
+    shown = captured and sys.stdout.isatty()
+    width = {"COLUMNS": str(shutil.get_terminal_size().columns)} if shown else {}
     with tempfile.TemporaryDirectory() as scratch:
         file = Path(scratch, "answer.json")
         process = subprocess.Popen(
             [Path(sys.executable).with_name(line[0]), *line[1:]],
             cwd=repository,
-            env=environment(os.environ) | {VARIABLE: str(file), FOLDER: str(folder)},
+            env=environment(os.environ) | width | {VARIABLE: str(file), FOLDER: str(folder)},
             stdout=subprocess.PIPE if captured else sys.stderr if to_errors else None,
             stderr=subprocess.STDOUT if captured else None,
             text=True,

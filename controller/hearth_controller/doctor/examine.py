@@ -11,6 +11,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hearth.verify.judgement import Observation
+from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.base.verdict import overall
 from hearth_controller.doctor.checks import CHECKS
 from hearth_controller.doctor.node import Cluster, ExaminedNode
@@ -133,5 +134,5 @@ def show(
     )
     now = datetime.now(UTC).isoformat(timespec="seconds")
     examined = examine(cluster, now, mended, unmended)
-    text = "\n".join(f"  {line}".rstrip() for line in doctor_lines(examined))
+    text = "\n".join(f"  {line}".rstrip() for line in doctor_lines(examined, TABLE_WIDTH))
     return {"say": text, "answer": examined, "mends": mends(examined)}

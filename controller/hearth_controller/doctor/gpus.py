@@ -266,7 +266,7 @@ def _no_use(node: ExaminedNode) -> Finding | None:
 
 def _is_reported(program: Mapping[str, Any]) -> bool:
     """Return whether to report a program, by its memory or, if that is unknown, by its kind."""
-    if _is_desktop(program):
+    if _is_desktop(program) or program.get("in_run"):
         return False
     return program["computes"] if program["mib"] is None else program["mib"] >= GAME_MIB
 

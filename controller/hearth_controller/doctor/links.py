@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from hearth.base.taken_address import CURE, taken_twice
 from hearth.verify.judgement import (
     SLOW_MBIT,
     SLOW_MILLISECONDS,
@@ -42,31 +43,34 @@ def address(node: ExaminedNode, cluster: Cluster) -> Finding:
     )
 
 
-@check("duplicate", "inspection")
+@check("duplicate")
 def duplicate(node: ExaminedNode, cluster: Cluster) -> Finding:
-    """No other machine answers at the node's address.
+    """No other machine has the node's address.
 
-    The node itself probes, which needs root; the other nodes know the MAC that they reach it by.
+    The nodes ask who claims it, which needs root, and know at which MAC they reach it. A node that
+    does not answer may be one whose address another machine took.
     """
-    if node.loopback:
+    if node.inspection and node.loopback:
         return _LOOPBACK
-    claimed = node.claims.get("claimed_by")
-    seen = [
-        other.inspection["neighbours"][node.verify.address]
-        for other in cluster.others(node)
-        if node.verify.address in other.inspection.get("neighbours", {})
-    ]
-    strange = [mac for mac in seen if mac not in node.inspection["card"]["macs"]]
-    if claimed or strange:
-        mac = claimed or strange[0]
+    views = {
+        each.name: {**each.inspection["network"], **each.claims}
+        for each in cluster.nodes
+        if each.inspection
+    }
+    address = node.verify.address
+    reached = not node.verify.gone and not failed_calls(node.verify, cluster.observations)[0]
+    if twice := taken_twice(node.name, address, views, reached):
         return broken(
-            f"{mac} answers at {node.verify.address} too",
-            "what is meant for this node may reach another machine",
-            f"give the machine with the MAC {mac} another address, in your router or there",
+            f"{twice} have the address {address}",
+            "what is meant for this node reaches the other",
+            CURE,
         )
-    if node.claims or seen:
-        return good("nobody else answers there")
-    return not_checked(node.rootless or "no other node has asked")
+    asked = any(each.claims for each in cluster.nodes)
+    if node.verify.gone or not (
+        asked or any(address in view["neighbours"] for view in views.values())
+    ):
+        return not_checked(node.lacks("inspection") or node.rootless or "no other node has asked")
+    return good("no other machine has it")
 
 
 @check("link", "facts")

@@ -7,6 +7,7 @@ from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
 from hearth.base.software import LIBRARIES
+from hearth.base.taken_address import CURE, taken_twice
 from hearth_controller.inventory.unreachable import describe_failure
 
 _CURES = {
@@ -25,14 +26,16 @@ def message(
     common: Sequence[str] = (),
     same: Iterable[str] = (),
     distinct: Iterable[str] = (),
+    addresses: Mapping[str, str] | None = None,
     then: str = "",
     without: bool = False,
 ) -> str:
     """Return all findings of the nodes' `results` as one text that ends with `then`, or ''.
 
     A node that is not `playing` failed earlier. `common` are findings of the controller. The facts
-    `same` must be equal on all nodes, and no two nodes may share one of `distinct`. `without`: the
-    text advises how to continue without unreachable nodes.
+    `same` must be equal on all nodes, and no two nodes may share one of `distinct`. Nor may another
+    machine have one of the nodes' `addresses`. `without`: the text advises how to continue without
+    unreachable nodes.
     """
     by_node = {
         node: [finding.removeprefix(f"{node}: ") for finding in findings_of(each)]
@@ -45,6 +48,7 @@ def message(
         for node, each in results.items()
     }
     common = [*common, *differing(facts, same), *shared(facts, distinct)]
+    common += _taken_twice(facts, addresses or {})
     if not common and not any(by_node.values()):
         return ""
     advice = way_out(results, playing)
@@ -104,6 +108,23 @@ def shared(facts: Mapping[str, Mapping[str, Any]], names: Iterable[str]) -> list
             for value, sharing in nodes.items()
             if len(sharing) > 1
         ]
+    return findings
+
+
+def _taken_twice(facts: Mapping[str, Mapping[str, Any]], addresses: Mapping[str, str]) -> list[str]:
+    """Return a finding for each node whose address another machine has.
+
+    `facts` are by node those of preflight, where `peers` are the nodes that each reaches.
+    """
+    there = {node: known for node, known in facts.items() if "network" in known}
+    views = {node: known["network"] for node, known in there.items()}
+    findings = []
+    for node in facts:
+        reached = node in there and all(
+            node in known["peers"] for other, known in there.items() if other != node
+        )
+        if twice := taken_twice(node, addresses.get(node, ""), views, reached):
+            findings.append(f"{twice} have the address {addresses[node]} of {node}: {CURE}")
     return findings
 
 

@@ -6,6 +6,7 @@ from collections.abc import Callable
 
 from hearth.verify.judgement import failed_calls
 from hearth_controller.base.clock import difference
+from hearth_controller.base.other_runs import describe_other_run
 from hearth_controller.doctor.finding import (
     Finding,
     broken,
@@ -154,6 +155,21 @@ def identity(node: ExaminedNode, cluster: Cluster) -> Finding:
                 f"{cluster.stage('preflight')}",
             )
     return good("its own machine id and host keys")
+
+
+@check("other runs", "inspection", home=True)
+def other_runs(node: ExaminedNode, cluster: Cluster) -> Finding:
+    """No other user of the machine has a run under way."""
+    found = node.inspection.get("other_runs", ())
+    if found is None:
+        return not_checked("/proc hides the processes of other users (hidepid)")
+    if not found:
+        return good("none")
+    return degraded(
+        "; ".join(map(describe_other_run, found)),
+        "both share the machine's time and memory",
+        f"wait for its end, or leave {node.name} out (--nodes)",
+    )
 
 
 @check("orphans", "inspection")

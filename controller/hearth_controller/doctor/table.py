@@ -6,7 +6,7 @@ import textwrap
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hearth.base.text import aligned
+from hearth.base.text import fitted, wrapped
 from hearth_controller.base.verdict import MARKS
 from hearth_controller.doctor.finding import Outcome
 
@@ -17,16 +17,20 @@ _SIGNS: dict[Outcome, str] = {
     "not applicable": "–",
     "not checked": "?",
 }
-_WIDTH, _SEEN = 100, 60
-"""Columns of a line, and of the column `seen` in the table of marks."""
+_WIDEST, _SEEN = 100, 60
+"""Most columns of a line, and of the column `seen` in the table of marks."""
 
 
-def doctor_lines(examined: Mapping[str, Any]) -> list[str]:
+def doctor_lines(examined: Mapping[str, Any], columns: int) -> list[str]:
     """Return the lines for a result object from `hearth_controller.doctor.examine`."""
     checks = examined["checks"]
-    lines = [line.rstrip() for line in aligned(_marks(examined["nodes"], checks))]
-    lines += [line for bad in ("broken", "degraded") for line in _troubles(checks, bad)]
-    lines += ["", *_without(checks, "not checked"), *_without(checks, "not applicable")]
+    lines = fitted(_marks(examined["nodes"], checks), columns)
+    columns = min(columns, _WIDEST)
+    for bad in ("broken", "degraded"):
+        lines += _troubles(checks, bad, columns)
+    lines.append("")
+    for outcome in ("not checked", "not applicable"):
+        lines += _without(checks, outcome, columns)
     for node, what in examined["mended"].items():
         lines.append(f"mended on {node}: {', '.join(what)}")
     for node, what in examined["unmended"].items():
@@ -51,7 +55,7 @@ def _marks(nodes: Sequence[str], checks: Sequence[Mapping[str, Any]]) -> list[tu
     return rows
 
 
-def _troubles(checks: Sequence[Mapping[str, Any]], outcome: str) -> list[str]:
+def _troubles(checks: Sequence[Mapping[str, Any]], outcome: str, columns: int) -> list[str]:
     """Return the findings with this outcome; nodes with the same finding share an entry."""
     together: dict[tuple[str, ...], list[str]] = {}
     for each in checks:
@@ -61,11 +65,11 @@ def _troubles(checks: Sequence[Mapping[str, Any]], outcome: str) -> list[str]:
     lines = []
     for (check, seen, why, fix), nodes in together.items():
         text = f"{MARKS[outcome]} {', '.join(nodes)}: {check}: {seen}: {why}"
-        lines += ["", *_wrapped(text, "  "), *_wrapped(f"  fix: {fix}", "       ")]
+        lines += ["", *wrapped(text, columns, "  "), *wrapped(f"  fix: {fix}", columns, "     ")]
     return lines
 
 
-def _without(checks: Sequence[Mapping[str, Any]], outcome: Outcome) -> list[str]:
+def _without(checks: Sequence[Mapping[str, Any]], outcome: Outcome, columns: int) -> list[str]:
     """Return the findings without a result, one line per reason."""
     reasons: dict[str, dict[str, list[str]]] = {}
     for each in checks:
@@ -77,12 +81,5 @@ def _without(checks: Sequence[Mapping[str, Any]], outcome: Outcome) -> list[str]
         nodes = dict.fromkeys(node for each in by_check.values() for node in each)
         where = f"{outcome} on {', '.join(nodes)}"
         text = f"{_SIGNS[outcome]} {where}: {', '.join(by_check)} ({reason})"
-        lines += _wrapped(text, "  ")
+        lines += wrapped(text, columns, "  ")
     return lines
-
-
-def _wrapped(text: str, indent: str) -> list[str]:
-    """Wrap a text into lines, without breaking commands at hyphens."""
-    return textwrap.wrap(
-        text, _WIDTH, subsequent_indent=indent, break_on_hyphens=False, break_long_words=False
-    )

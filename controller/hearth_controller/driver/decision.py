@@ -14,7 +14,12 @@ from hearth.base.nvidia import (
 )
 from hearth_controller.driver.cards import OTHER_MAKERS, Card
 from hearth_controller.driver.machine import HANDED_ON, DriverPlan, Machine
-from hearth_controller.driver.packages import FIRST_BRANCH, from_canonical, from_nvidia
+from hearth_controller.driver.packages import (
+    FIRST_BRANCH,
+    add_toolkit,
+    from_canonical,
+    from_nvidia,
+)
 
 
 def decide(machines: list[Machine]) -> dict[str, DriverPlan]:
@@ -29,7 +34,13 @@ def decide(machines: list[Machine]) -> dict[str, DriverPlan]:
     needing = [machine for machine in machines if plans[machine.name] is None]
     firsts = [FIRST_BRANCH.get(machine.release, FLOOR) for machine in needing]
     branch = int(wanted) if wanted != "auto" else max([FLOOR, *firsts])
-    return {machine.name: plans[machine.name] or _install(machine, branch) for machine in machines}
+    decided = {
+        machine.name: plans[machine.name] or _install(machine, branch) for machine in machines
+    }
+    for machine in machines:
+        if machine.toolkit and machine.cards:
+            add_toolkit(machine, decided[machine.name])
+    return decided
 
 
 def _one_branch(machines: list[Machine]) -> str:

@@ -23,6 +23,7 @@ class Machine:
     branch: str = "auto"
     repository: str = "distribution"
     url: str = ""
+    toolkit: bool = False
 
     @property
     def cards(self) -> list[Card]:
@@ -35,8 +36,8 @@ class Machine:
 
     @property
     def release(self) -> str:
-        """NVIDIA's name for its system, such as debian12."""
-        return self.look["system"]["id"] + self.look["system"]["version"].split(".")[0]
+        """NVIDIA's name for its system, such as debian12 or ubuntu2404."""
+        return self.look["system"]["id"] + self.look["system"]["version"].replace(".", "")
 
 
 @dataclass
@@ -47,7 +48,8 @@ class DriverPlan:
     installed driver only has to be loaded, or needs a restart) or `refuse`. `first` is installed
     before `packages`, `extra` only where apt can. `kind` names the module packages that Ubuntu has
     for each kernel, such as 580-open. A finding stops the machine; `note` is one line for the
-    screen.
+    screen. `toolkit` is the package of the CUDA toolkit ('' for none), `toolkit_source` the
+    repository that it needs, if any.
     """
 
     action: str
@@ -60,3 +62,5 @@ class DriverPlan:
     packages: list[str] = field(default_factory=list)
     extra: list[str] = field(default_factory=list)
     source: dict[str, str] = field(default_factory=dict)
+    toolkit: str = ""
+    toolkit_source: dict[str, str] = field(default_factory=dict)

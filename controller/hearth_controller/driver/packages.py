@@ -18,7 +18,11 @@ _NVIDIA_SITE = "https://developer.download.nvidia.com/compute/cuda/repos"
 _KEYS = {
     "debian12": ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC"),
     "debian13": ("8793F200.pub", "02182E60104FCDC26EAE1B8597A5D4CB8793F200"),
+    "ubuntu2204": ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC"),
+    "ubuntu2404": ("3bf863cc.pub", "EB693B3035CD5710E231E123A4B469963BF863CC"),
 }
+# The toolkit of torch's own CUDA, which every driver from 580 on runs.
+_TOOLKIT = "cuda-toolkit-13-0"
 _NVIDIA_ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}
 
 
@@ -92,6 +96,27 @@ def debian_headers(images: list[str]) -> list[str]:
     names = [image.removeprefix("linux-image-") for image in images]
     following = [name for name in names if not name[:1].isdigit()]
     return [f"linux-headers-{name}" for name in sorted(following or names)]
+
+
+# -- the CUDA toolkit -----------------------------------------------------------------------------
+
+
+def add_toolkit(machine: Machine, plan: DriverPlan) -> None:
+    """Add the CUDA toolkit to the plan of a machine with an NVIDIA GPU."""
+    if machine.repository != "nvidia":
+        plan.toolkit = "nvidia-cuda-toolkit"
+        return
+    source = _source(machine)
+    if not source:
+        plan.findings.append(
+            f"cuda_toolkit: NVIDIA's repository for {machine.release} on "
+            f"{machine.look['architecture']} is not known to Hearth: set driver_repo: distribution "
+            "for the toolkit of the system"
+        )
+        return
+    # Ubuntu's driver stays Canonical's: of two repositories the one below 500 comes second.
+    second = machine.look["system"]["id"] == "ubuntu"
+    plan.toolkit, plan.toolkit_source = _TOOLKIT, source | {"priority": "100" if second else ""}
 
 
 def _source(machine: Machine) -> dict[str, str]:

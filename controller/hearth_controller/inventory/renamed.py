@@ -90,6 +90,7 @@ GONE: Mapping[str, str] = {
     "stop_now": "a second call of stop.yml ends the run at once",
     "verify_all_reduce": "the sum over all nodes is always checked",
     "verify_limit": _FIXED,
+    "workspace_linger": "runs are units of your user's systemd wherever a machine is a node",
     "workspace_source": "the training code is always that of training/",
     "workspace_verdict": _FIXED,
 }

@@ -37,10 +37,9 @@ _MEANINGS = (
         "the user's account has expired; as root on the machine: chage -E -1 USER",
     ),
     (
-        r"(?i)password has expired|password change required|"
+        r"(?i)your password has expired|password change required|changing password for|"
         r"(must|required to) change your password",
-        "the user's password has expired; log in on the machine and set a new one with `passwd`. "
-        "Then wait a minute, until SSH has closed the connection that it keeps",
+        "the user's password has expired; log in on the machine and set a new one with `passwd`",
     ),
     (
         r"Incorrect sudo password|Sorry, try again",

@@ -19,6 +19,7 @@ from jinja2.meta import find_undeclared_variables
 from hearth_controller.inventory import environment, notify, price
 from hearth_controller.inventory.renamed import GONE, RENAMED, hint
 from hearth_controller.inventory.values import misfit
+from hearth_controller.supply import extra
 
 SPECS = "meta/argument_specs.yml"
 """Where a role, or the folder of playbooks, declares its options."""
@@ -33,6 +34,7 @@ CLOSER: Mapping[str, Callable[[Any], list[str]]] = {
     environment.OPTION: environment.misplaced,
     notify.OPTION: notify.malformed,
     price.OPTION: price.impossible,
+    extra.OPTION: extra.malformed,
 }
 """Options whose values are looked at more closely, wherever they were set."""
 

@@ -22,7 +22,7 @@ from hearth.base.text import counted
 from hearth.config import in_precision, in_steps, pinned, run_of, run_text
 from hearth.config.shape import shape_of
 from hearth.fit.capacity import automatic_precision
-from hearth.verify.judgement import Observation
+from hearth.verify.judgement import Observation, locks_too_little
 from hearth_controller.doctor.checks import warnings
 from hearth_controller.doctor.node import ExaminedNode
 from hearth_controller.launch.alternatives import measured_node
@@ -363,6 +363,9 @@ class Launch:
                 )
             )
         ]
+        for name, facts in self.facts("look").items():
+            if "rdma" in facts and (hint := locks_too_little(facts | facts["memory"])):
+                lines.append(f"{name}: {hint}")
         return {"file": file, "talk": talk, "say": "\n".join(f"  {line}" for line in lines)}
 
     def _talk(self, facts: Mapping[str, Mapping[str, Any]]) -> dict[str, dict[str, Any]]:

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.clock import local_time, time_of
-from hearth.base.errors import ConfigError
+from hearth.base.errors import ConfigError, DataError
 from hearth.config import Run, newest_run, resolve_run, run_text
 from hearth.config.layout import Layout, staged_name
 from hearth.config.presets import known_shape
@@ -96,11 +96,28 @@ def requested(
         run = replace(run, launch=launch_words(typed, launch) or run.launch)
     except ConfigError as error:
         return {"findings": findings + error.findings}
+    findings += _bad_records(run)
     findings += without_all(run.settings, chosen["elastic"], chosen["min_nodes"])
     trusts = run.settings.trust_remote_code
     warnings = {"warnings": [code_warning(run.source.id)]} if trusts else {}
     recorded = Story.from_lines(read_lines(runs / run.name / "metrics.jsonl")).reached
     return {"findings": findings, "recorded": recorded} | chosen | described(run) | warnings
+
+
+def _bad_records(run: Run) -> list[str]:
+    """Return the problems of the data files on this computer, as far as it can read them.
+
+    One that only directs lacks the packages that read them: the nodes find it then.
+    """
+    try:
+        from hearth.prepare.records import check_records
+    except ModuleNotFoundError:
+        return []
+    try:
+        check_records(run)
+    except DataError as error:
+        return error.findings
+    return []
 
 
 def _queue(launch: Mapping[str, Any]) -> dict[str, Any]:

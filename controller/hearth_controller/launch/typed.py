@@ -90,7 +90,11 @@ def foreign(settings: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str]
 
 def _misfits(launch: dict[str, Any]) -> list[str]:
     """Return findings on launch words that are of their types; parse the preview in place."""
-    findings = []
+    findings = [
+        f"-e {word}=: it names no file; give one, or leave it out"
+        for word in ("config", "script")
+        if launch.get(word) == ""
+    ]
     if launch.get("min_nodes") == 0:
         findings.append("-e min_nodes: 0 cannot be used; a number of nodes is wanted")
     elif "min_nodes" in launch and launch.get("elastic") is False:

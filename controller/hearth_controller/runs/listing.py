@@ -2,31 +2,26 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from datetime import datetime
 from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.switch import on_off
-from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration
+from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration, fitted
 from hearth_controller.runs.energy import kwh_of, significant
 from hearth_controller.runs.observed import ObservedRun
 
-_PROGRESS = ("run", "state", "step", "loss", "perplexity")
+_COLUMNS = ("run", "state", "step", "loss", "perplexity", "model", "begun", "took", "nodes")
 # The name of a run and the run that it resumes do not affect training.
 _NO_DIFFERENCE = frozenset({"run", "resume"})
-_ORIGIN = ("model", "begun", "took", "nodes")
 
 
 def listing(runs: Sequence[ObservedRun], columns: int) -> list[str]:
-    """Return a table with one line per run, split into two tables if `columns` is too narrow."""
+    """Return a table with one line per run, split into several if `columns` are too few."""
     if not runs:
         return ["there is no run yet"]
-    rows = [cells(run) for run in runs]
-    whole = _block(rows, (*_PROGRESS, *_ORIGIN))
-    if max(map(len, whole)) <= columns:
-        return whole
-    return [*_block(rows, _PROGRESS), "", *_block(rows, ("run", *_ORIGIN))]
+    return fitted([_COLUMNS, *(list(cells(run).values()) for run in runs)], columns)
 
 
 def local_time(text: str) -> str:
@@ -152,8 +147,3 @@ def _typed(value: Any) -> str:
     if isinstance(value, bool):
         return on_off(value)
     return NOT_KNOWN if value is None else str(value)
-
-
-def _block(runs: Sequence[Mapping[str, str]], titles: Sequence[str]) -> list[str]:
-    rows = [titles, *([row[title] for title in titles] for row in runs)]
-    return [line.rstrip() for line in aligned(rows)]

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from hearth_controller.base.other_runs import describe_other_run
 from hearth_controller.base.verdict import Verdict, overall
 from hearth_controller.runs.energy import cost_of
 from hearth_controller.runs.observed import ObservedRun
@@ -140,6 +141,7 @@ def _node(
         if name in run.parts and run.parts[name].state in ("waiting", "running", "away")
     ]
     nothing = {"cores": None, "cpu_percent": None, "memory": None, "network": None}
+    others = (health or {}).get("other_runs") or ()
     return {
         "name": name,
         "answers": silent is None,
@@ -149,4 +151,5 @@ def _node(
         "gpus": [],
         "gpu_trouble": None,
         **(health or {}),
+        "other_runs": [describe_other_run(each) for each in others],
     }

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration
+from hearth.base.text import NOT_KNOWN, byte_count, duration, fitted, wrapped
 from hearth.measure.limit_cost import describe_limit
 from hearth_controller.base.verdict import MARKS
 from hearth_controller.runs.listing import local_time, number, progress
@@ -15,15 +15,17 @@ MOST_RUNS = 8
 """Number of runs to show; active runs come first and are always included."""
 
 
-def status_lines(status: Mapping[str, Any]) -> list[str]:
+def status_lines(status: Mapping[str, Any], columns: int) -> list[str]:
     """Return the lines for a status object from `hearth_controller.runs.status`."""
     nodes = status["nodes"]
-    lines = [*_runs(status["runs"]), "", *(line.rstrip() for line in aligned(node_rows(nodes)))]
+    lines = [*_runs(status["runs"], columns), "", *fitted(node_rows(nodes), columns)]
+    other = [f"{node['name']}: {run}" for node in nodes for run in node["other_runs"]]
+    lines += _wrapped(other, columns)
     if gpus := gpu_rows(nodes):
-        lines += ["", *(line.rstrip() for line in aligned(gpus)), *_limits(nodes)]
-    reasons = status["reasons"] or ["all is well"]
+        lines += ["", *fitted(gpus, columns), *_wrapped(_limits(nodes), columns)]
     mark = MARKS[status["verdict"]]
-    return [*lines, "", *(f"{mark} {reason}" for reason in reasons)]
+    reasons = [f"{mark} {reason}" for reason in status["reasons"] or ["all is well"]]
+    return [*lines, "", *_wrapped(reasons, columns)]
 
 
 def shown_runs(runs: Sequence[Mapping[str, Any]]) -> Sequence[Mapping[str, Any]]:
@@ -57,13 +59,23 @@ def run_notes(run: Mapping[str, Any]) -> list[str]:
     return [note for note in (_job(run), _script(run), run["why"]) if note]
 
 
-def _runs(runs: Sequence[Mapping[str, Any]]) -> list[str]:
+def _wrapped(lines: Sequence[str], columns: int) -> list[str]:
+    return [part for line in lines for part in wrapped(line, columns, "  ")]
+
+
+def _runs(runs: Sequence[Mapping[str, Any]], columns: int) -> list[str]:
+    """Return the table of runs with the notes of each below its row, or below a folded table."""
     if not runs:
         return ["there is no run yet"]
     shown = shown_runs(runs)
-    lines = [line.rstrip() for line in aligned(run_rows(shown))]
-    for place, run in reversed(list(enumerate(shown, 1))):
-        lines[place + 1 : place + 1] = [f"    {note}" for note in run_notes(run)]
+    lines = fitted(run_rows(shown), columns)
+    if len(lines) == len(shown) + 1:
+        for place, run in reversed(list(enumerate(shown, 1))):
+            notes = [f"    {note}" for note in run_notes(run)]
+            lines[place + 1 : place + 1] = _wrapped(notes, columns)
+    else:
+        notes = [f"{run['name']}: {note}" for run in shown for note in run_notes(run)]
+        lines += _wrapped(notes, columns)
     older = len(runs) - len(shown)
     return [*lines, f"and {older} older: hearth runs"] if older else lines
 

@@ -7,7 +7,12 @@ from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
+from packaging.requirements import Requirement
+from packaging.utils import canonicalize_name
+
 from hearth.base.errors import SupplyError
+from hearth.base.text import listed
+from hearth_controller.supply.extra import ExtraLock
 from hearth_controller.supply.locks import Pin, as_requirements, lock_in, not_for
 from hearth_controller.supply.target import PROCESSORS, PYTHONS, Target
 from hearth_controller.supply.wheelhouse import Show, Wheelhouse
@@ -21,19 +26,22 @@ _NAMED = 5
 def supply(
     inspections: Mapping[str, Mapping[str, Any]],
     locks: Path,
+    extra: ExtraLock,
     cache: Path,
     builds_from: str,
     show: Show,
 ) -> dict[str, list[dict[str, Any]]]:
     """Fetch the packages that nodes lack to `cache`; return the wheels by node.
 
-    `inspections` are the inspections by node; `builds_from` is the index for builds of a version.
+    `inspections` are the inspections by node, `extra` resolves the packages that the inventory
+    adds; `builds_from` is the index for builds of a version.
 
     Raises:
         SupplyError: It cannot be fetched or stored.
     """
     try:
-        lacking, house = wanted(inspections, locks), Wheelhouse(cache / "wheels")
+        resolve_extra(inspections, locks, extra, show)
+        lacking, house = wanted(inspections, locks, extra), Wheelhouse(cache / "wheels")
         fetched = {
             kind: house.fetch(pins, kind[1], builds_from, show)
             for kind, pins in by_kind(inspections, lacking).items()
@@ -58,13 +66,84 @@ def kind_of(inspection: Mapping[str, Any]) -> Kind:
     return inspection["kind"], Target(tuple(target["python"]), target["machine"], target["glibc"])
 
 
-def wanted(inspections: Mapping[str, Mapping[str, Any]], locks: Path) -> dict[str, list[Pin]]:
-    """Return the missing pins by node; nodes that match the lock are left out."""
+def resolve_extra(
+    inspections: Mapping[str, Mapping[str, Any]], locks: Path, extra: ExtraLock, show: Show
+) -> None:
+    """Resolve the packages that the inventory adds, once for each kind of node and list.
+
+    Raises `SupplyError` with the findings of all of them.
+    """
+    findings = []
+    for inspection in inspections.values():
+        if not inspection.get("extra"):
+            continue
+        kind, target = kind_of(inspection)
+        lock, names = lock_in(locks, kind), inspection["extra"]
+        if extra.pins(kind, target, names, lock) is None:
+            show(f"choosing versions of {', '.join(names)}", 0)
+            try:
+                own = inspection["others"].items()
+                here = {name: version for name, version in own if name not in inspection["added"]}
+                extra.resolve(kind, target, names, lock, here)
+            except SupplyError as error:
+                findings.append(str(error))
+    if findings:
+        raise SupplyError("\n".join(dict.fromkeys(findings)))
+
+
+def pins_of(inspection: Mapping[str, Any], locks: Path, extra: ExtraLock) -> dict[str, Pin]:
+    """Return all pins that a node is to have by name, as far as they are resolved."""
+    return lock_in(locks, inspection["kind"]) | (extra_pins(inspection, locks, extra) or {})
+
+
+def extra_pins(
+    inspection: Mapping[str, Any], locks: Path, extra: ExtraLock
+) -> dict[str, Pin] | None:
+    """Return the pins of the packages that the inventory adds; None if they are not resolved."""
+    if not inspection.get("extra"):
+        return {}
+    kind, target = kind_of(inspection)
+    return extra.pins(kind, target, inspection["extra"], lock_in(locks, kind))
+
+
+def with_extra(
+    inspection: Mapping[str, Any], locks: Path, extra: ExtraLock
+) -> list[dict[str, str]]:
+    """Return a node's differing packages of the lock, then those that the inventory adds.
+
+    As long as these are not resolved, the names in the inventory stand for them.
+    """
+    pins = extra_pins(inspection, locks, extra)
+    names = lock_in(locks, inspection["kind"])
+    differing = [each for each in inspection["differing"] if each["name"] in names]
+    if pins is None:
+        asked = {canonicalize_name(Requirement(each).name): each for each in inspection["extra"]}
+        pins = {name: Pin(name, each, ()) for name, each in asked.items() if name not in names}
+    others = inspection.get("others", {})
+    return differing + [
+        {"name": pin.name, "has": others.get(pin.name, ""), "wants": pin.version}
+        for pin in pins.values()
+        if others.get(pin.name) != pin.version
+    ]
+
+
+def surplus(inspection: Mapping[str, Any], locks: Path, extra: ExtraLock) -> list[str]:
+    """Return the packages that Hearth added and that the inventory does not name any more."""
+    pins = extra_pins(inspection, locks, extra)
+    kept = {} if pins is None else lock_in(locks, inspection["kind"]) | pins
+    return [] if pins is None else [name for name in inspection["added"] if name not in kept]
+
+
+def wanted(
+    inspections: Mapping[str, Mapping[str, Any]], locks: Path, extra: ExtraLock
+) -> dict[str, list[Pin]]:
+    """Return the missing pins by node; nodes that lack none are left out."""
     lacking = {}
     for node, inspection in inspections.items():
         if inspection.get("differing"):
-            pins = lock_in(locks, inspection["kind"])
-            lacking[node] = [pins[each["name"]] for each in inspection["differing"]]
+            pins = pins_of(inspection, locks, extra)
+            differing = with_extra(inspection, locks, extra)
+            lacking[node] = [pins[each["name"]] for each in differing]
     return lacking
 
 
@@ -80,10 +159,12 @@ def by_kind(
 
 def drift(inspection: Mapping[str, Any], end: str) -> str:
     """Return a sentence on a node's differing packages; `end` says what was done about them."""
-    differing = inspection["differing"]
+    differing, surplus = inspection["differing"], inspection.get("surplus", ())
     if not inspection["present"]:
         return f"{len(differing)} packages {end}"
-    return f"{differences(differing)} — {end}"
+    lines = [f"{differences(differing)} — {end}"] if differing else []
+    lines += [f"{listed(surplus)} — not in python_extra any more"] if surplus else []
+    return "; ".join(lines)
 
 
 def differences(differing: Sequence[Mapping[str, str]]) -> str:
@@ -115,16 +196,25 @@ def unsupported(inspection: Mapping[str, Any], pins: Mapping[str, Pin]) -> list[
     return [
         f"{pin} is locked for Python {pythons} on {' and '.join(PROCESSORS)}, and here is Python "
         f"{target.python[0]}.{target.python[1]} on {target.machine}: {way_out}"
-        for pin in not_for((pins[each["name"]] for each in inspection["differing"]), target)
+        for pin in not_for(
+            (pins[each["name"]] for each in inspection["differing"] if each["name"] in pins), target
+        )
     ]
 
 
 def installation(
-    inspection: Mapping[str, Any], wheels: Sequence[Mapping[str, Any]], pins: Mapping[str, Pin]
+    inspection: Mapping[str, Any],
+    wheels: Sequence[Mapping[str, Any]],
+    locks: Path,
+    extra: ExtraLock,
 ) -> dict[str, Any]:
-    """Return arguments of the module `hearth_packages` that install a node's differing packages."""
-    differing = inspection["differing"]
+    """Return arguments of the module `hearth_packages` that make a node's packages as locked."""
+    differing, pins = with_extra(inspection, locks, extra), pins_of(inspection, locks, extra)
+    gone = surplus(inspection, locks, extra)
     return {
+        "added": sorted(
+            {*(extra_pins(inspection, locks, extra) or ()), *inspection["added"]} - {*gone}
+        ),
         "locked": as_requirements(pins[each["name"]] for each in differing),
         "wanted": {"locked": {each["name"]: each["wants"] for each in differing}},
         "files": {wheel["name"]: wheel["sha256"] for wheel in wheels},

@@ -31,7 +31,7 @@ def show_single(
         levels[name] = "fault" if "fault" in found else "advice" if "advice" in found else "good"
         rows += [(levels[name], row) for row in _rows(name, answer.get("facts") or {})]
         for level, text in texts:
-            below += [(level, line) for line in wrapped(name, text, TABLE_WIDTH)]
+            below += [(level, line) for line in wrapped(f"{name}: {text}", TABLE_WIDTH, "    ")]
     head, *body = aligned([_TITLES, *(row for _, row in rows)])
     lines: list[Line] = [(None, f"  {head}")]
     for (level, row), line in zip(rows, body, strict=True):

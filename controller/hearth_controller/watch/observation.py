@@ -12,7 +12,7 @@ from hearth.base.slurm import newest_job
 from hearth.supervise.recorded import misfit
 from hearth_controller.runs.job_state import settled
 from hearth_controller.runs.story import Story, parse
-from hearth_controller.watch.progress import split_news
+from hearth_controller.watch.progress import SplitNews
 
 _TO_THE_SECOND = len("2026-11-20T07:46:11")
 
@@ -38,6 +38,7 @@ class Observation:
         self.alive = False
         self.reached: Mapping[str, Any] = {}
         self.story, self.whole, self._earlier, self._half = Story(), Story(), Story(), ""
+        self._news = SplitNews()
 
     @property
     def current(self) -> Mapping[str, Any] | None:
@@ -64,6 +65,7 @@ class Observation:
         """
         if metrics["anew"]:  # a resumed run replaces the file
             self.story, self.whole, self._earlier, self._half = Story(), Story(), Story(), ""
+            self._news = SplitNews()
         *lines, self._half = (self._half + metrics["text"]).split("\n")
         began = self.record.get("began", "")[:_TO_THE_SECOND]  # runs of earlier versions
         news = []
@@ -76,8 +78,8 @@ class Observation:
                 continue
             if kind == "team" and not self.story.launches:
                 self.story = self._earlier
+                self._news = SplitNews(self.story.plans)
             known = len(self.story.plans)
             self.story.add(line)
-            if len(self.story.plans) > known and (moved := split_news(self.story.plans)):
-                news.append(moved)
+            news += filter(None, map(self._news.add, self.story.plans[known:]))
         return news

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hearth.base.text import duration
@@ -69,26 +69,28 @@ def tenths(story: Story) -> int:
     return story.step * 10 // story.steps if story.steps else 0
 
 
-def split_news(plans: Sequence[Plan]) -> str:
-    """Return a message if the last plan moves many rows because a machine has slowed down, or ''.
+class SplitNews:
+    """Finds plans that move many rows because a machine has slowed down.
 
-    It compares with the plan of the message before, and ten minutes lie between two.
+    A plan is compared with that of the message before, and ten minutes lie between two.
     """
-    now = plans[-1]
-    # An epoch's last step has fewer rows: compare only plans of the same number of rows.
-    # Of another team, the rows of a node that left or joined moved.
-    comparable = [
-        p
-        for p in plans
-        if (p.launch, p.team) == (now.launch, now.team) and sum(p.rows) == sum(now.rows)
-    ]
-    known, said_at = comparable[0], -_QUIET_SECONDS
-    for plan in comparable[1:]:
-        if plan.at - said_at >= _QUIET_SECONDS and _matters(known, plan):
-            if plan is now:
-                return f"the split {moves(known.rows, now.rows, now.slowness, now.nodes)}"
-            known, said_at = plan, plan.at
-    return ""
+
+    def __init__(self, plans: Iterable[Plan] = ()) -> None:
+        """Begin after these `plans`."""
+        self._said: dict[tuple[int, int, int], tuple[Plan, float]] = {}
+        for plan in plans:
+            self.add(plan)
+
+    def add(self, plan: Plan) -> str:
+        """Add a plan; return a message on it, or ''."""
+        # An epoch's last step has fewer rows: compare only plans of the same number of rows.
+        # Of another team, the rows of a node that left or joined moved.
+        alike = plan.launch, plan.team, sum(plan.rows)
+        known, said_at = self._said.setdefault(alike, (plan, -_QUIET_SECONDS))
+        if plan.at - said_at < _QUIET_SECONDS or not _matters(known, plan):
+            return ""
+        self._said[alike] = plan, plan.at
+        return f"the split {moves(known.rows, plan.rows, plan.slowness, plan.nodes)}"
 
 
 def _matters(known: Plan, plan: Plan) -> bool:

@@ -42,6 +42,12 @@ options:
     type: list
     elements: str
     default: []
+  addresses:
+    description: >-
+      Cluster addresses by node. A machine that has the address of another, or took that of a node
+      that is unreachable, is a finding. Looks at the fact C(network).
+    type: dict
+    default: {}
   then:
     description: Last line of the message, what the findings mean for the user.
     type: str

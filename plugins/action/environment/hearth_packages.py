@@ -9,10 +9,18 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth.base.errors import SupplyError
 from hearth.base.text import duration
 from hearth_controller.base.screen import Screen
-from hearth_controller.supply.locks import Pin, lock_in
-from hearth_controller.supply.missing import drift, installation, unsupported
+from hearth_controller.supply.extra import ExtraLock, contradictions
+from hearth_controller.supply.locks import lock_in
+from hearth_controller.supply.missing import (
+    drift,
+    installation,
+    surplus,
+    unsupported,
+    with_extra,
+)
 
 KINDS = ("cpu", "gpu")
 _WORTH_SHOWING = 10 << 20
@@ -26,39 +34,49 @@ class ActionModule(ActionBase):
         result = super().run(tmp, task_vars)
         self._vars = task_vars
         arguments = dict(self._task.args)
-        locks = Path(arguments.pop("requirements"))
-        pins = {kind: lock_in(locks, kind) for kind in KINDS}
-        if arguments["verb"] == "look":
-            return result | self._look(arguments, pins)
-        return result | self._install(arguments, pins)
+        self._locks = Path(arguments.pop("requirements"))
+        self._extra = ExtraLock(Path(arguments.pop("extra_lock")))
+        try:
+            if arguments["verb"] == "look":
+                return result | self._look(arguments)
+            return result | self._install(arguments)
+        except SupplyError as error:
+            return result | {"failed": True, "msg": str(error)}
 
     def _module(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._execute_module("hearth_packages", dict(arguments), task_vars=self._vars)
 
-    def _look(self, arguments: dict[str, Any], pins: dict[str, dict[str, Pin]]) -> dict[str, Any]:
+    def _look(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the node's differing packages, with findings for those the lock cannot supply."""
+        extra = arguments.pop("extra")
+        pins = {kind: lock_in(self._locks, kind) for kind in KINDS}
         arguments["wanted"] = {
             kind: {pin.name: pin.version for pin in lock.values()} for kind, lock in pins.items()
         }
-        answer = self._module(arguments)
-        if answer.get("differing"):
-            answer["findings"] += unsupported(answer, pins[answer["kind"]])
+        answer = self._module(arguments) | {"extra": extra}
+        if "differing" not in answer:
+            return answer
+        own = pins[answer["kind"]]
+        answer["findings"] += contradictions(extra, own)
+        if answer["target"]["python"]:
+            answer["differing"] = with_extra(answer, self._locks, self._extra)
+            answer["surplus"] = surplus(answer, self._locks, self._extra)
+        if answer["differing"]:
+            answer["findings"] += unsupported(answer, own)
         return answer
 
-    def _install(
-        self, arguments: dict[str, Any], pins: dict[str, dict[str, Pin]]
-    ) -> dict[str, Any]:
-        """Send the missing wheels and install them all."""
+    def _install(self, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Send the missing wheels, install them all, and remove what was added earlier."""
         look, wheels = arguments.pop("look"), arguments.pop("wheels")
         if self._task.check_mode:
             end = "to be mended" if look["present"] else "to be installed"
             return {"changed": True, "note": drift(look, end)}
-        arguments |= installation(look, wheels, pins[look["kind"]])
+        arguments |= installation(look, wheels, self._locks, self._extra)
         sent = ""
-        if self._connection.transport == "local":
+        if self._connection.transport == "local" and wheels:
             # The node is the controller itself: install from the wheel cache, and keep the wheels.
             arguments |= {"folder": str(Path(wheels[0]["path"]).parent), "keep": True}
-        else:
+        elif wheels:
             arguments["needed"] += sum(wheel["size"] for wheel in wheels)
             stock = self._module(arguments | {"verb": "stock"})
             if stock.get("failed"):
@@ -68,6 +86,7 @@ class ActionModule(ActionBase):
         answer = self._module(arguments)
         if answer.get("changed"):
             end = "mended" if look["present"] else "installed"
+            look["surplus"] = surplus(look, self._locks, self._extra)
             answer["note"] = drift(look | {"differing": answer["differing"]}, end + sent)
         return answer
 

@@ -10,6 +10,7 @@ from ansible.plugins.action import ActionBase
 from hearth.base.errors import SupplyError
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import Screen
+from hearth_controller.supply.extra import ExtraLock
 from hearth_controller.supply.missing import supply
 
 DOCUMENTATION = r"""
@@ -28,6 +29,10 @@ options:
     description: Folder with the lock files.
     type: path
     required: true
+  extra_lock:
+    description: File with the exact versions of the packages that the inventory adds, if any.
+    type: str
+    default: ""
   cache:
     description: Folder of the controller for what is fetched.
     type: path
@@ -51,6 +56,7 @@ class ActionModule(ActionBase):
             wheels = supply(
                 options["looks"],
                 Path(options["requirements"]),
+                ExtraLock(Path(options["extra_lock"])),
                 Path(options["cache"]),
                 options["builds_from"],
                 screen.progress,

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Container
+from collections.abc import Container, Iterable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
@@ -16,10 +16,12 @@ from ansible import constants, context
 from ansible._internal._datatag._tags import Origin
 from ansible.errors import AnsibleError
 from ansible.parsing.dataloader import DataLoader
+from ansible.parsing.splitter import parse_kv
 from ansible.plugins.action import ActionBase
 from ansible.utils.vars import load_extra_vars
 from ansible.vars.plugins import get_vars_from_inventory_sources
 
+from hearth.base.text import cut
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.paths import FOLDER, as_typed, hearth_command
 from hearth_controller.cli.paths import Paths
@@ -91,6 +93,18 @@ def where(name: str, value: Any) -> str:
     return f"{path}:{origin.line_num}" if origin.line_num else path
 
 
+def stray_words(options: Iterable[str]) -> list[str]:
+    """Return a finding for each `-e` that Ansible cuts at a blank and so takes for less."""
+    return [
+        f"-e '{cut(option)}': {cut(rest)!r} stands apart, with no name before it; quote a value "
+        "with blanks: -e 'name=\"a b\"'"
+        for option in map(str, options)
+        # The options of a script contain blanks.
+        if not option.startswith(("@", "{", "[", "script_args="))
+        and (rest := parse_kv(option).get("_raw_params"))
+    ]
+
+
 class ActionModule(ActionBase):
     """Runs on the controller."""
 
@@ -129,6 +143,7 @@ class ActionModule(ActionBase):
         raw = (item for name in names for item in hostvars.raw_get(name).items())
         used = template_names([value for variable, value in raw if variable in set_here])
         known = set_here | options.keys() | used
+        findings += stray_words(context.CLIARGS.get("extra_vars", ()))
         words: dict[str, Any] = {}
         if verb := arguments["verb"]:
             values, faults = parsed(typed, verbs[verb])

@@ -11,6 +11,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
+from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.inventory.unreachable import describe_failure
 from hearth_controller.runs.digests import digests_of, observed_runs
 from hearth_controller.runs.node_digest import damage
@@ -58,5 +59,5 @@ class ActionModule(ActionBase):
             given["electricity_price"],
             damage(digests),
         )
-        lines = [f"  {line}".rstrip() for line in status_lines(seen)]
+        lines = [f"  {line}".rstrip() for line in status_lines(seen, TABLE_WIDTH)]
         return result | {"say": "\n".join(lines), "answer": seen}

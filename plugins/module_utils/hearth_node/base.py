@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import fcntl
 import json
 import os
 import re
@@ -10,9 +9,11 @@ import shutil
 import subprocess
 import tempfile
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.hearth.base.files import open_regular
+from ansible.module_utils.hearth.base.held import is_held
 from ansible.module_utils.hearth.base.places import SUPERVISOR_LOCK, TOKENS
 
 _LACKS_PACKAGE = re.compile(r"^ModuleNotFoundError: No module named '(?!hearth\b)(.+)'\Z", re.M)
@@ -107,17 +108,11 @@ def output(*command: str) -> str:
 
 def run_under_way(workspace: str) -> str:
     """Return the name of the run whose supervisor holds the node's lock, or ''."""
-    try:
-        with open(os.path.join(workspace, SUPERVISOR_LOCK), encoding="utf-8") as lock:
-            try:
-                fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-                return ""
-            except BlockingIOError:
-                held = lock.read()
-    except FileNotFoundError:
+    lock = os.path.join(workspace, SUPERVISOR_LOCK)
+    if not is_held(Path(lock)):
         return ""
     try:
-        return str(json.loads(held)["run"])
+        return str(json.loads(text_of(lock))["run"])
     except (ValueError, KeyError, TypeError):
         return "of unknown name"  # it has just started, and has not written its name yet
 

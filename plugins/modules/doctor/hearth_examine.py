@@ -14,7 +14,7 @@ options:
     description:
       - V(look) gathers all facts.
       - V(health) measures the load of the node now; takes a second, since a rate needs two looks.
-      - V(claims) asks the network whether another machine claims the address. Needs root.
+      - V(claims) asks the network which machines claim the nodes' addresses. Needs root.
       - V(tidy) removes units and scratch folders of runs that have ended.
     type: str
     choices: [look, health, claims, tidy]
@@ -40,11 +40,12 @@ options:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base import taken_address
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
-from ansible.module_utils.hearth_node.base import absolute, output, run_under_way, text_of
+from ansible.module_utils.hearth_node.base import absolute, run_under_way, text_of
 from ansible.module_utils.hearth_node.doctor import copies, health, surroundings
 from ansible.module_utils.hearth_node.driver import inspect as driver_look
-from ansible.module_utils.hearth_node.network.neighbours import listen
+from ansible.module_utils.hearth_node.network.neighbours import claimants
 from ansible.module_utils.hearth_node.network.nics import see
 from ansible.module_utils.hearth_node.runs import leftovers
 from ansible.module_utils.hearth_node.system.memory import host_memory
@@ -53,7 +54,7 @@ from ansible.module_utils.hearth_node.system.memory import host_memory
 def look(given: dict) -> dict:
     """Return all facts: those of `surroundings.home`, and more.
 
-    The `driver`, `card` of the cluster address, `neighbours` and `paths` to the peers, `disks`,
+    The `driver`, `card` of the cluster address, its `network`, `paths` to the peers, `disks`,
     `memory`, `identity`, the run that is `busy`, its `orphans` (processes of no run) and
     `leftovers` (paths), `models`, `data` (names), the `damaged` ones, and files too large to read
     (`unread`). For data sets of the Hub, `hub_data` (names) and `hub_sums`.
@@ -67,8 +68,7 @@ def look(given: dict) -> dict:
         "driver": driver(),
         "card": own,
         "paths": surroundings.paths(own["mtu"], given["peers"] if own["name"] != "lo" else {}),
-        # After the pings, which fill the neighbour table.
-        "neighbours": surroundings.neighbours(output("ip", "-j", "neigh", "show")),
+        "network": taken_address.look(given["peers"].values()),
         "disks": surroundings.disks({"workspace": workspace, "models": models}),
         "memory": host_memory(text_of("/proc/meminfo")),
         "identity": surroundings.identity(),
@@ -97,11 +97,11 @@ def driver() -> dict:
 
 
 def claims(given: dict) -> dict:
-    """Return the MAC of another machine that claims this node's address, or ''."""
+    """Return the MACs by address of the other machines that claim the addresses of nodes."""
     nics = see()
     nic = next((each for each in nics if each.has(given["address"])), None)
-    found = listen(nic, nics, given["address"], [], probes=2) if nic else {}
-    return {"claimed_by": found.get(given["address"], "")}
+    addresses = [given["address"], *given["peers"].values()]
+    return {"claimants": claimants(nic, nics, addresses, probes=2) if nic else {}}
 
 
 def tidy(module: AnsibleModule, workspace: str) -> None:

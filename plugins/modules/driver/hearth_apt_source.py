@@ -29,8 +29,15 @@ options:
     description: Its fingerprint, 40 hexadecimal digits.
     type: str
     default: ""
+  priority:
+    description: >-
+      Priority of its packages for apt, such as V(100) for those that no other repository has; empty
+      is that of any repository.
+    type: str
+    default: ""
 """
 
+import urllib.parse
 import urllib.request
 
 from ansible.module_utils.basic import AnsibleModule
@@ -78,6 +85,7 @@ def main() -> None:
             "url": {"type": "str", "required": True},
             "key_url": {"type": "str", "default": ""},
             "fingerprint": {"type": "str", "default": "", "no_log": False},
+            "priority": {"type": "str", "default": ""},
         },
         supports_check_mode=True,
     )
@@ -98,6 +106,11 @@ def main() -> None:
                 module.exit_json(changed=True)
             key = key or checked(fetched(given["key_url"]), given["fingerprint"], given["key_url"])
             changes.append(Change(record.write(key_path, key).changed))  # binary: no diff
+        if given["priority"]:  # before the packages can be seen
+            host = urllib.parse.urlsplit(given["url"]).hostname or ""
+            pin = f'Package: *\nPin: origin "{host}"\nPin-Priority: {given["priority"]}\n'
+            preferences = f"/etc/apt/preferences.d/hearth-{given['name']}"
+            changes.append(record.write(preferences, f"# Written by Hearth.\n{pin}".encode()))
         changes.append(record.write(path, text.encode()))
     except (RecordError, OSError, ValueError) as error:
         module.fail_json(msg=f"{given['url']} is not set up: {error}")

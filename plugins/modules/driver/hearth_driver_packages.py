@@ -38,17 +38,9 @@ import platform
 from collections.abc import Sequence
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import run
 from ansible.module_utils.hearth_node.driver import inspect
-from ansible.module_utils.hearth_node.driver.apt import Apt, Simulation
+from ansible.module_utils.hearth_node.driver.apt import Apt, Simulation, install
 from ansible.module_utils.hearth_node.driver.choice import Choice, System, Wish, choose, refusal
-
-_OPTIONS = (
-    "--yes",
-    *("-o", "DPkg::Lock::Timeout=300"),
-    *("-o", "Dpkg::Options::=--force-confdef"),
-    *("-o", "Dpkg::Options::=--force-confold"),
-)
 
 
 def this_system() -> System:
@@ -60,16 +52,6 @@ def this_system() -> System:
         version=its["version"],
         loads_built=not inspect.secure_boot() or inspect.signing_key_enrolled(its["id"]),
     )
-
-
-def install(words: Sequence[str]) -> str:
-    """Install and remove packages in one call; return its end if it fails, else ''."""
-    command = ("apt-get", *_OPTIONS, "install", *words)
-    done = run(*command, seconds=None, DEBIAN_FRONTEND="noninteractive")
-    if done.returncode == 0:
-        return ""
-    last = (done.stdout + done.stderr).strip().splitlines()[-12:]
-    return "\n".join([f"apt-get install {' '.join(words)}:", *last])
 
 
 def carry_out(apt: Apt, first: Sequence[str], wish: Wish) -> tuple[Choice, bool, str]:

@@ -76,7 +76,7 @@ options:
     type: str
     default: ""
   folder:
-    description: Where the wheels lie on the node.
+    description: Where the wheels lie on the node, in a folder of this node's own.
     type: str
     default: ~/.cache/hearth/incoming
   needed:
@@ -89,6 +89,22 @@ options:
       plugin, on the controller itself.
     type: bool
     default: false
+  extra:
+    description:
+      - With V(look), the packages that the inventory adds. For the action plugin only.
+    type: list
+    elements: str
+    default: []
+  extra_lock:
+    description: File of the controller with their exact versions. For the action plugin only.
+    type: path
+  added:
+    description: >-
+      With V(install), the names of all packages that the inventory adds, with what they need. From
+      the action plugin.
+    type: list
+    elements: str
+    default: []
   build_packages:
     description: >-
       Whether packages of Debian that Triton lacks to build kernels come back as
@@ -111,12 +127,14 @@ from ansible.module_utils.hearth.base.compiler import (
 )
 from ansible.module_utils.hearth_node.base import absolute, run, write_private
 from ansible.module_utils.hearth_node.driver.inspect import loaded
+from ansible.module_utils.hearth_node.environment.conda import is_own, lacks_name
 from ansible.module_utils.hearth_node.environment.python import (
+    added,
     differing,
-    folder_of,
     glibc,
     lock_for,
     look,
+    note_added,
     was_interrupted,
 )
 from ansible.module_utils.hearth_node.workspace.folder import checksum
@@ -152,7 +170,7 @@ def base_version(base: str) -> tuple[list[int] | None, str]:
 def conda_findings(python: str, miniforge: str, pinned: bool) -> list[str]:
     """Return the reasons why conda cannot create the environment of `python`."""
     findings = []
-    if os.path.dirname(folder_of(python)) != os.path.join(miniforge, "envs"):
+    if not is_own(python, miniforge):
         findings.append(
             f"hearth_python is {python}, which is no environment of {miniforge}: leave "
             "hearth_python out, or set python_mode: venv"
@@ -172,7 +190,9 @@ def do_look(module: AnsibleModule) -> dict:
     kind = lock_for(params["lock"], loaded()[0], gpus)
     python = absolute(params["python"])
     here = look(python)
-    wrong = differing(params["wanted"].get(kind, {}), here.packages if here else {})
+    locked = params["wanted"].get(kind, {})
+    wrong = differing(locked, here.packages if here else {})
+    others = {name: v for name, v in here.packages.items() if name not in locked} if here else {}
     version: list[int] | None = None
     lacks_miniforge, installer = False, params["installers"].get(platform.machine())
     if here:
@@ -213,6 +233,10 @@ def do_look(module: AnsibleModule) -> dict:
         "build_packages": lacking,
         "installer": installer,
         "differing": wrong,
+        "others": others,
+        "added": sorted(added(python)) if here else [],
+        "unnamed": params["mode"] == "conda" and lacks_name(python, params["miniforge"]),
+        "home": absolute("~"),
         "target": {"python": version, "machine": platform.machine(), "glibc": glibc()},
     }
 
@@ -242,20 +266,52 @@ def do_stock(module: AnsibleModule) -> dict:
 
 
 def do_install(module: AnsibleModule) -> dict:
-    """Install from the local wheels; return the packages that differed. Fails if any still do."""
+    """Install from the local wheels; return the packages that differed. Fails if any still do.
+
+    Of the packages that were added earlier, those that are not `added` any more are removed.
+    """
     params = module.params
     python, folder = absolute(params["python"]), absolute(params["folder"])
     wanted = params["wanted"]["locked"]
     before = look(python)
-    wrong = differing(wanted, before.packages if before else {})
-    if not wrong:
+    here = before.packages if before else {}
+    wrong, surplus = differing(wanted, here), sorted(added(python) - set(params["added"]))
+    if not (wrong or surplus):
         return {"differing": [], "changed": False}
     if broken := not_whole(folder, params["files"]):
         module.fail_json(msg=f"{', '.join(broken)} did not arrive whole: call this again")
+    if surplus:
+        remove(module, python, surplus)
+    # Only what was not there before is Hearth's to remove one day.
+    brought = {each["name"] for each in wrong if not each["has"]}
+    note_added(python, (added(python) | brought) & set(params["added"]))
+    if wrong:
+        install(module, python, folder)
+    if not params["keep"]:
+        shutil.rmtree(folder, ignore_errors=True)
+        with contextlib.suppress(OSError):  # ~/.cache/hearth, unless it has other files
+            os.rmdir(os.path.dirname(folder))
+    return {"differing": wrong, "changed": True}
+
+
+def remove(module: AnsibleModule, python: str, names: list[str]) -> None:
+    """Remove packages; fail if pip cannot."""
+    done = run(
+        *(python, "-m", "pip", "--isolated", "uninstall", "--quiet", "--yes"),
+        *("--disable-pip-version-check", *names),
+        seconds=None,
+    )
+    if done.returncode:
+        last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-6:])
+        module.fail_json(msg=f"pip could not remove {', '.join(names)} from {python}:\n{last}")
+
+
+def install(module: AnsibleModule, python: str, folder: str) -> None:
+    """Install the locked packages from `folder`; fail if any differs afterwards."""
     # Not module.tmpdir: Ansible warns where it has to make the folder around that.
     with tempfile.TemporaryDirectory() as aside:
         path = os.path.join(aside, "locked.txt")
-        write_private(path, params["locked"])
+        write_private(path, module.params["locked"])
         # Isolated: the user's own pip settings (index, proxy, target) must not apply. Compiling all
         # modules would take longer than the rest; Python compiles the imported ones.
         done = run(
@@ -265,15 +321,10 @@ def do_install(module: AnsibleModule) -> dict:
             seconds=None,
         )
     after = look(python)
-    left = differing(wanted, after.packages if after else {})
+    left = differing(module.params["wanted"]["locked"], after.packages if after else {})
     if done.returncode or left:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-6:])
         module.fail_json(msg=f"pip could not install {len(left)} packages into {python}:\n{last}")
-    if not params["keep"]:
-        shutil.rmtree(folder, ignore_errors=True)
-        with contextlib.suppress(OSError):  # ~/.cache/hearth, unless it has other files
-            os.rmdir(os.path.dirname(folder))
-    return {"differing": wrong, "changed": True}
 
 
 def main() -> None:
@@ -281,8 +332,10 @@ def main() -> None:
 
     `look` returns `findings`, the `kind` of the lock that holds (cpu or gpu), whether there is an
     environment (`present`), whether conda `lacks_miniforge` and the `installer` for this processor,
-    the `build_packages` to install, the `differing` packages (`name`, `has`, `wants`), and the
-    `target` that wheels must fit (`python`, `machine`, minor `glibc`).
+    the `build_packages` to install, the `differing` packages (`name`, `has`, `wants`), the `others`
+    that the lock does not name and those of them that Hearth has `added`, the `target`
+    that wheels must fit (`python`, `machine`, minor `glibc`), and the `home` in which an `unnamed`
+    environment gets its name for conda.
     `stock` returns the `missing` wheels and their `folder`, `install` what was `differing`.
     """
     module = AnsibleModule(
@@ -298,6 +351,7 @@ def main() -> None:
             "wanted": {"type": "dict", "default": {}},
             "files": {"type": "dict", "default": {}},
             "locked": {"type": "str", "default": ""},
+            "added": {"type": "list", "elements": "str", "default": []},
             "folder": {"type": "str", "default": "~/.cache/hearth/incoming"},
             "needed": {"type": "int", "default": 0},
             "build_packages": {"type": "bool", "default": False},

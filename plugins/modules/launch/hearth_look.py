@@ -84,10 +84,9 @@ def main() -> None:
     words = ("threads", "nproc", "one_computer", "lend", "power_limit")
     options = {name: given[name] for name in words}
     surroundings = home(own["workspace"])
-    held = [gpu["ours_mib"] for gpu in surroundings["gpus"]]
     facts = {
         "own": own | options | {"variables": texts(given["variables"])},
-        "memory": look(own["python"], ours=held),
+        "memory": look(own["python"], used=surroundings["gpus"]),
         "home": surroundings,
     }
     bare = not given["spec"] or (module.check_mode and lacks_code(own["workspace"]))

@@ -41,6 +41,7 @@ from pathlib import Path
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.files import alone
 from ansible.module_utils.hearth.base.places import QUEUE, RUN_NAME
+from ansible.module_utils.hearth.base.systemd import units_of
 from ansible.module_utils.hearth.base.waiting import is_in_queue
 from ansible.module_utils.hearth_node.base import (
     absolute,
@@ -50,7 +51,6 @@ from ansible.module_utils.hearth_node.base import (
     write_private,
 )
 from ansible.module_utils.hearth_node.runs.digest import look, paths, remove, size
-from ansible.module_utils.hearth_node.runs.leftovers import units_folder
 from ansible.module_utils.hearth_node.runs.models import whole_models
 
 _STOP_TIMEOUT = 120.0
@@ -80,9 +80,8 @@ def stop_waiting(module: AnsibleModule, workspace: str, run: str) -> None:
         write_private(os.path.join(workspace, "results", run, "stop"), "now\n")
     except OSError as error:
         module.fail_json(msg=f"run '{run}' cannot be stopped: {error.strerror}")
-    unit = os.path.join(units_folder(), f"hearth-{run}.service")
     until = time.monotonic() + _STOP_TIMEOUT
-    while is_in_queue(workspace, run) or os.path.exists(unit):
+    while is_in_queue(workspace, run) or run in units_of(workspace):
         if time.monotonic() > until:
             module.fail_json(
                 msg=f"run '{run}' did not leave the queue within {_STOP_TIMEOUT:.0f} s; nothing "

@@ -35,6 +35,7 @@ from ansible.module_utils.hearth_node.system.user import (
     in_ssh,
     links_of,
     login_user,
+    open_home,
     writable_by_others,
 )
 
@@ -58,11 +59,8 @@ def main() -> None:
     line, marker = module.params["line"].strip(), module.params["marker"]
     user, check = login_user(), module.check_mode
     path = in_ssh(user, "authorized_keys")
-    if line and writable_by_others(user.pw_dir):
-        module.fail_json(
-            msg=f"others may write to {user.pw_dir}, so sshd takes no key of {user.pw_name}; "
-            f"on the machine: chmod go-w {user.pw_dir}"
-        )
+    if line and (fault := open_home(user)):
+        module.fail_json(msg=fault)
     os.umask(0o077)  # only the owner may read a new .ssh
     rights = user.pw_uid, user.pw_gid
     try:

@@ -61,12 +61,14 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base import taken_address
 from ansible.module_utils.hearth.base.compiler import has_compiler
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth.base.systems import unknown_architecture, unknown_os
 from ansible.module_utils.hearth_node.base import absolute, nearest_folder, text_of
 from ansible.module_utils.hearth_node.driver import inspect, power_limit
 from ansible.module_utils.hearth_node.system import wsl
+from ansible.module_utils.hearth_node.system.user import login_user, open_home
 
 # GB on disk for the environment of a lock file, including pip's temporary files.
 ENVIRONMENT_GB = {"cpu": 6, "gpu": 20}
@@ -147,6 +149,8 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         *rooms(given, gpu),
         *wsl.findings(windows, given["address"], own, systemd, given["lock"]),
         *limits(given["power_limit"]),
+        # Over SSH by a password; the keys of the next stage would be in vain.
+        open_home(login_user()) if "SSH_CONNECTION" in os.environ else "",
     ]
     if not (systemd or windows.version):
         findings.append("it was not started by systemd, which runs are started with")
@@ -158,6 +162,7 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "free_gb": round(
             shutil.disk_usage(nearest_folder(absolute(given["workspace"]))).free / 1e9
         ),
+        "network": taken_address.look(given["peers"].values()),
         "machine_id": text_of("/etc/machine-id").strip(),
         "has_address": own,
         "peers": sorted(name for name, answer in asked.items() if answer.result()),

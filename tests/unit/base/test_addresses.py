@@ -83,6 +83,11 @@ def test_a_credential_is_found_in_any_link_of_a_chain_and_not_shown(form):
         assert PASSWORD not in shown
 
 
+def test_a_name_alone_is_a_token_where_the_server_is_one_of_the_web():
+    assert credential_in("https://hunter@host/x")
+    assert hidden("https://hunter@host/x") == "https://***@host/x"
+
+
 @pytest.mark.parametrize("address", WITHOUT)
 def test_an_address_without_one_is_as_it_was(address):
     assert credential_in(address) == ""

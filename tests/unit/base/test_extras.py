@@ -54,6 +54,14 @@ def test_a_set_is_installed_once_and_importable_beside_the_environment(shelf, mo
     assert not folder.exists()
 
 
+def test_a_set_for_another_python_in_a_shared_home_stays(shelf, monkeypatch):
+    folder = ensure_extra("toy", "eval", print)
+    with monkeypatch.context() as there:
+        there.setattr(extras.platform, "machine", lambda: "aarch64")
+        assert ensure_extra("toy", "eval", print) != folder
+    assert folder.is_dir()
+
+
 def test_what_is_not_as_locked_is_refused_and_leaves_nothing(shelf):
     (shelf / "toy.lock").write_text(f"hearth-toy==1.0 --hash=sha256:{'0' * 64}\n")
     with pytest.raises(SupplyError) as caught:

@@ -53,6 +53,7 @@ def test_the_room_on_a_card_is_what_its_driver_and_others_leave(standin, cards):
     standin.add_process(6, "python", memory_mib=5000)
     assert cards.room_mib(0, ours={6}) == 8188 - 250 - 40 - 900
     assert cards.room_mib(1, ours={6}) == 8188 - 250 - 40
+    assert cards.programs(0, ours={6}) == [("game", 900)]
 
 
 def test_a_process_that_draws_and_computes_is_one_that_draws(standin, cards):

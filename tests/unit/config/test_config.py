@@ -161,6 +161,32 @@ def test_a_wrong_setting_is_named_with_the_way_out(given, facts):
     assert_names(finding, *facts)
 
 
+@pytest.mark.parametrize(
+    "value",
+    [
+        *("a sentence that was pasted, " * 200, "/" + "a" * 300, "./" + "b/" * 3000, "📦" * 400),
+        *(
+            "a\0b",
+            "~\0",
+            "x\ud800",
+            "~no-such-user/x",
+            "*" * 5000,
+            "[" * 300,
+            "a=1," * 2000 + "b=1",
+        ),
+        *("1" * 5000, 10**30, -(10**30), float("nan"), "1e999", b"x", [[1]], {"a": "\ud800"}),
+    ],
+    ids=lambda value: ascii(value)[:20],
+)
+def test_no_value_whatever_makes_a_traceback_or_a_long_message(value):
+    for name in Settings.model_fields:
+        try:
+            resolve(PRESET | {name: value})
+        except (ConfigError, DataError) as error:
+            assert len(str(error)) < 1500
+            assert name in str(error)
+
+
 @pytest.mark.parametrize("name", ["model", "dataset"])
 def test_a_path_that_is_missing_here_is_said_to_be_wanted_on_this_computer(name, tmp_path):
     missing = str(tmp_path / "on-the-nodes-only")

@@ -356,6 +356,19 @@ def test_a_laptop_whose_desktop_holds_memory_is_refused_before_a_model_is_downlo
     assert list(misfits(preset, settings, shape, ranks)) == ["laptop"]
 
 
+def test_programs_that_hold_what_the_model_lacks_are_named_to_be_ended():
+    preset = load_preset("qwen3-8b")
+    settings = Settings.model_validate({"model": "qwen3-8b", **preset.settings})
+    found = facts(8188)
+    found["gpus"][0] |= {"room_mib": 6400, "programs": [["firefox", 300], ["game.exe", 1400]]}
+    ranks = [Candidate("laptop", rooms_of_ranks(found, 1)[0])]
+    said = misfits("qwen3-8b", settings, preset.shape, ranks)["laptop"]
+    assert_names(said, "ending", "game.exe 1.4 GiB", "firefox 0.3 GiB")
+    found["gpus"][0]["programs"] = [["firefox", 300]]  # which would not be enough
+    ranks = [Candidate("laptop", rooms_of_ranks(found, 1)[0])]
+    assert "ending" not in misfits("qwen3-8b", settings, preset.shape, ranks)["laptop"]
+
+
 def test_unlike_cards_of_a_computer_have_their_own_memory():
     large, small = Room(16 * GIB, "RTX 0"), Room(8 * GIB, "RTX 1")
     assert rooms_of_ranks(facts(16_384, 8192), 0) == [large, small]

@@ -140,7 +140,7 @@ def test_on_says_that_the_machine_returns_and_not_why_it_was_away(lend, run):
     run("its hours are 21:03-07:00; lends again at 21:03")
     assert_names(lend(), "lends again at 21:03")
     for said in (lend("on"), lend()):
-        assert_names(said, "night is without it", "returns", "within a minute")
+        assert_names(said, "night is without it", "returns", "loaded the model")
         assert "21:03" not in said
 
 

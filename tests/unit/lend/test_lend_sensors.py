@@ -5,15 +5,18 @@ from __future__ import annotations
 import os
 import sys
 import time
+from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
+from support.facts import assert_names
 from support.nvml import FOLDER, StandInCards
 from support.waiting import until
 
 from hearth.base.nvml import Cards
 from hearth.lend import choice, sensors
 from hearth.lend.choice import Choice
+from hearth.lend.lender import Lender
 from hearth.lend.processes import Process, Processes, used_by_others
 from hearth.lend.sensors import LoadMeter, Sensors, on_battery
 from hearth.lend.terms import Terms
@@ -220,6 +223,15 @@ def test_without_idle_only_the_command_and_the_person_are_asked(read, supplies, 
     word = Choice(choice.OFF, datetime.now(UTC).replace(microsecond=0))
     choice.write(tmp_path, word)
     assert read(Terms()) == Reading(word)
+
+
+def test_under_windows_a_node_that_lends_when_idle_stays_away_until_told(read, monkeypatch):
+    monkeypatch.setattr("platform.release", lambda: "6.6.87.2-microsoft-standard-WSL2")
+    seen = read()
+    assert_names(Lender(IDLE).decide(0, datetime.now(UTC), seen), "WSL", "Windows")
+    told = replace(seen, choice=Choice(choice.ON))
+    assert Lender(IDLE).decide(0, datetime.now(UTC), told) == ""
+    assert read(Terms()) == Reading()
 
 
 def test_a_reading_does_not_wait_for_a_command_that_hangs(read, tmp_path):

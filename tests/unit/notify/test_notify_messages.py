@@ -111,15 +111,19 @@ def test_long_paths_do_not_push_the_cure_off_the_phone(error, kept, by_rank):
 
 def test_a_wait_says_since_when_why_and_until_when():
     why = "the supervisor of laptop broke off: it was killed or the machine went down"
-    waits = event("waiting", "laptop", message=why, ends=NIGHT + 3600)
+    given = {"message": why, "ends": NIGHT + 3600, "limit": "launch_return_timeout"}
+    waits = event("waiting", "laptop", **given)
     message = compose(waits, PROGRESS)
     assert message.title == "evening waits for laptop"
     assert message.lines == (
         "since 02:13, 12 of 34 steps done",
         why,
-        "It goes on by itself once it is back, and gives up at 03:13 at the latest.",
+        "It goes on by itself once it is back, and gives up at 03:13 at the latest "
+        "(launch_return_timeout).",
         "more: hearth logs evening",
     )
+    line = compose(event("waiting", "laptop", **given, answering=120.0), PROGRESS).lines[2]
+    assert_names(line, "03:13", "launch_return_timeout", "2 min", "launch_ready_timeout")
 
 
 def test_steps_that_are_on_record_elsewhere_are_not_denied():

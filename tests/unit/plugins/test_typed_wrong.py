@@ -30,6 +30,15 @@ def test_fewer_lines_than_none_are_refused(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("playbook", "word"), [("train.yml", "run"), *in_turn(("playbooks/logs.yml", "run"))]
+)
+def test_a_value_that_ansible_cuts_at_a_blank_is_refused(tmp_path, playbook, word):
+    done = run(*PLAY, playbook, "-e", f"{word}=a b", cwd=ROOT, XDG_DATA_HOME=str(tmp_path))
+    assert done.returncode != 0
+    assert_names(done.stdout, f"{word}=a b", "'b'", "quote")
+
+
+@pytest.mark.parametrize(
     ("text", "facts"),
     [
         ("cluster:\n  hosts:\n    desk:\n\tcluster_address: 10.0.0.1\n", ["hosts.yml:4", "YAML"]),

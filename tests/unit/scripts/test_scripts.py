@@ -296,3 +296,60 @@ def test_locks_agree_on_the_versions_they_share(lock):
         if name in cpu and cpu[name] != version
     }
     assert differing == ({"torch": ("2.13.0", "2.13.0+cpu")} if lock == "gpu" else {})
+
+
+# ---- what they refuse before anything is loaded --------------------------------------------------
+
+# None of these may be imported; a cold disk takes a minute for them.
+_WITHOUT = """
+import runpy, sys
+sys.modules.update(dict.fromkeys(("torch", "transformers", "datasets", "peft", "lm_eval")))
+sys.argv = sys.argv[1:]
+sys.path.insert(0, sys.argv[0].rpartition("/")[0])
+runpy.run_path(sys.argv[0], run_name="__main__")
+"""
+_TRAIN = ("train_distributed", "--model", "smollm2-135m")
+
+
+@pytest.mark.parametrize(
+    ("words", "facts"),
+    [
+        (("export", "{run}", "--to", "gguf", "--precision", "q4"), ["q4", "q4_k_m"]),
+        (("export", "{run}", "--to", "merged", "--precision", "q8_0"), ["q8_0"]),
+        (("export", "{run}", "--to", "gguf", "--onto", "x"), ["ollama"]),
+        (("export", "{run}", "--to", "gguf", "--best"), ["best"]),
+        (("export", "nowhere", "--to", "gguf"), ["nowhere"]),
+        (("chat", "{run}", "--best", "--base", "/nowhere"), ["best", "/nowhere"]),
+        (("evaluate", "{run}", "/nowhere/task.yaml"), ["/nowhere/task.yaml"]),
+        (("evaluate", "{run}", "hellaswag", "--best"), ["hellaswag", "Hub", "best"]),
+        (("share", "{run}", "--copy-to", "/nowhere/x"), ["/nowhere/x"]),
+        ((*_TRAIN, "--dataset", "{bad}"), ["bad.jsonl:2", "messages"]),
+        ((*_TRAIN, "--dataset", "{bad}", "--preview", "2"), ["bad.jsonl:2"]),
+        ((*_TRAIN, "--dataset", "{folder}"), ["bad.jsonl:2"]),
+        ((*_TRAIN, "--columns", "prompt=x", "--dataset", "{bad}"), ["x"]),
+        ((*_TRAIN, "--lora", "off", "--dora", "on"), ["dora"]),
+        (("train_distributed", "--model", "{folder}"), ["config.json"]),
+        (
+            (*_TRAIN, "--dataset", "{bad}", "--copy-to", "/nowhere/x", "--eval", "/nowhere/t.yaml"),
+            ["bad.jsonl:2", "/nowhere/x", "/nowhere/t.yaml"],
+        ),
+    ],
+)
+def test_a_wrong_request_is_refused_before_torch_is_loaded(tmp_path, words, facts):
+    folder, recorded = tmp_path / "data", ROOT / "tests/fixtures/run/evening"
+    folder.mkdir()
+    whole = '{"messages":[{"role":"user","content":"a"},{"role":"assistant","content":"b"}]}'
+    (folder / "bad.jsonl").write_text(f'{whole}\n{{"messages": 3}}\n')
+    shutil.copytree(recorded, tmp_path / "evening")
+    (tmp_path / "evening" / "adapter").mkdir(exist_ok=True)
+    (tmp_path / "evening" / "adapter" / "adapter_config.json").write_text("{}")
+    names = {"run": tmp_path / "evening", "bad": folder / "bad.jsonl", "folder": folder}
+    script, *rest = (word.format(**names) for word in words)
+    done = run(
+        *(sys.executable, "-c", _WITHOUT, ROOT / "training" / f"{script}.py", *rest),
+        cwd=tmp_path,
+        HF_HUB_OFFLINE="1",
+    )
+    assert done.returncode == 2, done.stderr
+    assert "Traceback" not in done.stderr
+    assert_names(done.stderr, *facts)

@@ -6,6 +6,7 @@ import time
 
 import pytest
 
+from hearth.notify.event import RETURN, Limit
 from hearth.notify.watch import PATIENCE
 from hearth.supervise.cause import Cause
 from hearth.supervise.notices import Notices
@@ -36,5 +37,5 @@ def test_nobody_is_told_that_a_run_waits_for_a_machine_that_the_house_or_another
     monkeypatch.setattr(notices._outbox, "send", sent.append)
     for seconds in (0.0, PATIENCE / 2, PATIENCE + 1):
         monkeypatch.setattr(time, "monotonic", lambda at=1e9 + seconds: at)
-        notices.observe(set(), 3600.0, {in_queue})
+        notices.observe(set(), Limit(3600.0, RETURN), {in_queue})
     assert len(sent) == told

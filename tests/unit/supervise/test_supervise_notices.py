@@ -6,7 +6,7 @@ import time
 
 import pytest
 
-from hearth.notify.event import Event
+from hearth.notify.event import READY, RETURN, Event, Limit
 from hearth.notify.watch import PATIENCE
 from hearth.supervise import notices
 from hearth.supervise.notices import Notices
@@ -40,7 +40,9 @@ def clocks(monkeypatch):
     return now
 
 
-def test_a_clock_that_is_set_makes_no_wait_long(tmp_path, monkeypatch, clocks):
+@pytest.fixture
+def watched(tmp_path, monkeypatch) -> Notices:
+    """The messages of desk, whose run waits for laptop."""
     monkeypatch.setattr(notices, "Outbox", StandInOutbox)
     nodes, addresses = ("desk", "laptop"), ("127.0.0.1", "127.0.0.2")
     spec = Spec(
@@ -48,15 +50,32 @@ def test_a_clock_that_is_set_makes_no_wait_long(tmp_path, monkeypatch, clocks):
         workspace=tmp_path,
         token="secret",
     )
-    record = RunRecord.from_spec(spec, missing=["laptop"])
-    watched = Notices(spec, record, print)
+    return Notices(spec, RunRecord.from_spec(spec, missing=["laptop"]), print)
+
+
+@pytest.mark.parametrize(
+    ("refused", "setting", "ends"),
+    [({}, RETURN, 300.0), ({"laptop": NIGHT + 40}, READY, 160.0), ({"laptop": 0.0}, READY, 120.0)],
+)
+def test_a_wait_names_the_limit_that_ends_it(watched, clocks, refused, setting, ends):
+    """A machine that answers without a supervisor of the run is waited for less long."""
+    limit = Limit(300.0, RETURN, 120.0, refused)
+    watched.observe({"laptop"}, limit)
+    clocks[:] = NIGHT + PATIENCE, 1000.0 + PATIENCE
+    watched.observe({"laptop"}, limit)
+    (waiting,) = watched._outbox.sent
+    assert (waiting.limit, waiting.ends) == (setting, NIGHT + ends)
+    assert waiting.answering == (0.0 if refused else 120.0)
+
+
+def test_a_clock_that_is_set_makes_no_wait_long(watched, clocks):
     outbox = watched._outbox
-    watched.observe({"laptop"}, 3600.0)
+    watched.observe({"laptop"}, Limit(3600.0, RETURN))
     clocks[:] = NIGHT + YEARS, 1010.0
-    watched.observe({"laptop"}, 3600.0)
+    watched.observe({"laptop"}, Limit(3600.0, RETURN))
     assert outbox.sent == []
     clocks[:] = NIGHT + YEARS + PATIENCE, 1010.0 + PATIENCE
-    watched.observe({"laptop"}, 3600.0)
+    watched.observe({"laptop"}, Limit(3600.0, RETURN))
     (waiting,) = outbox.sent
     assert waiting.at - waiting.began == PATIENCE + 10
     assert waiting.ends == waiting.began + 3600

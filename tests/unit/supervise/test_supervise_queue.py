@@ -12,8 +12,9 @@ from datetime import UTC, datetime
 import pytest
 from support.facts import assert_names, refuses
 
+from hearth.base import systemd
 from hearth.base.errors import LaunchError
-from hearth.supervise import in_turn, unit
+from hearth.supervise import in_turn
 from hearth.supervise.queue import (
     coming_back,
     enter_queue,
@@ -45,7 +46,7 @@ def units(tmp_path, monkeypatch):
     """The folder of the user's units."""
     folder = tmp_path / "units"
     folder.mkdir()
-    monkeypatch.setattr(unit, "unit_file", lambda run: folder / f"hearth-{run}.service")
+    monkeypatch.setattr(systemd, "units_folder", lambda: folder)
     return folder
 
 

@@ -11,7 +11,7 @@ from support.facts import refuses
 
 from hearth.base.errors import LaunchError
 from hearth.ranks.orders import Form
-from hearth.supervise import torchrun
+from hearth.supervise import torchrun, workers
 from hearth.supervise.spec import load_spec, with_secrets
 from hearth.supervise.workers import NOT_FOR_RANKS, STORE_CLIENTS, command, environment
 
@@ -178,3 +178,13 @@ def test_addresses_of_messages_stay_with_the_supervisor(load, tmp_path, monkeypa
     assert "planted" not in str(of_ranks)
     assert "planted" not in repr(own)
     assert "HEARTH_NOTIFY" not in os.environ
+
+
+def test_a_script_finds_nvcc_of_a_toolkit_that_is_beside_the_search_path(
+    load, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PATH", "/nowhere")
+    monkeypatch.setattr(workers, "CUDA", str(tmp_path / "cuda/bin"))
+    assert environment(load(), GROUP)["PATH"] == "/nowhere"
+    (tmp_path / "cuda/bin").mkdir(parents=True)
+    assert environment(load(), GROUP)["PATH"] == f"/nowhere:{tmp_path}/cuda/bin"

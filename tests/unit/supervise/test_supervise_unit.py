@@ -8,12 +8,14 @@ import resource
 import shlex
 import subprocess
 import sys
-from dataclasses import asdict
+from dataclasses import asdict, replace
 from pathlib import Path
 
 import pytest
 from support.facts import assert_names
 
+from hearth.base import systemd
+from hearth.base.systemd import units_of
 from hearth.supervise.__main__ import main
 from hearth.supervise.cause import Cause, LaunchOutcome
 from hearth.supervise.record import RunRecord
@@ -24,7 +26,7 @@ from hearth.supervise.unit import (
     MOST_RESTARTS,
     comes_back,
     interruption,
-    unit_file,
+    unit_name,
     unit_text,
 )
 
@@ -76,7 +78,28 @@ def test_the_unit_of_the_user_starts_and_buries_the_supervisor_and_holds_no_secr
     assert said["WantedBy"] == "default.target"
     assert spec.token not in text
     assert "key-of-a-person" not in text
-    assert unit_file("evening").match(".config/systemd/user/hearth-evening.service")
+    assert unit_name(spec) == "hearth-evening.service"
+
+
+def test_nodes_that_share_a_home_have_units_of_their_own_which_start_on_one_machine(spec, tmp_path):
+    units = {}
+    for node in spec.nodes:
+        own = replace(spec, node=node, workspace=tmp_path / node)
+        text = unit_text(own, own.workspace / "config/evening.json", "/p", Path("/c"))
+        units[unit_name(own)] = settings(text)["ConditionHost"]
+    assert len(units) == 2
+    assert {*units.values()} == {Path("/etc/machine-id").read_text().strip()}
+
+
+def test_the_units_of_a_workspace_are_not_those_of_another_one(spec, tmp_path, monkeypatch):
+    monkeypatch.setattr(systemd, "units_folder", lambda: tmp_path)
+    for run, workspace in [("a.b", "w"), ("a.b", "other/w"), ("a.b", "w/tower"), ("c", "w")]:
+        own = replace(spec, run=run, node="tower", workspace=tmp_path / workspace)
+        text = unit_text(own, own.workspace / f"config/{run}.json", "/p", Path("/c"))
+        (tmp_path / f"hearth-{run}-{workspace.replace('/', '-')}.service").write_text(text)
+    assert units_of(tmp_path / "w") == {
+        run: tmp_path / f"hearth-{run}-w.service" for run in ("a.b", "c")
+    }
 
 
 LIMITED = """

@@ -31,6 +31,8 @@ from hearth.team.view import (
 from hearth.team.voting import PROPOSAL_LIFETIME, Attempt, Config, Refusal, Votes
 
 KILLED = Failure(1, "rank 1 was killed by signal 9 (SIGKILL)", curable=True)
+TAKEN = "another machine has its address 192.0.2.3, too"
+LOST = ("broke off", "silent for 6 s", "refused connections")
 OUT_OF_MEMORY = Failure(1, "torch.OutOfMemoryError: CUDA out of memory")
 
 
@@ -119,10 +121,12 @@ def test_a_team_that_trains_is_let_alone():
         ("broke off", "the supervisor of shelf broke off: it was killed or the machine went down"),
         ("silent for 6 s", "shelf was silent for 6 s: it hangs, sleeps, or its network is cut"),
         ("suspended for 40 s", "desk itself was suspended for 40 s"),
+        *((f"{why}{TAKEN}", f"shelf was lost ({why}): {TAKEN}") for why in LOST),
     ],
 )
 def test_ranks_are_interrupted_once_a_member_is_gone(why, told):
-    notes, gone = Notes(), {"shelf": Absence(why, 100.0)}
+    why, taken, _ = why.partition(TAKEN)
+    notes, gone = Notes(), {"shelf": Absence(why, 100.0, taken)}
     seen = everybody("training training gone", gone=gone)
     assert moves(seen, notes) == [TellRanks(Interrupt(5, told))]
     assert moves(seen, notes) == []

@@ -86,6 +86,15 @@ def test_a_node_behind_a_firewall_is_told_not_its_callers(home):
     assert_names(faults(home)["laptop"], "tower → laptop", "TCP")
 
 
+def test_a_silent_node_whose_address_another_machine_took_is_told_before_all_else(home):
+    macs = ("02:00:00:00:00:01", "02:00:00:00:00:02")
+    off = changed(home, "laptop", gone="cannot be reached (Connection reset by peer)", facts={})
+    for node, mac in zip((off[0], off[2]), macs, strict=True):
+        own = {"addresses": {}, "macs": [], "neighbours": {"192.168.1.12": mac}}
+        off = changed(off, node.name, facts=facts(network=own))
+    assert_names(faults(off)["laptop"], "192.168.1.12", *macs)
+
+
 @pytest.mark.parametrize(
     ("change", "named"),
     [
@@ -103,6 +112,22 @@ def test_a_node_that_differs_or_lacks_something_is_told_what(home, change, named
     told = faults(changed(home, "oldbox", facts=facts(**change)))
     assert list(told) == ["oldbox"]
     assert_names(told["oldbox"], *named)
+
+
+def test_added_packages_are_compared_over_the_nodes_that_have_them(home):
+    for name, added in (("tower", {"rich": "15.0"}), ("laptop", {}), ("oldbox", {"rich": "14.0"})):
+        home = changed(home, name, facts=facts(added=added))
+    told = faults(home)
+    assert list(told) == ["oldbox"]
+    assert_names(told["oldbox"], "rich is 14.0", "15.0", "--tags python")
+
+
+def test_nvcc_is_shown_and_whether_it_suits_torch(home):
+    assert not any("nvcc" in line for line in remarks(home, None, ""))
+    for name, version in (("tower", "13.0"), ("laptop", "12.0")):
+        home = changed(home, name, facts=facts(nvcc=version))
+    (line,) = (line for line in remarks(home, None, "") if "nvcc" in line)
+    assert_names(line, "tower 13.0", "laptop 12.0 (extensions of torch need 13.0)", "oldbox")
 
 
 def test_of_two_that_differ_the_lower_rank_is_right(home):

@@ -111,7 +111,7 @@ def test_a_node_is_looked_at(tmp_path):
     }.items():
         (system / name).parent.mkdir(parents=True, exist_ok=True)
         (system / name).write_text(what)
-    answer = look("127.0.0.1", tmp_path, system)
+    answer = look("127.0.0.1", tmp_path, system=system)
     assert answer["findings"] == []
     known = answer["facts"]
     assert (known["cards"], known["interface"], known["nic_mbit"]) == (1, "lo", 1000)

@@ -141,6 +141,8 @@ def _reason(link: Link) -> str:
         return "a part of it is a token"
     if at and "/" not in before and _is_random(before):
         return "a token stands before @"
+    if at and "/" not in before and link.protocol.lower() in ("http", "https"):
+        return "a name stands before @, where web servers take tokens"
     if "?" in link.rest or "#" in link.rest:
         return "parameters follow ? or #"
     if _assigns_secret(link.rest):

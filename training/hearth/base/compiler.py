@@ -1,4 +1,4 @@
-"""The compiler and Python's headers: Triton builds its launcher with them at the first kernel.
+"""Compilers and Python's headers: Triton builds its launcher with them at the first kernel.
 
 torch.compile also needs them on a processor, where it writes C++.
 
@@ -8,8 +8,13 @@ Standard library only: modules ship this file to machines that have no Hearth ye
 from __future__ import annotations
 
 import os
+import re
 import shutil
+import subprocess
 from collections.abc import Sequence
+
+CUDA = "/usr/local/cuda/bin"
+"""Folder of nvcc where NVIDIA's own packages brought it."""
 
 PROBE_HEADERS = """
 import os, sys, sysconfig
@@ -27,6 +32,20 @@ def has_compiler() -> bool:
 def has_cpp_compiler() -> bool:
     """Return whether torch.compile finds a C++ compiler: $CXX or g++."""
     return bool(os.environ.get("CXX") or shutil.which("g++"))
+
+
+def nvcc_version() -> str | None:
+    """Return the CUDA version that nvcc here compiles for; None without one."""
+    nvcc = shutil.which("nvcc") or shutil.which("nvcc", path=CUDA)
+    if not nvcc:
+        return None
+    try:
+        command = [nvcc, "--version"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"release (\d+\.\d+)", done.stdout)
+    return found[1] if found else None
 
 
 def missing_packages(python: Sequence[int], headers: bool, cpp: bool = False) -> list[str]:

@@ -8,7 +8,7 @@ traceback.
 from __future__ import annotations
 
 import difflib
-from collections.abc import Iterable
+from collections.abc import Callable, Iterable
 
 from hearth.base.addresses import without_credentials
 
@@ -46,6 +46,18 @@ class SupplyError(HearthError):
 
 class CheckpointError(HearthError):
     """A checkpoint cannot be written or read."""
+
+
+def check_all(*checks: Callable[[], object]) -> None:
+    """Make all checks; raise `ConfigError` with the findings of those that failed."""
+    findings: list[str] = []
+    for check in checks:
+        try:
+            check()
+        except HearthError as error:
+            findings += error.findings
+    if findings:
+        raise ConfigError(*findings)
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -31,10 +31,16 @@ _TIMEOUT = 1800.0
 
 def extra_folder(name: str) -> Path:
     """Return the folder of the set `name` for this Python, whether it is installed or not."""
-    text = (LOCKS / f"{name}.lock").read_bytes()
-    python = f"{platform.python_version()} {platform.machine()}".encode()
-    digest = hashlib.sha256(text + python).hexdigest()[:12]
-    return user_cache() / "extras" / f"{name}-{digest}"
+    digest = hashlib.sha256((LOCKS / f"{name}.lock").read_bytes()).hexdigest()[:12]
+    return user_cache() / "extras" / f"{_versions_of(name)}{digest}"
+
+
+def _versions_of(name: str) -> str:
+    """Return the first part of the folder names of the set `name` for this Python and processor.
+
+    Nodes that share a home may have several of either.
+    """
+    return f"{name}-{platform.machine()}-{platform.python_version()}-"
 
 
 def packages_of(name: str) -> list[str]:
@@ -64,7 +70,7 @@ def ensure_extra(
         if not folder.is_dir():
             say(f"{what}: installing its packages into {folder} (once)")
             (install or _install)(LOCKS / f"{name}.lock", folder, what)
-            for old in folder.parent.glob(f"{name}-*"):
+            for old in folder.parent.glob(f"{_versions_of(name)}*"):
                 if old != folder:
                     shutil.rmtree(old, ignore_errors=True)
     return folder

@@ -40,6 +40,21 @@ def _at_once(path: str, flags: int) -> int:
     return os.open(path, flags | os.O_NONBLOCK)
 
 
+def path_fault(text: str) -> str:
+    """Return the reason for which a text can be no path, or ''."""
+    try:
+        path = os.path.expanduser(text)
+        if path.startswith("~"):
+            return f"there is no user {path.partition('/')[0].removeprefix('~')}"
+        os.stat(path)
+    except OSError as error:
+        missing = (errno.ENOENT, errno.ENOTDIR, errno.EACCES)
+        return "" if error.errno in missing else error.strerror or str(error)
+    except ValueError as error:  # such as for a NUL
+        return str(error)
+    return ""
+
+
 def read_object(path: Path) -> dict[str, Any] | None:
     """Return the JSON object that a file holds; None if it cannot be read or is something else."""
     try:

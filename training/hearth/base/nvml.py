@@ -131,6 +131,11 @@ class Cards:
         )
         return room_mib(total, reserved, used, own)
 
+    def programs(self, card: int, ours: Collection[int]) -> list[tuple[str, int]]:
+        """Return name and MiB of the processes on a card that are not `ours`, as far as told."""
+        listed, _ = self._listed(self._handles[card])
+        return [(self._name(pid), mib) for pid, mib in listed.items() if mib and pid not in ours]
+
     def energy_joules(self, card: int) -> float | None:
         """Return the energy that a card has used since its driver was loaded, in joules."""
         millijoules = self._ask(self._nvml.nvmlDeviceGetTotalEnergyConsumption, self._handles[card])

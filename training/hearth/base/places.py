@@ -23,6 +23,9 @@ QUEUE = "queue"
 """Folder in a workspace with a file for each run that waits for its turn, NAME.json, and the file
 NAME.lock, which the run's supervisor holds for as long as it lives."""
 
+ADDED = "hearth-added.json"
+"""File of an environment with the names of the packages that Hearth added on request."""
+
 SUPERVISED = "HEARTH_SUPERVISED"
 """Environment variable of all processes that a supervisor starts: the workspace they work for."""
 

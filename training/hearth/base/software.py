@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import hashlib
+import json
+import sys
 from contextlib import suppress
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
 from hearth.base.files import sha256_of
+from hearth.base.places import ADDED
 
 LIBRARIES = ("torch", "transformers", "peft", "unsloth", "bitsandbytes")
 """Libraries that compute; a node need not have all of them."""
@@ -20,6 +23,18 @@ def software_here() -> dict[str, str]:
         with suppress(PackageNotFoundError):
             found[name] = version(name).split("+")[0]  # torch adds "+cpu"
     return found | {"Hearth": code_checksum()[:12]}
+
+
+def added_here() -> dict[str, str]:
+    """Return the versions of the packages that Hearth added to this environment on request."""
+    path = Path(sys.prefix) / ADDED
+    found = {}
+    for name in json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ():
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "missing"
+    return found
 
 
 def code_checksum() -> str:

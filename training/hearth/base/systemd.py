@@ -7,9 +7,11 @@ from __future__ import annotations
 
 import os
 import pwd
+import re
 import resource
 import shutil
 import subprocess
+from contextlib import suppress
 from pathlib import Path
 
 LINGER = Path("/var/lib/systemd/linger")
@@ -24,6 +26,27 @@ def has_manager() -> bool:
         return False
     lingers = (LINGER / pwd.getpwuid(os.getuid()).pw_name).exists()
     return lingers and user_systemctl("show", "--property=Version").returncode == 0
+
+
+def units_folder() -> Path:
+    """Return the folder of the units of this user's systemd."""
+    # Not $HOME: the systemd manager takes its home from the password database.
+    return Path(pwd.getpwuid(os.getuid()).pw_dir, ".config/systemd/user")
+
+
+def units_of(workspace: str | Path) -> dict[str, Path]:
+    """Return the units of the runs in a workspace, by run: a unit names its launch spec there.
+
+    Other workspaces of this user may have runs of the same names, as those of nodes that share a
+    home.
+    """
+    spec = re.compile(re.escape(f'"{workspace}/config/') + r'([\w.-]+)\.json"')
+    found = {}
+    for path in sorted(units_folder().glob("hearth-*.service")):
+        with suppress(OSError, ValueError):
+            if named := spec.search(path.read_text(encoding="utf-8")):
+                found[named[1]] = path
+    return found
 
 
 def user_systemctl(*words: str) -> subprocess.CompletedProcess[str]:

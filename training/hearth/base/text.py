@@ -13,6 +13,9 @@ NOT_KNOWN = "–"
 
 _GAP = "  "
 
+_LONGEST = 100
+"""Characters of a value in a message; a longer one was pasted."""
+
 # A terminal's commands: colours, movements, titles.
 _COMMAND = re.compile(r"\x1b(\[[0-?]*[ -/]*[@-~]|\][^\x07\x1b]*(\x07|\x1b\\)|[@-Z\\-_])")
 
@@ -34,6 +37,13 @@ def brief_text(text: str) -> str:
     """Return a text of any length as at most 200 characters of a line, without credentials."""
     # Hidden first: a credential that is cut in half is no longer recognised.
     return textwrap.shorten(without_credentials(text), 200, placeholder=" …")
+
+
+def cut(value: str) -> str:
+    """Return a value for a message; of a long one only its beginning, and its length."""
+    if len(value) <= _LONGEST:
+        return value
+    return f"{value[:_LONGEST]}… ({len(value):,} characters)"
 
 
 def counted(count: int, thing: str) -> str:
@@ -84,3 +94,66 @@ def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
         )
         for row in rows
     ]
+
+
+def wrapped(text: str, columns: int, indent: str = "") -> list[str]:
+    """Wrap a line to at most `columns`, lines after the first with this indent.
+
+    Commands are not broken at hyphens; a word is broken only if it does not fit on a line.
+    """
+    own = text[: len(text) - len(text.lstrip())]
+    if len(text) <= columns:
+        return [text]
+    width = max(columns, len(own + indent) + 10)
+    return textwrap.wrap(
+        text.strip(),
+        width,
+        initial_indent=own,
+        subsequent_indent=own + indent,
+        break_on_hyphens=False,
+    )
+
+
+def folded(text: str, columns: int) -> str:
+    """Wrap each line of a text to at most `columns`; a terminal would break words."""
+    lines = text.split("\n")
+    return "\n".join(part for line in lines for part in wrapped(line, columns, "    "))
+
+
+def fitted(rows: Sequence[Sequence[str]], columns: int) -> list[str]:
+    """Format rows as `aligned` does, in lines of at most `columns`.
+
+    Columns that do not fit follow in further tables, each of which begins with the first column.
+    One that does not fit beside the first even so has its cells wrapped, or below the first.
+    """
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    tables, used = [[0]], wide[0]
+    for place, width in enumerate(wide[1:], 1):
+        if len(tables[-1]) > 1 and used + len(_GAP) + width > columns:
+            tables.append([0])
+            used = wide[0]
+        tables[-1].append(place)
+        used += len(_GAP) + width
+    lines: list[str] = []
+    for places in tables:
+        table = [[row[place] for place in places] for row in rows]
+        whole = [line.rstrip() for line in aligned(table)]
+        if max(map(len, whole)) > columns:
+            whole = _two_columns(table, columns)
+        lines += [*([""] if lines else []), *whole]
+    return lines
+
+
+def _two_columns(rows: Sequence[Sequence[str]], columns: int) -> list[str]:
+    """Format two columns with wrapped cells in the second, below the first if words need it."""
+    first = max(len(row[0]) for row in rows) + len(_GAP)
+    words = [word for row in rows for word in row[1].split()]
+    beside = first + max(map(len, words), default=0) <= columns
+    lines: list[str] = []
+    for title, cell in rows:
+        if beside:
+            head, *rest = wrapped(cell, columns - first) or [""]
+            lines += [f"{title:<{first}}{head}".rstrip(), *(" " * first + line for line in rest)]
+        else:
+            lines += [*wrapped(title, columns), *wrapped("    " + cell, columns)]
+    return lines

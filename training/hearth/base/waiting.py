@@ -5,23 +5,16 @@ Standard library only: modules ship this file to machines that have no Hearth ye
 
 from __future__ import annotations
 
-import fcntl
 from pathlib import Path
 
-# Ansible ships both files under a package of its own.
+# Ansible ships these files under a package of its own.
+from .held import is_held
 from .places import QUEUE
 
 
 def is_in_queue(workspace: str | Path, run: str) -> bool:
     """Return whether the supervisor of a run lives here that waits for its turn."""
-    try:
-        with Path(workspace, QUEUE, f"{run}.lock").open() as lock:
-            fcntl.flock(lock, fcntl.LOCK_SH | fcntl.LOCK_NB)
-    except BlockingIOError:
-        return True
-    except OSError:  # it has just left
-        pass
-    return False
+    return is_held(Path(workspace, QUEUE, f"{run}.lock"))
 
 
 def queued_runs(workspace: str | Path) -> list[str]:

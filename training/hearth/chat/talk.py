@@ -40,7 +40,7 @@ def talk(folder: Path, layout: Layout, wishes: Wishes) -> None:
     """
     screen = Screen(Console(highlight=False))
     run = read_run(folder / "run.yml")
-    checkpoints = _checkpoints(folder, run, layout)
+    checkpoints = layout.checkpoints_of(folder, run.name)
     device = torch.device("cpu") if wishes.loading.cpu else own_device()
 
     def load() -> list[Side]:
@@ -58,12 +58,6 @@ def talk(folder: Path, layout: Layout, wishes: Wishes) -> None:
 
     with listening(wishes.port) as socket:
         serve(load(), run.name, socket, screen)
-
-
-def _checkpoints(folder: Path, run: Run, layout: Layout) -> Path:
-    """Return the folder of the run's checkpoints on this computer."""
-    beside = folder / "checkpoints"
-    return beside if beside.is_dir() else layout.checkpoint_dir(run.name)
 
 
 def _chat(run: Run, sides: list[Side], wishes: Wishes, screen: Screen) -> None:

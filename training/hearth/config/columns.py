@@ -7,6 +7,7 @@ from typing import Any
 import yaml
 
 from hearth.base.errors import did_you_mean
+from hearth.base.text import cut
 from hearth.data.columns import NAMES
 
 _FORM = "write question=frage,answer=antwort, or in a file {question: frage, answer: antwort}"
@@ -51,7 +52,7 @@ def _from_text(text: str) -> Any:
         )
     parts = [part.partition("=") for part in text.split(",")]
     if not all(name.strip() and equals for name, equals, _ in parts):
-        raise ValueError(f"'{text}' is no list of names; {_FORM}")
+        raise ValueError(f"{cut(repr(text))} is no list of names; {_FORM}")
     names = [name.strip() for name, _, _ in parts]
     if twice := sorted({name for name in names if names.count(name) > 1}):
         raise ValueError(f"{', '.join(twice)} is given twice; {_FORM}")

@@ -52,6 +52,11 @@ class Layout:
         """Return the folder that holds this node's checkpoints of a run."""
         return self.checkpoints / run if self.in_workspace else self.run_dir(run) / "checkpoints"
 
+    def checkpoints_of(self, folder: Path, run: str) -> Path:
+        """Return the folder of a run's checkpoints on this computer: beside its files, if there."""
+        beside = folder / "checkpoints"
+        return beside if beside.is_dir() else self.checkpoint_dir(run)
+
     @property
     def speeds(self) -> Path:
         """The folder of the measurements of this node's ranks."""

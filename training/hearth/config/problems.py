@@ -9,6 +9,7 @@ from pydantic import ValidationError
 from pydantic_core import ErrorDetails, PydanticCustomError
 
 from hearth.base.addresses import hidden, without_credentials
+from hearth.base.text import cut
 from hearth.config.renamed import hint
 
 _SECRET = "secret_value"
@@ -54,5 +55,5 @@ def describe(
 def _shown(problem: ErrorDetails) -> str:
     """Return the value of a problem as it may be shown."""
     if problem["type"] == _SECRET:
-        return repr(hidden(str(problem["input"])))
-    return without_credentials(repr(problem["input"]))
+        return cut(repr(hidden(str(problem["input"]))))
+    return cut(without_credentials(repr(problem["input"])))

@@ -16,7 +16,8 @@ import yaml
 from pydantic import ValidationError
 
 from hearth.base.errors import ConfigError, DataError, did_you_mean
-from hearth.base.text import listed
+from hearth.base.files import path_fault
+from hearth.base.text import cut, listed
 from hearth.config.mixture import Mixture, parse_mixture
 from hearth.config.presets import SMALL, Preset, load_preset, preset_behind, preset_names
 from hearth.config.problems import describe
@@ -68,6 +69,8 @@ def read_settings_file(path: Path) -> dict[str, Any]:
 
 def _source_of(model: str) -> ModelSource:
     """Return the source of a model that is not a preset, derived from the form of its name."""
+    if fault := path_fault(model):
+        raise ConfigError(f"model: {cut(repr(model))} can be neither a folder nor a name: {fault}")
     folder = Path(model).expanduser()
     if folder.is_dir():
         return ModelSource(name=folder.name, id=str(folder.resolve()), kind="folder")
@@ -79,7 +82,7 @@ def _source_of(model: str) -> ModelSource:
     if model.count("/") == 1 and all(model.split("/")):
         return ModelSource(name=model.replace("/", "--"), id=model, kind="hub")
     raise ConfigError(
-        f"model: '{model}' is no preset{did_you_mean(model, preset_names())}, no Hub id "
+        f"model: {cut(repr(model))} is no preset{did_you_mean(model, preset_names())}, no Hub id "
         f"(owner/name) and no local folder; presets: {', '.join(preset_names())}"
     )
 
@@ -273,6 +276,11 @@ def _recognised(
 
 def _problems_of(layer: Mapping[str, Any], where: str | None) -> list[str]:
     """Return the problems within one layer, so that each finding can name its file."""
+    for name, value in layer.items():
+        try:
+            str(value).encode()
+        except UnicodeEncodeError as error:
+            return [f"{where or 'settings'}: {name} is no UTF-8 text: {error.reason}"]
     try:
         Settings.model_validate({"model": "any", **layer})
     except ValidationError as error:

@@ -62,11 +62,17 @@ REPOSITORY = re.compile(
 """Names of repositories on the Hub, with their owner."""
 
 Switch = Annotated[bool, BeforeValidator(switch, json_schema_input_type=bool)]
-Count = Annotated[int, Field(ge=1)]
+_MOST = (1 << 63) - 1
+"""The largest whole number that torch and NumPy take."""
+Count = Annotated[int, Field(ge=1, le=_MOST)]
 Auto = Literal["auto"]
 _None = Literal["none", "null", ""] | None
 OptionalCount = Annotated[
     Count | None, BeforeValidator(_none, json_schema_input_type=Count | _None)
+]
+_Threads = Annotated[int, Field(ge=1, le=65_536)]
+OptionalThreads = Annotated[
+    _Threads | None, BeforeValidator(_none, json_schema_input_type=_Threads | _None)
 ]
 Fraction = Annotated[float, Field(ge=0, lt=1)]
 OptionalFraction = Annotated[
@@ -80,7 +86,7 @@ _ColumnNames = dict[str, Annotated[str, Field(min_length=1)]]
 Columns = Annotated[
     _ColumnNames, BeforeValidator(parse_columns, json_schema_input_type=_ColumnNames | str | None)
 ]
-Shares = tuple[Annotated[int, Field(ge=0)], ...]
+Shares = tuple[Annotated[int, Field(ge=0, le=_MOST)], ...]
 Split = Annotated[
     Shares | Literal["auto", "equal"],
     BeforeValidator(
@@ -134,7 +140,7 @@ class Settings(BaseModel):
         "does not know the model; read the code first",
         False,
     )
-    seed: int = _setting("Run", "seed of the data order and of random weights", 1, ge=0)
+    seed: int = _setting("Run", "seed of the data order and of random weights", 1, ge=0, le=_MOST)
 
     streaming: Switch = _setting(
         "Data",
@@ -167,8 +173,8 @@ class Settings(BaseModel):
     validation: OptionalText = _setting(
         "Data", "token shards for evaluation, such as 'data/*_val_*.bin'", None
     )
-    validation_tokens: int = _setting(
-        "Data", "tokens evaluated, from the beginning of the validation shards", 10_485_760, ge=1
+    validation_tokens: Count = _setting(
+        "Data", "tokens evaluated, from the beginning of the validation shards", 10_485_760
     )
 
     epochs: Annotated[float, Field(gt=0)] | Auto = _setting(
@@ -200,12 +206,11 @@ class Settings(BaseModel):
     compress: Literal["none", "bf16"] = _setting(
         "Steps", "bf16: half the traffic, approximate gradients", "none"
     )
-    sync_every: int = _setting(
+    sync_every: Count = _setting(
         "Steps",
         "for slow links: number of local steps between two averagings; above 1 the result is "
         "approximate",
         1,
-        ge=1,
     )
 
     learning_rate: float = _setting("Optimizer", "peak learning rate", 2e-4, gt=0)
@@ -214,7 +219,7 @@ class Settings(BaseModel):
         "learning-rate schedule; wsd: warm-up, stable, then decay to 0 in the last steps",
         "cosine",
     )
-    warmup_steps: Annotated[int, Field(ge=0)] | Auto = _setting(
+    warmup_steps: Annotated[int, Field(ge=0, le=_MOST)] | Auto = _setting(
         "Optimizer",
         "steps before the peak learning rate; auto: a tenth of all steps, at most 100",
         "auto",
@@ -249,7 +254,7 @@ class Settings(BaseModel):
         "takes 16 bytes per weight and at most a tenth of LoRA's learning rate",
         True,
     )
-    lora_rank: int = _setting("LoRA", "rank of the adapter matrices", 16, ge=1)
+    lora_rank: Count = _setting("LoRA", "rank of the adapter matrices", 16)
     lora_alpha: float = _setting("LoRA", "the adapter is scaled by alpha / rank", 32.0, gt=0)
     lora_dropout: float = _setting(
         "LoRA",
@@ -310,7 +315,7 @@ class Settings(BaseModel):
     fit: Literal["refuse", "warn"] = _setting(
         "Machine", "reaction, before the download, if the model seems not to fit a node", "refuse"
     )
-    threads: OptionalCount = _setting(
+    threads: OptionalThreads = _setting(
         "Machine", "CPU threads per rank; by default from the environment", None
     )
 
@@ -334,12 +339,12 @@ class Settings(BaseModel):
         "eval_every)",
         None,
     )
-    log_every: int = _setting("Record", "steps between two lines of metrics", 1, ge=1)
-    checkpoint_every: int = _setting("Record", "steps between two checkpoints", 50, ge=1)
+    log_every: Count = _setting("Record", "steps between two lines of metrics", 1)
+    checkpoint_every: Count = _setting("Record", "steps between two checkpoints", 50)
     checkpoint_minutes: float = _setting(
         "Record", "maximum minutes between two checkpoints; 0: no limit", 10.0, ge=0
     )
-    checkpoint_keep: int = _setting("Record", "checkpoints kept per node", 2, ge=1)
+    checkpoint_keep: Count = _setting("Record", "checkpoints kept per node", 2)
     wandb: Literal["auto", "off", "offline", "online"] = _setting(
         "Record", "auto: online if WANDB_API_KEY is set, else offline", "auto"
     )

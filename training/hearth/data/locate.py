@@ -8,7 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 
 from hearth.base.errors import DataError, did_you_mean
-from hearth.base.text import listed
+from hearth.base.files import path_fault
+from hearth.base.text import cut, listed
 from hearth.data.findings import SHOWN
 from hearth.data.text_files import GZIP, has_content
 
@@ -77,15 +78,20 @@ def suffix_of(path: Path) -> str:
     return path.with_suffix("").suffix.lower() + last if last == GZIP else last
 
 
-def locate(dataset: str | Path) -> LocalFile | LocalFiles | ShardFiles | HubDataset:
+def locate(
+    dataset: str | Path, setting: str = "dataset"
+) -> LocalFile | LocalFiles | ShardFiles | HubDataset:
     """Resolve `dataset`: a shipped data set, files, token shards, or `name[:config]` on the Hub.
 
     An existing file or folder, a name with a data file's suffix, or a name written as a path is
     local; so is a pattern such as `data/*_train_*.bin`. A folder and a pattern are all their files.
 
-    Raises `DataError` if a file is missing or unusable, or if the name is not valid.
+    Raises `DataError`, which may name the `setting`, if a file is missing or unusable, or if the
+    name is not valid.
     """
     text = str(dataset)
+    if fault := path_fault(text):
+        raise DataError(f"{setting}: {cut(repr(text))} can be neither a file nor a name: {fault}")
     if text in shipped_names():
         return LocalFile(SHIPPED / f"{text}.jsonl", f"{text}.jsonl")
     path = Path(text).expanduser()
@@ -106,7 +112,7 @@ def locate(dataset: str | Path) -> LocalFile | LocalFiles | ShardFiles | HubData
     hub_name = _HUB_NAME.fullmatch(text)
     if not hub_name:
         raise DataError(
-            f"dataset: '{text}' is neither a file nor a Hub name such as owner/name or "
+            f"{setting}: {cut(repr(text))} is neither a file nor a Hub name such as owner/name or "
             "owner/name:config; check the spelling"
         )
     if near := did_you_mean(text, shipped_names()):
@@ -119,7 +125,7 @@ def shard_files(setting: str, value: str) -> ShardFiles:
 
     Raises `DataError` if they are missing or something else.
     """
-    found = locate(value)
+    found = locate(value, setting)
     if not isinstance(found, ShardFiles):
         raise DataError(
             f"{setting}: '{value}' is no token shard; give files that end in "

@@ -13,12 +13,7 @@ from hearth.base.imports import loading
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
 from hearth.export.llama_cpp import SET
-
-with loading():
-    from hearth.base.quiet import hush
-
-    hush()
-    from hearth.export.export import ExportRequest, check, export_run
+from hearth.export.request import ExportRequest, check
 
 
 def requested(spec: dict[str, Any], layout: Layout) -> ExportRequest:
@@ -57,6 +52,13 @@ def look(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
 
 def export(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
     """Export a run; return the new folder, relative to the run's, and its files."""
+    # Imported late, so that a wrong request is answered soon.
+    with loading():
+        from hearth.base.quiet import hush
+
+        hush()
+        from hearth.export.export import export_run
+
     layout = Layout.from_environment()
     request = requested(spec, layout)
     wheels = Path(spec["wheels"]).expanduser() if spec["wheels"] else None

@@ -5,15 +5,14 @@ from __future__ import annotations
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import torch
 from safetensors import SafetensorError
 from transformers import GenerationConfig
 
-from hearth.base.errors import ModelError, did_you_mean
+from hearth.base.errors import ModelError
 from hearth.base.files import alone, bytes_below, replaced_folder, taken
 from hearth.base.text import byte_count
 from hearth.config import Run, load_preset, preset_names, read_run
@@ -25,51 +24,12 @@ from hearth.export.adapter import why_not, write_plain
 from hearth.export.llama_cpp import LlamaCpp, UnknownModel, llama_cpp
 from hearth.export.merge import check_mergeable, write_merged, write_outline
 from hearth.export.modelfile import MODELFILE, modelfile
+from hearth.export.request import FILE_TYPES, ExportRequest, check
 from hearth.export.turns import Messages, Turns, turns_of
 from hearth.model.code import code_to_run
 from hearth.model.fetch import Say, fetch_model
 from hearth.model.folder import check_space
-from hearth.record.result import Result, find_result, kept_result, other_base
-
-FILE_TYPES = {"f16": 1, "q8_0": 7, "q6_k": 18, "q5_k_m": 17, "q4_k_m": 15}
-"""llama.h's llama_ftype of each precision that is offered, the most exact first."""
-
-
-@dataclass(frozen=True)
-class ExportRequest:
-    """An export that a person asks for.
-
-    Attributes:
-        run: folder of the run.
-        to: what to make.
-        precision: of a GGUF file, one of `FILE_TYPES`; None for the default.
-        best: whether to take the result with the lowest held-out loss.
-        onto: name in Ollama of the base model, on top of which the adapter goes by itself.
-        folder: where to write; None is a folder of the run.
-        trust_remote_code: whether code that comes with the base model may run.
-    """
-
-    run: Path
-    to: Literal["gguf", "ollama", "merged"]
-    precision: str | None = None
-    best: bool = False
-    onto: str | None = None
-    folder: Path | None = None
-    trust_remote_code: bool = False
-
-    @property
-    def of_file(self) -> str:
-        """The precision of a GGUF file of the model."""
-        return self.precision or "q8_0"
-
-    @property
-    def target(self) -> Path:
-        """The folder to write."""
-        if self.folder:
-            return self.folder
-        parts = [self.to, "" if self.to == "merged" or self.onto else self.of_file]
-        parts += ["adapter" if self.onto else "", "best" if self.best else ""]
-        return self.run / "export" / "-".join(filter(None, parts))
+from hearth.record.result import Result, kept_result, other_base
 
 
 def export_run(
@@ -119,48 +79,6 @@ def _export(
             write_merged(model, code, result.folder, folder, say)
     say(f"{byte_count(bytes_below(target))} in {target}")
     return target
-
-
-def check(request: ExportRequest, layout: Layout, say: Say) -> Result:
-    """Return the result of the run.
-
-    Raises `HearthError` with everything that is wrong with the request.
-    """
-    run = read_run(request.run / "run.yml")
-    findings = []
-    if request.precision and request.precision not in FILE_TYPES:
-        findings.append(
-            f"--precision {request.precision}: no such precision"
-            f"{did_you_mean(request.precision, FILE_TYPES)}; choose from {', '.join(FILE_TYPES)}"
-        )
-    elif request.precision and (request.to == "merged" or request.onto):
-        findings.append(
-            f"--precision {request.precision}: a merged model and an adapter keep their precision; "
-            "leave it out"
-        )
-    if request.onto and request.to != "ollama":
-        findings.append(f"--onto {request.onto}: this is for --to ollama; leave it out")
-    if request.target.exists():
-        findings.append(
-            f"{request.target} exists already; name another folder with --folder, or delete this "
-            "one"
-        )
-    beside = request.run / "checkpoints"
-    checkpoints = beside if beside.is_dir() else layout.checkpoint_dir(run.name)
-    try:
-        result = find_result(request.run, run, checkpoints, say, request.best)
-    except ModelError as error:
-        raise ModelError(*findings, *error.findings) from None
-    if result.kind == "model" and (request.to == "merged" or request.onto):
-        findings.append(
-            f"{result.folder}: this run trained the whole model; "
-            + ("it needs no merging" if request.to == "merged" else "leave out --onto")
-        )
-    if request.onto and result.kind == "adapter" and (why := why_not(result.folder)):
-        findings.append(f"{result.folder}: {why}; leave out --onto, which merges it")
-    if findings:
-        raise ModelError(*findings)
-    return result
 
 
 def _base(request: ExportRequest, run: Run, layout: Layout, say: Say) -> Path:

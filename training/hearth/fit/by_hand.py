@@ -5,6 +5,7 @@ from __future__ import annotations
 import os
 from collections.abc import Callable, Mapping
 from contextlib import closing
+from typing import Any
 
 import psutil
 import torch
@@ -75,8 +76,8 @@ def rooms_here(
     return rooms_of_ranks(facts, ranks, memory_limit=memory_limit)
 
 
-def _rooms_of_cards(ranks: int) -> list[dict[str, int]]:
-    """Return the memory that a run can have on each card, as NVML tells it; empty if it does not.
+def _rooms_of_cards(ranks: int) -> list[dict[str, Any]]:
+    """Return `room_mib` and other `programs` of each card, as NVML tells it; empty if it does not.
 
     What this process holds, its children and the other `ranks` that torchrun started is the run's.
     """
@@ -86,5 +87,8 @@ def _rooms_of_cards(ranks: int) -> list[dict[str, int]]:
     head = (process.parent() or process) if ranks > 1 else process
     ours = {head.pid, *(each.pid for each in head.children(recursive=True))}
     with closing(cards):
-        rooms = [cards.room_mib(card, ours) for card in range(cards.count)]
-    return [] if None in rooms else [{"room_mib": room} for room in rooms if room is not None]
+        rooms = [
+            {"room_mib": cards.room_mib(card, ours), "programs": cards.programs(card, ours)}
+            for card in range(cards.count)
+        ]
+    return [] if any(room["room_mib"] is None for room in rooms) else rooms

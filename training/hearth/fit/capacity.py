@@ -24,6 +24,7 @@ class Room:
         unified: whether the card has no memory of its own, but shares the computer's.
         ranks: number of ranks that share the card or the computer.
         held: bytes of the card that the driver and other programs hold.
+        programs: name and bytes of those programs, as far as they are known.
         limited: whether `memory_limit` caps the memory of a rank on a CPU.
         bf16: whether the rank can compute in bf16; GPUs that cannot have fp16 instead.
     """
@@ -33,6 +34,7 @@ class Room:
     ranks: int = 1
     unified: bool = False
     held: int = 0
+    programs: tuple[tuple[str, int], ...] = ()
     limited: bool = False
     bf16: bool = True
 
@@ -45,11 +47,21 @@ class Room:
         shared = f" for each of {self.ranks} ranks" if self.ranks > 1 else ""
         if self.gpu:
             has = "shares memory with the CPU, of which it has" if self.unified else "has"
-            held = (
-                f" beside the {self.held / GIB:.1f} that other programs hold" if self.held else ""
-            )
-            return f"{self.gpu} {has} {size}{shared}{held}"
+            held = f" beside the {self.held / GIB:.1f} that others hold" if self.held else ""
+            named = f" ({self.others})" if self.programs else ""
+            return f"{self.gpu} {has} {size}{shared}{held}{named}"
         return f"{size} of memory are free{shared}"
+
+    @property
+    def others(self) -> str:
+        """The other programs on the card with the memory of each, the largest first."""
+        largest = sorted(self.programs, key=lambda program: -program[1])[:3]
+        return ", ".join(f"{name} {size / GIB:.1f} GiB" for name, size in largest)
+
+    @property
+    def freed(self) -> int:
+        """The rank's bytes once the other programs on its card have ended."""
+        return self.size + sum(size for _, size in self.programs) // self.ranks
 
 
 def rooms_of_ranks(
@@ -60,7 +72,8 @@ def rooms_of_ranks(
     A rank is on the card of its local rank; where there are fewer, ranks share them. Of more cards
     than ranks the smallest counts: CUDA_VISIBLE_DEVICES says which are used. `facts` are
     `cuda` (whether its torch can use NVIDIA GPUs), `gpus` (`name`, `capability` and `memory_mib` of
-    each, which is None where it shares the computer's memory, and its `room_mib` if known) and
+    each, which is None where it shares the computer's memory, and if known its `room_mib` and the
+    other `programs` on it, name and MiB) and
     `free_mib` of the computer, which `nodes_here` nodes share.
     """
     gpus = facts["gpus"] if facts["cuda"] else []
@@ -87,7 +100,8 @@ def _on_card(gpu: Mapping[str, Any], ranks: int, free_mib: int) -> Room:
         return Room(share, gpu["name"], ranks, unified=True, bf16=bf16)
     room = gpu.get("room_mib", gpu["memory_mib"])
     held = (gpu["memory_mib"] - room) << 20
-    return Room((room << 20) // ranks, gpu["name"], ranks, held=held, bf16=bf16)
+    programs = tuple((name, mib << 20) for name, mib in gpu.get("programs", ()))
+    return Room((room << 20) // ranks, gpu["name"], ranks, held=held, programs=programs, bf16=bf16)
 
 
 def least(rooms: Iterable[Room]) -> Room:

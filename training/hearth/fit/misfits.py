@@ -129,13 +129,16 @@ def _advice(
         return allowed and _fits(needs(changed, shape, rooms, len(ranks))[node], rooms[node])
 
     measures = _measures(settings)
-    ways: list[str] = []
+    room, ways = rooms[node], list[str]()
+    if room.programs and needs(settings, shape, rooms, len(ranks))[node].total <= room.freed:
+        ways.append(f"ending what else is on the card ({room.others})")
+    ending = len(ways)
     for count in range(1, len(measures) + 1):
         for chosen in itertools.combinations(measures, count):
             changes = {name: value for one in chosen for name, value in one.items()}
             if fits(changes):
                 ways.append(" and ".join(_typed(*change) for change in changes.items()))
-        if ways:
+        if len(ways) > ending:
             break
     left = sum(rank.node in fitting for rank in ranks)
     if left > (settings.parallel == "fsdp"):  # one rank alone shards nothing

@@ -8,12 +8,19 @@ import subprocess
 import sys
 import tempfile
 from collections.abc import Callable, Sequence
+from functools import cache
 from pathlib import Path
 from typing import Any
 
-from hearth.base.errors import HearthError
-from hearth.base.extras import ensure_extra
+import httpx
+from huggingface_hub.constants import HF_HOME, HF_HUB_CACHE
+
+from hearth.base.errors import ConfigError, HearthError, SupplyError
+from hearth.base.extras import ensure_extra, extra_folder
+from hearth.base.hub import PROBE_SECONDS, hub_api
 from hearth.base.places import OF_A_LAUNCH, python_path
+from hearth.base.text import listed
+from hearth.config.settings import is_file
 from hearth.harness.scores import Score, from_records
 
 _CODE = Path(__file__).resolve().parents[2]
@@ -25,8 +32,21 @@ def check_tasks(tasks: Sequence[str], say: Callable[[str], None]) -> None:
     """Load all `tasks`, so that their examples are on this node.
 
     Raises `ConfigError` if one is unknown or does not load, and `SupplyError` if lm-eval cannot be
-    installed.
+    installed, or if the Hub has to be asked and does not answer.
     """
+    findings = [
+        f"eval: there is no file {task} on this node; bring it here, or give a task by its name"
+        for task in tasks
+        if is_file(task) and not Path(task).is_file()
+    ]
+    if findings:
+        raise ConfigError(*findings)
+    named = [task for task in tasks if not is_file(task)]
+    if named and not (_answers() or (extra_folder("eval").is_dir() and _any_examples())):
+        raise SupplyError(
+            f"eval: the Hub, which has the examples of {listed(named)}, does not answer from this "
+            "node; connect it, or leave the tasks out"
+        )
     _call("check", {"tasks": list(tasks)}, say)
 
 
@@ -45,6 +65,8 @@ def _call(verb: str, spec: dict[str, Any], say: Callable[[str], None]) -> dict[s
     """Return the facts that the process answers; what else it says goes to standard error."""
     spec |= {"packages": str(ensure_extra("eval", _WHAT, say))}
     launch = {name: text for name, text in os.environ.items() if name not in OF_A_LAUNCH}
+    if not _answers():  # else its libraries try again for minutes
+        launch["HF_HUB_OFFLINE"] = "1"
     with tempfile.NamedTemporaryFile("w", suffix=".json") as file:
         json.dump(spec, file)
         file.flush()
@@ -66,3 +88,21 @@ def _call(verb: str, spec: dict[str, Any], say: Callable[[str], None]) -> dict[s
     if answer["findings"]:
         raise HearthError(*answer["findings"])
     return answer["facts"]
+
+
+@cache
+def _answers() -> bool:
+    """Return whether the Hub answers from here."""
+    if os.environ.get("HF_HUB_OFFLINE"):
+        return False
+    try:
+        httpx.head(hub_api().endpoint, timeout=PROBE_SECONDS)
+    except httpx.TransportError:
+        return False
+    return True
+
+
+def _any_examples() -> bool:
+    """Return whether the caches of the Hub's libraries have any data set."""
+    places = (HF_HUB_CACHE, "datasets--*"), (f"{HF_HOME}/datasets", "*")
+    return any(any(Path(folder).glob(pattern)) for folder, pattern in places)

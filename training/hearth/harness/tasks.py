@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import difflib
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import ConfigError
@@ -24,16 +23,10 @@ def load_tasks(entries: Sequence[str]) -> list[Any]:
     """
     from lm_eval.tasks import TaskManager
 
-    files = [entry for entry in entries if is_file(entry)]
     names = [entry for entry in entries if not is_file(entry)]
-    findings = [
-        f"eval: there is no file {file} on this node; bring it here, or give a task by its name"
-        for file in files
-        if not Path(file).is_file()
-    ]
     manager = TaskManager(include_defaults=bool(names))  # to index all takes ten seconds
     known = manager.all_tasks
-    findings += [_unknown(name, known) for name in names if name not in known]
+    findings = [_unknown(name, known) for name in names if name not in known]
     if findings:
         raise ConfigError(*findings)
     loaded: dict[str, Any] = {}

@@ -17,7 +17,7 @@ from hearth.base.places import LENDING
 OFF, ON, AUTO = "off", "on", "auto"
 WORDS = (OFF, ON, AUTO)
 
-RETURNS = "it returns as soon as its ranks have loaded the model, mostly within a minute"
+RETURNS = "it returns as soon as its ranks have loaded the model, as at the start of the run"
 """The clause on a node that is away and that a person has just switched on."""
 
 

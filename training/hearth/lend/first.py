@@ -14,7 +14,7 @@ from hearth.base.clock import local_time
 from hearth.base.systems import under_windows
 from hearth.lend.command import NOT_FOUND, answer
 from hearth.lend.lender import Lender
-from hearth.lend.sensors import Sensors
+from hearth.lend.sensors import BLIND, Sensors
 from hearth.lend.terms import IDLE, Terms, faults
 from hearth.lend.use import likely_use
 
@@ -31,10 +31,9 @@ def away_now(given: Mapping[str, Any], workspace: Path) -> tuple[str, list[str]]
         return "", found
     terms, no = Terms.of(given), ""
     if terms.when == IDLE and under_windows(platform.release()):
-        # It would lend during a game: the driver lists no program of Windows.
         return "", [
-            "lend_when: idle cannot see from WSL who uses Windows or its GPU; set lend_hours or "
-            "lend_command, or switch by hand (hearth-lend off), and leave lend_when out"
+            f"{BLIND}; set lend_hours or lend_command, or switch by hand (hearth-lend off), and "
+            "leave lend_when out"
         ]
     if terms.command:
         try:

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import os
+import platform
 import time
 from collections import deque
 from collections.abc import Callable
 from pathlib import Path
 
 from hearth.base.nvml import Cards, GpuProcess
+from hearth.base.systems import under_windows
 from hearth.lend import choice
 from hearth.lend.command import Command
 from hearth.lend.processes import Processes, Table, used_by_others
@@ -20,6 +22,9 @@ AVERAGED = 10.0
 
 SEARCH_EVERY = 30.0
 """Seconds between two searches for GPUs on a node that has shown none yet."""
+
+BLIND = "lend_when: idle cannot see from WSL who uses Windows or its GPU"
+"""The reason of a node whose driver lists no program of Windows: it would lend during a game."""
 
 _SUPPLIES = Path("/sys/class/power_supply")
 
@@ -55,6 +60,8 @@ class Sensors:
         command = self._command.reason() if self._command else ""
         if self._terms.when != IDLE:
             return Reading(word, command=command)
+        if under_windows(platform.release()):  # a launch refuses this, an older run goes on
+            return Reading(word, command=command or BLIND)
         if self._cards is None and self._clock() >= self._next_search:
             self._cards = self._find()
             self._next_search = self._clock() + SEARCH_EVERY

@@ -2,12 +2,33 @@
 
 from __future__ import annotations
 
-from collections.abc import Set
-from dataclasses import dataclass
+from collections.abc import Mapping, Set
+from dataclasses import dataclass, field
 from typing import Literal
 
 Kind = Literal["finished", "failed", "stopped", "apart", "waiting", "back"]
 """How a run ended; a node's part ended and the run goes on; it waits for nodes; it goes on."""
+
+
+READY, RETURN = "launch_ready_timeout", "launch_return_timeout"
+
+
+@dataclass(frozen=True)
+class Limit:
+    """The timeout after which a run gives up waiting for nodes, and the setting that it has.
+
+    Attributes:
+        seconds: the timeout, from the beginning of the wait.
+        setting: its name.
+        answering: seconds of the timeout for a machine that answers without a supervisor of the
+            run, where that ends the wait sooner; else 0.
+        refused: by node the time (since 1970) from which its machine has answered so.
+    """
+
+    seconds: float
+    setting: str
+    answering: float = 0.0
+    refused: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)
@@ -21,6 +42,9 @@ class Event:
         began: time at which the supervisor, or the wait, began.
         at: time of the event.
         ends: time at which the run gives up waiting at the latest, if it does.
+        limit: name of the setting that ends the wait then.
+        answering: seconds after which it gives up sooner, once the machines answer without a
+            supervisor of the run; 0 where it does not.
         message: the cause, as recorded.
         by_rank: whether it is the error of a rank.
         begun: whether the ranks have trained.
@@ -37,6 +61,8 @@ class Event:
     began: float
     at: float
     ends: float | None = None
+    limit: str = ""
+    answering: float = 0.0
     message: str = ""
     by_rank: bool = False
     begun: bool = False

@@ -11,7 +11,7 @@ from typing import Literal
 
 from hearth.base.clock import when
 from hearth.base.text import duration, plain
-from hearth.notify.event import Event
+from hearth.notify.event import READY, Event
 from hearth.notify.progress import Progress
 
 MOST_LINES = 6
@@ -148,8 +148,14 @@ def _shortened(text: str, longest: int) -> str:
 def _outlook(event: Event) -> str:
     """Return the line on the end of a wait, to which nobody needs to do anything."""
     back = "it is" if len(event.about) == 1 else "they are"
-    # Sooner where the machine answers and has no supervisor of the run any more.
-    ends = f", and gives up at {_clock(event.ends, event)} at the latest" if event.ends else ""
+    if not event.ends:
+        return f"It goes on by itself once {back} back."
+    ends = f", and gives up at {_clock(event.ends, event)} at the latest ({event.limit})"
+    if event.answering:
+        ends += (
+            f", or {duration(event.answering)} after the machine answers without a supervisor of "
+            f"the run ({READY})"
+        )
     return f"It goes on by itself once {back} back{ends}."
 
 

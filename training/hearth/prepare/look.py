@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import HearthError
+from hearth.base.systemd import lockable_bytes
 from hearth.config import Run, read_run
 from hearth.config.layout import Layout
 from hearth.config.presets import known_shape
@@ -23,6 +24,7 @@ from hearth.prepare.outcome import outcome_file, read_outcome
 from hearth.supervise.job import check as check_job
 from hearth.supervise.preflight import check
 from hearth.transfer import own_copies
+from hearth.verify.facts import card
 from hearth.verify.listener import start
 
 IDLE = 60.0
@@ -34,7 +36,8 @@ def look(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
 
     `wanted` has the cluster `address` of this node and names the parts to inspect:
         run: the name of the run: can it start here? `port` is the one that rank 0 must use, 0 any;
-            with `queue` it is to wait for its turn.
+            with `queue` it is to wait for its turn. Does its card do `rdma`, and how much memory
+            may a run lock for that (`lockable`)?
         copies: the model and data that are here; `shared` is the folder that all nodes share or "".
         shape: the sizes of the model, as far as they are known `here`, or with `hub` also there.
         slurm: with Slurm's `nodes` and the job's `options`, whether Slurm takes such a job.
@@ -51,6 +54,8 @@ def look(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         answer = check(workspace, name, wanted["address"], wanted["port"], queue)
         facts |= answer["facts"]
         findings += answer["findings"]
+        if interface := facts.get("interface"):
+            facts |= {"rdma": card(interface, Path("/sys"))["rdma"], "lockable": lockable_bytes()}
         results = workspace / "results" / name
         findings += another_run(results, created_in(run_file), in_workspace=True)
         findings += _folders(workspace, name)

@@ -16,14 +16,16 @@ from collections import deque
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from safetensors import SafetensorError
 
 from hearth.base.errors import CheckpointError
 from hearth.base.files import read_object, sha256_of, sync, sync_below
-from hearth.ranks.world import World
 from hearth.record.folders import broadcast_folder, files_below, inside, store_pieces
+
+if TYPE_CHECKING:  # with torch
+    from hearth.ranks.world import World
 
 DISK_ERRORS = (OSError, SafetensorError)
 """Errors raised by writing to a disk that is full, read-only or gone."""

@@ -6,10 +6,13 @@ import secrets
 from collections.abc import Iterable, Iterator
 from contextlib import suppress
 from pathlib import Path, PurePosixPath
+from typing import TYPE_CHECKING
 
 from hearth.base.errors import CheckpointError
 from hearth.base.files import sync_below
-from hearth.ranks.world import World
+
+if TYPE_CHECKING:  # with torch
+    from hearth.ranks.world import World
 
 _PIECE = 64 << 20
 """Largest piece, in bytes, sent at once from node to node."""

@@ -11,11 +11,13 @@ import os
 import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from hearth.base.files import open_regular, write_whole
-from hearth.ranks.world import World
 from hearth.record.metric_line import is_sound
+
+if TYPE_CHECKING:  # with torch
+    from hearth.ranks.world import World
 
 METRICS = "metrics.jsonl"
 

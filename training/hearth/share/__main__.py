@@ -52,7 +52,7 @@ def again(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
     request = Request.typed(**given)
     folder = find_run(spec["run"], Layout.from_environment().results)
     run = read_run(folder / "run.yml")
-    after.check(request, run, print)
+    after.check_finished(folder, request, print)
     workspace = os.environ.get("HEARTH_WORKSPACE")
     computes = request.tasks and workspace
     with node_lock(Path(workspace), run.name) if computes else nullcontext():

@@ -9,10 +9,11 @@ from __future__ import annotations
 import json
 from collections.abc import Callable
 from datetime import UTC, datetime
+from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hearth.base.errors import ConfigError, HearthError
+from hearth.base.errors import ConfigError, HearthError, check_all
 from hearth.base.hub import brief_scrubbed, scrub
 from hearth.base.text import aligned
 from hearth.config import Run, read_run
@@ -35,14 +36,30 @@ def check(request: Request, run: Run, say: Say) -> None:
 
     Raises `HearthError` with everything that is in the way.
     """
-    findings: list[str] = []
-    for part in request.parts:
-        try:
-            _check_part(part, run, say)
-        except HearthError as error:
-            findings += error.findings
-    if findings:
-        raise HearthError(*findings)
+    check_all(*(partial(_check_part, part, run, say) for part in request.parts))
+
+
+def check_finished(folder: Path, request: Request, say: Say) -> None:
+    """Check that all of `request` can be done on this node for the run in `folder`.
+
+    Raises `HearthError` with everything that is in the way.
+    """
+    check_all(
+        lambda: _finished(folder, request, lambda _: None),
+        lambda: check(request, read_run(folder / MARK), say),
+    )
+
+
+def _finished(folder: Path, request: Request, say: Say) -> tuple[Run, Result]:
+    """Return the finished run in `folder`, and its result. Raises `HearthError` without one."""
+    run = read_run(folder / MARK)
+    checkpoints = Layout.from_environment().checkpoint_dir(run.name)
+    result = find_result(folder, run, checkpoints, say, request.best)
+    if result.step is not None:
+        raise ConfigError(
+            f"{folder}: the run has not finished; finish it with resume={run.name} first"
+        )
+    return run, result
 
 
 def _check_part(part: Request, run: Run, say: Say) -> None:
@@ -62,14 +79,7 @@ def afterwards(folder: Path, request: Request, again: Again, say: Say) -> bool:
 
     Raises `HearthError` if the folder holds no finished run.
     """
-    run = read_run(folder / MARK)
-    result = find_result(
-        folder, run, Layout.from_environment().checkpoint_dir(run.name), say, request.best
-    )
-    if result.step is not None:
-        raise ConfigError(
-            f"{folder}: the run has not finished; finish it with resume={run.name} first"
-        )
+    run, result = _finished(folder, request, say)
     left, done = request.parts, True
     try:
         while left:

@@ -119,7 +119,7 @@ def _leave(given: argparse.Namespace) -> int:
     if last:  # otherwise a launch that is about to begin has written new ones
         forget_secrets(given.spec)
         leave_queue(spec.workspace, spec.run)
-    remove_unit(spec.run)
+    remove_unit(spec)
     return 0
 
 
@@ -138,7 +138,7 @@ def _start(given: argparse.Namespace) -> int:
     leave_queue(spec.workspace, spec.run)  # as would its place in the queue
     if spec.slurm:
         started = queue_record(spec)
-    elif spec.carried and has_manager():
+    elif spec.unit and has_manager():
         started = _as_unit(spec, path)
     else:
         started = _as_process(spec, path)

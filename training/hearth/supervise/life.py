@@ -18,6 +18,7 @@ from typing import Any
 
 from hearth.base.errors import HearthError, LaunchError
 from hearth.base.gpus import gpus
+from hearth.notify.event import READY, RETURN, Limit
 from hearth.supervise.afterwards import do_afterwards
 from hearth.supervise.cause import ENDS, Cause, LaunchOutcome
 from hearth.supervise.job import end_of_job, own_job
@@ -159,6 +160,11 @@ class NodeSupervisor:
         """Timeout in seconds for the other nodes: longer once the run has started."""
         spec = self._spec
         return spec.patience if self._record.launches else spec.first_timeout
+
+    def _limit(self) -> Limit:
+        """Return the timeout for the other nodes with the setting that it has."""
+        ready = self._patience == self._spec.ready_timeout
+        return Limit(self._patience, READY if ready else RETURN)
 
     def send_end(self) -> None:
         """Send the message on the end of the run, if it is this node's to send; see `Notices`."""
@@ -321,7 +327,7 @@ class NodeSupervisor:
         while True:
             await asyncio.sleep(self._spec.heartbeat)
             self._record.write(self._spec.record)
-            self._notices.observe(self._absent(), self._patience, self._queued.now())
+            self._notices.observe(self._absent(), self._limit(), self._queued.now())
 
     def _on_signal(self) -> None:
         """Stop after the step; at once after the grace period, or at a second signal.

@@ -7,11 +7,11 @@ of the network each part may.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Set
+from collections.abc import Callable, Collection, Set
 from datetime import datetime
 from typing import Any
 
-from hearth.notify.event import Event, Kind, speaker
+from hearth.notify.event import READY, Event, Kind, Limit, speaker
 from hearth.notify.outbox import Outbox
 from hearth.notify.watch import GoesOn, WaitWatch
 from hearth.supervise.cause import LaunchOutcome
@@ -29,12 +29,12 @@ class Notices:
         self._waits = WaitWatch()
         self._last: Event | None = None
 
-    def observe(self, absent: Set[str], patience: float, in_queue: Set[str] = frozenset()) -> None:
+    def observe(self, absent: Set[str], limit: Limit, in_queue: Set[str] = frozenset()) -> None:
         """Send a message when the run has waited long for nodes, and when it goes on after that.
 
-        Call it every few seconds. `absent` are the nodes that are not there now, `patience` is the
-        time in seconds after which the run gives up, and `in_queue` are absent ones on which it
-        waits for its turn, as it was asked to.
+        Call it every few seconds. `absent` are the nodes that are not there now, `limit` is the
+        timeout after which the run gives up, and `in_queue` are absent ones on which it waits for
+        its turn, as it was asked to.
         """
         self._outbox.collect()
         spec, record = self._spec, self._record
@@ -55,10 +55,9 @@ class Notices:
                 self._outbox.send(self._event("back", back, since))
         elif speaker(spec.nodes, absent) == spec.node:
             # Ranks that take long to load, on a node that is there, end nothing.
-            ends = since + patience if {*change.nodes} <= absent else None
+            ends = _end_of(limit, change.nodes, since) if {*change.nodes} <= absent else {}
             cause = record.cause.message if record.cause else ""
-            event = self._event("waiting", change.nodes, since, message=cause, ends=ends)
-            self._outbox.send(event)
+            self._outbox.send(self._event("waiting", change.nodes, since, message=cause, **ends))
 
     def conclude(self, verdict: LaunchOutcome, absent: Set[str], apart: bool) -> None:
         """Keep the message on the end of the run for `send_end`, if it is this node's to send.
@@ -114,3 +113,12 @@ class Notices:
             hearth=spec.hearth,
             **more,
         )
+
+
+def _end_of(limit: Limit, nodes: Collection[str], since: float) -> dict[str, Any]:
+    """Return when and by which setting a wait for `nodes` ends, as fields of an event."""
+    refused = [limit.refused.get(node) for node in nodes]
+    if limit.answering and None not in refused:
+        return {"ends": max(since, *refused) + limit.answering, "limit": READY}
+    ends = {"ends": since + limit.seconds, "limit": limit.setting}
+    return ends | {"answering": limit.answering}

@@ -6,9 +6,7 @@ brings the supervisor back. One that was killed for good holds nobody up.
 
 from __future__ import annotations
 
-import fcntl
 import json
-import os
 from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -18,13 +16,14 @@ from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.files import alone, read_object, write_whole
+from hearth.base.held import folder_of, held
 from hearth.base.places import QUEUE
+from hearth.base.systemd import units_of
 from hearth.base.waiting import is_in_queue
-from hearth.supervise.record import READERS, locked
+from hearth.supervise.record import READERS
 from hearth.supervise.recorded import record_in
 from hearth.supervise.spec import Spec, record_file
 from hearth.supervise.turn import Entry
-from hearth.supervise.unit import carried_runs
 
 _OPEN = ("queued", "waiting", "running")
 
@@ -62,6 +61,7 @@ def leave_queue(workspace: Path, run: str) -> None:
     with suppress(OSError), alone(workspace / QUEUE):
         for ending in ("json", "lock"):
             (workspace / QUEUE / f"{run}.{ending}").unlink(missing_ok=True)
+        folder_of(workspace / QUEUE / f"{run}.lock").rmdir()
 
 
 def read_queue(workspace: Path) -> list[Entry]:
@@ -70,7 +70,7 @@ def read_queue(workspace: Path) -> list[Entry]:
     Those whose supervisor is gone for good are not `alive`. A damaged file counts as no entry.
     """
     paths = sorted((workspace / QUEUE).glob("*.json"))
-    carried = carried_runs(workspace) if paths else frozenset()
+    carried = units_of(workspace) if paths else {}
     found = []
     for path in paths:
         run = path.stem
@@ -104,16 +104,12 @@ def in_queue(workspace: Path, run: str) -> Iterator[None]:
     Raises `LaunchError` if another one does.
     """
     (workspace / QUEUE).mkdir(exist_ok=True)
-    path = workspace / QUEUE / f"{run}.lock"
-    lock = os.open(path, os.O_RDWR | os.O_CREAT, 0o644)
-    try:
-        if not locked(lock, fcntl.LOCK_EX, patience=READERS):
+    with held(workspace / QUEUE / f"{run}.lock", READERS) as ours:
+        if not ours:
             raise LaunchError(
                 f"{workspace}: run '{run}' waits in the queue here already: watch it, or remove it"
             )
         yield
-    finally:
-        os.close(lock)
 
 
 def coming_back(workspace: Path) -> str:
@@ -121,7 +117,7 @@ def coming_back(workspace: Path) -> str:
 
     After a restart of the machine such a run goes on before the queue does.
     """
-    for run in sorted(carried_runs(workspace)):
+    for run in sorted(units_of(workspace)):
         waits = (workspace / QUEUE / f"{run}.json").exists()
         if not waits and _is_open(workspace, run):
             return run

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import dataclasses
-import fcntl
 import json
 import os
 import time
@@ -16,6 +15,7 @@ from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.files import write_whole
+from hearth.base.held import held, is_held
 from hearth.base.waiting import is_in_queue
 from hearth.supervise.cause import Cause, State
 from hearth.supervise.recorded import record_in
@@ -129,15 +129,13 @@ def node_lock(workspace: Path, run: str) -> Iterator[None]:
     """
     path = lock_file(workspace)
     path.parent.mkdir(parents=True, exist_ok=True)
-    with path.open("a+") as lock:
-        if not locked(lock.fileno(), fcntl.LOCK_EX, patience=READERS):
+    with held(path, READERS) as ours:
+        if not ours:
             holder = lock_holder(workspace) or {"run": "?", "pid": "?"}
             raise NodeTaken(held_by(workspace, holder))
-        lock.truncate(0)
-        lock.write(json.dumps({"run": run, "pid": os.getpid()}))
-        lock.flush()
+        path.write_text(json.dumps({"run": run, "pid": os.getpid()}), encoding="utf-8")
         yield
-        lock.truncate(0)
+        path.write_text("", encoding="utf-8")
 
 
 def held_by(workspace: Path, holder: dict[str, Any]) -> str:
@@ -150,29 +148,12 @@ def held_by(workspace: Path, holder: dict[str, Any]) -> str:
 
 def lock_holder(workspace: Path) -> dict[str, Any] | None:
     """Return the `run` and `pid` that hold the node's lock, or None."""
-    try:
-        with lock_file(workspace).open() as lock:
-            if locked(lock.fileno(), fcntl.LOCK_SH, patience=0):
-                return None
-            for _ in range(10):
-                # The holder writes its name just after taking the lock: retry.
-                lock.seek(0)
-                if text := lock.read():
-                    return dict(json.loads(text))
-                time.sleep(0.02)
-    except FileNotFoundError:
-        return None
+    path = lock_file(workspace)
+    for _ in range(10):
+        if not is_held(path):
+            return None
+        # The holder writes its name just after taking the lock: retry.
+        if text := path.read_text(encoding="utf-8"):
+            return dict(json.loads(text))
+        time.sleep(0.02)
     return {"run": "?", "pid": "?"}
-
-
-def locked(descriptor: int, kind: int, patience: float) -> bool:
-    """Try to lock for `patience` seconds; return whether that succeeded."""
-    until = time.monotonic() + patience
-    while True:
-        try:
-            fcntl.flock(descriptor, kind | fcntl.LOCK_NB)
-            return True
-        except BlockingIOError:
-            if time.monotonic() >= until:
-                return False
-            time.sleep(0.02)

@@ -104,15 +104,6 @@ class Spec:
         return bool(self.folder)
 
     @property
-    def carried(self) -> bool:
-        """Whether the user's systemd may carry the supervisor.
-
-        A workspace with the node's name may be in a home that all nodes share. A unit is a file in
-        that home, so one run's units would replace each other.
-        """
-        return self.unit and self.workspace.name != self.node
-
-    @property
     def place(self) -> Path:
         """Working directory of the ranks."""
         return self.workspace / self.folder if self.scripted else self.results

@@ -7,13 +7,12 @@ elsewhere, as in a container, the supervisor is a process group of its own.
 from __future__ import annotations
 
 import os
-import pwd
 import sys
 from contextlib import suppress
 from pathlib import Path
 
 from hearth.base.errors import LaunchError
-from hearth.base.systemd import call, user_systemctl
+from hearth.base.systemd import call, units_folder, user_systemctl
 from hearth.supervise.spec import Spec
 
 STOP_MARGIN = 45
@@ -29,31 +28,17 @@ _MANAGERS = {
     ("systemctl", "is-system-running"): "this machine is being shut down",
     ("systemctl", "--user", "is-system-running"): "the systemd of this user is being stopped",
 }
+_MACHINE = Path("/etc/machine-id")
 _ABNORMAL = frozenset({"signal", "core-dump", "watchdog", "timeout", "oom-kill"})
 
 
-def unit_name(run: str) -> str:
-    """Return the name of the unit that carries a run."""
-    return f"hearth-{run}.service"
+def unit_name(spec: Spec) -> str:
+    """Return the name of the unit that carries a run.
 
-
-def unit_file(run: str) -> Path:
-    """Return the path at which the user's systemd looks for the unit of a run."""
-    # Not $HOME: the systemd manager takes its home from the password database.
-    return Path(pwd.getpwuid(os.getuid()).pw_dir, ".config/systemd/user", unit_name(run))
-
-
-def carried_runs(workspace: Path) -> frozenset[str]:
-    """Return the runs of a workspace that have a unit, and so come back after a restart."""
-    units = unit_file("*")
-    found = set()
-    for path in units.parent.glob(units.name):
-        run = path.name.removeprefix("hearth-").removesuffix(".service")
-        with suppress(OSError):
-            # Another workspace of this user may have a run of the same name.
-            if str(workspace / "config" / f"{run}.json") in path.read_text(encoding="utf-8"):
-                found.add(run)
-    return frozenset(found)
+    A workspace with the node's name may be in a home that other nodes share, with their units.
+    """
+    node = f"@{spec.node}" if spec.workspace.name == spec.node else ""
+    return f"hearth-{spec.run}{node}.service"
 
 
 def unit_text(spec: Spec, spec_file: Path, python: str, code: Path) -> str:
@@ -68,6 +53,7 @@ def unit_text(spec: Spec, spec_file: Path, python: str, code: Path) -> str:
 # Written by Hearth for one run. It is removed when the run has ended on this node.
 [Unit]
 Description=Hearth: run {_plain(spec.run)} on {_plain(spec.node)}
+{_only_here()}\
 # As a failed unit it would stay listed.
 CollectMode=inactive-or-failed
 
@@ -75,8 +61,8 @@ CollectMode=inactive-or-failed
 Type=exec
 Environment={_word(f"PYTHONPATH={code}")}
 WorkingDirectory={_plain(str(spec.workspace))}
-ExecStart={verb} run {of} --unit {unit_name(spec.run)}
-ExecStopPost={verb} leave {of} --unit {unit_name(spec.run)}
+ExecStart={verb} run {of} --unit {unit_name(spec)}
+ExecStopPost={verb} leave {of} --unit {unit_name(spec)}
 # How the run ended stands in its record.
 SuccessExitStatus=1 2 {LEFT}
 # A supervisor that is killed comes back, ends what it left behind and joins the others again.
@@ -101,7 +87,8 @@ def start_unit(spec: Spec, spec_file: Path) -> str:
 
     Raises `LaunchError` if systemd refuses.
     """
-    name, path = unit_name(spec.run), unit_file(spec.run)
+    name = unit_name(spec)
+    path = units_folder() / name
     # An earlier unit of this name may still be stopping, and would remove the new file.
     user_systemctl("stop", name)
     path.parent.mkdir(parents=True, exist_ok=True)
@@ -113,7 +100,7 @@ def start_unit(spec: Spec, spec_file: Path) -> str:
     for words in (["daemon-reload"], ["enable", "--now", name]):
         done = user_systemctl(*words)
         if done.returncode:
-            remove_unit(spec.run)
+            remove_unit(spec)
             raise LaunchError(
                 f"{spec.node}: systemctl --user {' '.join(words)} failed: {done.stderr.strip()}"
             )
@@ -160,11 +147,19 @@ def stop_unit(name: str) -> None:
     user_systemctl("stop", "--no-block", name)
 
 
-def remove_unit(run: str) -> None:
+def remove_unit(spec: Spec) -> None:
     """Disable the unit of a run and remove its file."""
-    user_systemctl("disable", unit_name(run))
-    unit_file(run).unlink(missing_ok=True)
+    name = unit_name(spec)
+    user_systemctl("disable", name)
+    (units_folder() / name).unlink(missing_ok=True)
     user_systemctl("daemon-reload")
+
+
+def _only_here() -> str:
+    """Return the condition that only this machine starts a unit, in a home that others share."""
+    with suppress(OSError):
+        return f"ConditionHost={_MACHINE.read_text(encoding='utf-8').strip()}\n"
+    return ""
 
 
 def _plain(text: str) -> str:

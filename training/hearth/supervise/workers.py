@@ -14,6 +14,7 @@ from pathlib import Path
 import psutil
 
 from hearth.base.aside import pids_aside
+from hearth.base.compiler import CUDA
 from hearth.base.places import OF_A_LAUNCH, OF_HEARTH, SUPERVISED, TORCHRUN, python_path
 from hearth.ranks.orders import Form
 from hearth.supervise.interface import family_of
@@ -87,6 +88,8 @@ def environment(spec: Spec, group: Form) -> dict[str, str]:
         "NCCL_SOCKET_IFNAME": f"={spec.interface}",
         "NCCL_SOCKET_FAMILY": family_of(spec.address),
     }
+    if not shutil.which("nvcc") and os.path.isdir(CUDA):  # for scripts that compile
+        own["PATH"] = f"{os.environ.get('PATH', os.defpath)}{os.pathsep}{CUDA}"
     if spec.models:
         own["HEARTH_MODELS"] = spec.models
     if spec.scripted:

@@ -10,6 +10,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import random
+import time
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -17,6 +18,7 @@ from typing import Any
 
 from hearth.base.clock import boot_clock
 from hearth.base.errors import LaunchError
+from hearth.notify.event import RETURN, Limit
 from hearth.ranks.orders import Alive, Doing, Form, Formed, News
 from hearth.supervise.cause import LaunchOutcome
 from hearth.supervise.life import POLL, STOP, Interrupted, StopAsked
@@ -183,6 +185,18 @@ class Member(RanksKeeper):
     def _absent(self) -> set[str]:
         return {*self._spec.nodes} - {*self._heard, self._spec.node}
 
+    def _limit(self) -> Limit:
+        limit, spec = super()._limit(), self._spec
+        if limit.setting != RETURN or not self._record.launches:
+            return limit
+        now, there = time.time(), boot_clock()
+        refused = {
+            node: now - (there - absence.since)
+            for node, absence in self._gone.items()
+            if absence.why.startswith("refused")
+        }
+        return dataclasses.replace(limit, answering=spec.ready_timeout, refused=refused)
+
     def _wanted_elsewhere(self) -> str:
         return self._wish.why or super()._wanted_elsewhere()
 
@@ -215,8 +229,8 @@ class Member(RanksKeeper):
                 if self._stop:
                     self._peers.tell(node, self._stop)
                 self._peers.tell(node, self._report_to_peers())
-            case Gone(node, why):
-                self._lost(node, why)
+            case Gone(node, why, taken):
+                self._lost(node, why, taken)
             case InQueue(node, why):
                 self._queued.hear(node, why)
             case PeerSaid(node, message):
@@ -285,10 +299,10 @@ class Member(RanksKeeper):
         super()._ranks_failed(failure)
         self._teams.breaks(causes.failed(self._spec.node, failure))
 
-    def _lost(self, node: str, why: str) -> None:
+    def _lost(self, node: str, why: str, taken: str) -> None:
         """Take note that a node is not connected."""
         heard = self._heard.pop(node, None)
-        self._gone[node] = Absence(why, boot_clock())
+        self._gone[node] = Absence(why, boot_clock(), taken)
         self._ballot.lost(node)
         if heard is None or heard.report.ended:
             return

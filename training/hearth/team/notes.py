@@ -288,9 +288,11 @@ def fails_apart(view: View, node: str) -> bool:
 
 def loss(view: View, node: str) -> Cause:
     """Return the cause for a node that is gone: which node to inspect, and why."""
-    why = view.gone[node].why if node in view.gone else "is not connected"
-    culprit = node
-    if why.startswith(("broke off", "refused")):
+    absence = view.gone.get(node)
+    why, culprit = absence.why if absence else "is not connected", node
+    if absence and absence.taken and not why.startswith("suspended"):
+        message = f"{node} was lost ({why}): {absence.taken}"
+    elif why.startswith(("broke off", "refused")):
         message = f"the supervisor of {node} broke off: it was killed or the machine went down"
     elif why.startswith("silent"):
         message = f"{node} was {why}: it hangs, sleeps, or its network is cut"

@@ -16,6 +16,7 @@ from typing import Any
 
 from hearth.base.clock import boot_clock
 from hearth.base.packet_filter import listening
+from hearth.base.taken_address import AddressWatch
 from hearth.supervise.handshake import (
     HANDSHAKE_TIMEOUT,
     InTurn,
@@ -55,10 +56,11 @@ class Joined:
 
 @dataclass(frozen=True)
 class Gone:
-    """A node is no longer connected, or cannot be: `why` as in `view.Absence`."""
+    """A node is no longer connected, or cannot be: `why` and `taken` as in `view.Absence`."""
 
     node: str
     why: str
+    taken: str = ""
 
 
 @dataclass(frozen=True)
@@ -116,6 +118,7 @@ class Peers:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._awake = boot_clock()
+        self._watch = AddressWatch(spec.node, dict(zip(spec.nodes, spec.addresses, strict=True)))
 
     @property
     def connected(self) -> tuple[str, ...]:
@@ -244,7 +247,7 @@ class Peers:
                 except ConnectionRefusedError:
                     if node not in self._refusing:
                         self._refusing.add(node)
-                        self._events.put_nowait(Gone(node, REFUSED))
+                        self._events.put_nowait(Gone(node, REFUSED, self._watch.why_lost(node)))
                 except ProtocolError as error:
                     self._refused(node, error)
                 except (OSError, TimeoutError):
@@ -293,6 +296,7 @@ class Peers:
         self._refusing.discard(node)
         self._refusals.pop(node, None)
         connection.writer.write(encode(Beat()))
+        self._watch.connected(node)
         self._events.put_nowait(Joined(node))
         try:
             while self._connections.get(node) is connection:
@@ -314,7 +318,7 @@ class Peers:
     def _end(self, node: str, why: str) -> None:
         """Cut the connection to a node."""
         self._connections.pop(node).writer.transport.abort()
-        self._events.put_nowait(Gone(node, why))
+        self._events.put_nowait(Gone(node, why, self._watch.why_lost(node)))
 
     def _unless_suspended(self) -> None:
         """Cut all connections if this process was suspended for longer than silence may last.

@@ -51,11 +51,12 @@ class Absence:
 
     `why` begins with "broke off", "silent", "refused" (its machine answers, but no supervisor of
     this run), or "suspended" (this node was, so that all connections ended); or it is any other
-    reason, in words.
+    reason, in words. `taken` tells that another machine has the node's address, or is ''.
     """
 
     why: str
     since: float
+    taken: str = ""
 
 
 @dataclass(frozen=True)

@@ -19,10 +19,11 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-from filelock import FileLock, Timeout
+from filelock import Timeout
 
 from hearth.base.errors import HearthError, SupplyError
 from hearth.base.files import write_whole
+from hearth.base.lock import locked
 from hearth.base.places import MANIFEST, TOKENS
 from hearth.config.declared import CONFIG, INDEX
 from hearth.model.folder import read_manifest
@@ -286,17 +287,20 @@ def _alone(target: Path) -> Iterator[None]:
     Raises `SupplyError` if another process keeps it.
     """
     target.parent.mkdir(parents=True, exist_ok=True)
-    lock = FileLock(target.with_name(f".{target.name}.lock"))
+    lock, waiting = target.with_name(f".{target.name}.lock"), f"another process fetches {target}"
     try:
-        lock.acquire(timeout=PATIENCE)
+        with locked(lock, _log, waiting, PATIENCE):
+            yield
     except Timeout:
         raise SupplyError(
-            f"{target} is being fetched by another process on this node; wait for it, or end it"
+            f"{target} is being fetched by another process, here or on a node that shares this "
+            "folder; wait for it, or end it"
         ) from None
-    try:
-        yield
-    finally:
-        lock.release()
+
+
+def _log(text: str) -> None:
+    """Write to the courier's log: nobody reads its standard output any more."""
+    print(text, file=sys.stderr, flush=True)
 
 
 def _told(error: OSError) -> str:

@@ -22,7 +22,8 @@ from hearth.verify.single_gpu import examine
 
 def _look(_: Path, given: dict[str, Any]) -> dict[str, Any]:
     """Gather facts and start a listener; takes `address`, `allowed` and `idle` (s)."""
-    answer = look(given["address"], Path(os.environ["HEARTH_WORKSPACE"]))
+    workspace = Path(os.environ["HEARTH_WORKSPACE"])
+    answer = look(given["address"], workspace, given["allowed"])
     if not answer["findings"]:
         answer["facts"]["port"] = start(given["address"], given["allowed"], given["idle"])
         answer["facts"]["meeting_port"] = free_port(given["address"])

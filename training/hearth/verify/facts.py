@@ -8,12 +8,15 @@ import json
 import platform
 import runpy
 import sys
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from hearth.base.compiler import PROBE_HEADERS, missing_packages
+from hearth.base import taken_address
+from hearth.base.compiler import PROBE_HEADERS, missing_packages, nvcc_version
 from hearth.base.errors import LaunchError
 from hearth.base.gpus import gpus, output
+from hearth.base.software import added_here
 from hearth.base.systemd import lockable_bytes
 from hearth.supervise.interface import interface_of
 from hearth.supervise.record import lock_holder
@@ -27,20 +30,26 @@ print(json.dumps({"nccl": nccl, "arch": torch.cuda.get_arch_list(), "devices": d
 _NVIDIA, _DISPLAY = "0x10de", "0x03"
 
 
-def look(address: str, workspace: Path, system: Path = Path("/sys")) -> dict[str, Any]:
+def look(
+    address: str, workspace: Path, peers: Sequence[str] = (), system: Path = Path("/sys")
+) -> dict[str, Any]:
     """Return the facts of this node and all `findings`.
 
-    Facts: `python`, `torch`, `cuda` and `nccl` versions (None: absent), `arch` that torch was
-    built for, `devices` that torch can use, `gpus`, the number of NVIDIA `cards` on the bus,
-    `interface`, its negotiated `nic_mbit` (None: unknown), whether it is `wireless` or does `rdma`,
-    the bytes that a run may lock for that (`lockable`; None: any), and `busy`, the run that
-    occupies the node. `build_packages` would bring what Triton's kernels lack to be built.
+    Facts: `python`, `torch`, `cuda` and `nccl` versions (None: absent), those of the packages that
+    the inventory `added`, CUDA of `nvcc`, `arch` that torch was built for, `devices` that torch can
+    use, `gpus`, the number of NVIDIA `cards` on the bus, `interface`, its negotiated `nic_mbit`
+    (None: unknown), whether it is `wireless` or does `rdma`, the bytes that a run may lock for that
+    (`lockable`; None: any), the `network` around it with its `peers` (addresses), and `busy`, the
+    run that occupies the node. `build_packages` would bring what Triton's kernels lack to be built.
     """
     findings: list[str] = []
     facts: dict[str, Any] = {"python": platform.python_version(), **_torch(findings)}
+    facts["added"] = added_here()
+    facts["nvcc"] = nvcc_version()
     facts["gpus"] = gpus()
     facts["lockable"] = lockable_bytes()
     facts["cards"] = nvidia_cards(system)
+    facts["network"] = taken_address.look(peers)
     facts["build_packages"] = missing_packages(
         sys.version_info[:2], output([sys.executable, "-c", PROBE_HEADERS], seconds=30) is not None
     )

@@ -10,9 +10,11 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import partial
 from typing import Any, Literal
 
 from hearth.base.compiler import install_command
+from hearth.base.taken_address import CURE, taken_twice
 
 Level = Literal["good", "advice", "fault"]
 
@@ -73,7 +75,11 @@ def judge(
     """
     verdicts = {}
     for node in nodes:
-        faults = (*_own_faults(node, provision), *_common_faults(node, nodes, total, provision))
+        faults = (
+            *_taken_twice(node, nodes),
+            *_own_faults(node, provision),
+            *_common_faults(node, nodes, total, provision),
+        )
         hints = _hints(node, nodes, lock.get(node.name, "auto"))
         found = next(iter(faults), None)
         hint = next(iter(hints), None)
@@ -192,6 +198,14 @@ def short_gpu(gpus: Sequence[Mapping[str, Any]]) -> str:
     return ", ".join(f"{count}× {name}" if count > 1 else name for name, count in names.items())
 
 
+def _taken_twice(node: Observation, nodes: Sequence[Observation]) -> Iterator[str]:
+    """Yield the fault of a node whose address another machine has."""
+    views = {each.name: each.facts["network"] for each in nodes if "network" in each.facts}
+    reached = not node.gone and not failed_calls(node, nodes)[0]
+    if twice := taken_twice(node.name, node.address, views, reached):
+        yield f"{twice} have the address {node.address}: {CURE}"
+
+
 def _own_faults(node: Observation, provision: str) -> Iterator[str]:
     """Yield the faults of a node by itself."""
     if node.gone:
@@ -245,20 +259,28 @@ def differing(node: Observation, nodes: Sequence[Observation]) -> Iterator[tuple
 
     Each item is (software, the node's version, the others' version).
     """
+    # Of the packages that the inventory adds, those that other nodes have, too.
+    added = sorted(node.facts.get("added", {}))
     for what, key, on_gpus in (
         # Without its build tag, in which CPU and GPU nodes differ.
         ("torch", lambda facts: str(facts["torch"]).partition("+")[0], False),
         ("Python", _python_release, False),
         ("CUDA", lambda facts: facts["cuda"], True),
         ("NCCL", lambda facts: facts["nccl"], True),
+        *((name, partial(_added, name), False) for name in added),
     ):
         alike = [each for each in nodes if each.usable and (each.facts["cuda"] or not on_gpus)]
+        alike = [each for each in alike if what not in added or what in each.facts.get("added", {})]
         if node not in alike:
             continue
         # On a tie the version of the lowest rank wins.
         usual = Counter(key(other.facts) for other in alike).most_common(1)[0][0]
         if key(node.facts) != usual:
             yield what, str(key(node.facts)), str(usual)
+
+
+def _added(name: str, facts: Mapping[str, Any]) -> str:
+    return facts["added"][name]
 
 
 def _python_release(facts: Mapping[str, Any]) -> str:
@@ -276,15 +298,25 @@ def _hints(node: Observation, nodes: Sequence[Observation], lock: str) -> Iterat
     far = [ms for ms in node.talk.get("milliseconds", {}).values() if ms > SLOW_MILLISECONDS]
     if far and len(far) == len(node.talk["milliseconds"]):
         yield f"{min(far):.0f} ms to its nearest peer: is that path Wi-Fi or a tunnel?"
-    lockable = facts["lockable"]
-    if facts["rdma"] and facts["cuda"] and lockable is not None and lockable < LOCKED:
-        yield (
-            f"a run may lock {lockable >> 20} MiB of memory, too little for NCCL over RoCE or "
-            "InfiniBand: `sudo systemctl edit user@.service`, add [Service] and "
-            "LimitMEMLOCK=infinity, then restart the machine"
-        )
+    if hint := locks_too_little(facts):
+        yield hint
     if facts["gpus"] and not facts["cuda"] and lock != "cpu":
         yield "no CUDA in this torch, so its GPU is idle: set python_lock: gpu and provision again"
+
+
+def locks_too_little(facts: Mapping[str, Any]) -> str:
+    """Return the advice for a node on which NCCL may not lock the memory for its RDMA card, or ''.
+
+    `facts` are `rdma`, `cuda` and `lockable` as of `hearth.verify.facts`.
+    """
+    lockable = facts["lockable"]
+    if not facts["rdma"] or not facts["cuda"] or lockable is None or lockable >= LOCKED:
+        return ""
+    return (
+        f"a run may lock {lockable >> 20} MiB of memory, too little for NCCL over RoCE or "
+        "InfiniBand: `sudo systemctl edit user@.service`, add [Service] and "
+        "LimitMEMLOCK=infinity, then restart the machine"
+    )
 
 
 def remarks(nodes: Sequence[Observation], total: Sum | None, skipped: str) -> list[str]:
@@ -307,6 +339,7 @@ def remarks(nodes: Sequence[Observation], total: Sum | None, skipped: str) -> li
     if times:
         lines.append(f"there and back between two nodes: {min(times):.2f} to {max(times):.2f} ms")
     usable = [node for node in nodes if node.usable]
+    lines += _compilers(usable)
     without = [node.name for node in usable if not node.facts["cuda"]]
     if 0 < len(without) < len(usable):
         lines.append(
@@ -316,3 +349,17 @@ def remarks(nodes: Sequence[Observation], total: Sum | None, skipped: str) -> li
     elif any(node.facts["gpus"] for node in usable) and len(without) == len(usable):
         lines.append("no CUDA in this torch (python_lock: cpu): the GPUs are not used")
     return lines
+
+
+def _compilers(nodes: Sequence[Observation]) -> list[str]:
+    """Return a line on the nodes that have nvcc, if any, and whether it suits their torch."""
+    having = [node for node in nodes if node.facts.get("nvcc")]
+    if not having:
+        return []
+    parts = []
+    for node in having:
+        cuda, own = node.facts["cuda"], node.facts["nvcc"]
+        fits = not cuda or cuda.partition(".")[0] == own.partition(".")[0]
+        parts.append(f"{node.name} {own}" + ("" if fits else f" (extensions of torch need {cuda})"))
+    lacking = [node.name for node in nodes if node not in having and node.facts["gpus"]]
+    return [f"nvcc: {', '.join(parts)}" + (f"; none on {', '.join(lacking)}" if lacking else "")]

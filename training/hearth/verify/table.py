@@ -2,9 +2,9 @@
 
 from __future__ import annotations
 
-import textwrap
 from collections.abc import Mapping, Sequence
 
+from hearth.base.text import wrapped
 from hearth.verify.judgement import Advice, Level, Observation, link_mbit, short_gpu
 
 MARKS: dict[Level, str] = {"good": "✓", "advice": "!", "fault": "✗"}
@@ -27,7 +27,8 @@ def table(nodes: Sequence[Observation], advice: Mapping[str, Advice], columns: i
     for node in nodes:
         verdict = advice[node.name]
         if verdict.text:
-            lines += [(verdict.level, line) for line in wrapped(node.name, verdict.text, columns)]
+            told = wrapped(f"{node.name}: {verdict.text}", columns, "    ")
+            lines += [(verdict.level, line) for line in told]
     return lines
 
 
@@ -75,14 +76,3 @@ def _block(
         padded = (f"{cell:<{most}}" for cell, most in zip(row, wide, strict=True))
         lines.append((level, f"{MARKS[level] if level else ' '} {_GAP.join(padded)}".rstrip()))
     return lines
-
-
-def wrapped(name: str, text: str, columns: int) -> list[str]:
-    """Wrap the advice for a node to `columns`; commands are not broken at hyphens."""
-    return textwrap.wrap(
-        f"{name}: {text}",
-        max(columns, 40),
-        subsequent_indent="    ",
-        break_on_hyphens=False,
-        break_long_words=False,
-    )

@@ -27,7 +27,10 @@ from ansible.module_utils.hearth_node.system.user import acting_as
 FOLDER = "/var/lib/hearth/record"
 ORIGINALS = "/var/lib/hearth/originals"
 
-_HOME_STAGE = "ssh"  # its paths are a user's: Hearth reads and writes them as that user
+HOME = "home"
+"""Stage of the paths in a user's home that no other stage has."""
+
+_HOME_STAGES = ("ssh", HOME)  # their paths are a user's: Hearth acts on them as that user
 
 
 @dataclass(frozen=True)
@@ -58,7 +61,7 @@ class ChangedPath:
 
     def as_owner(self) -> AbstractContextManager[None]:
         """Act as the user whose path it is; do nothing for a path of the system."""
-        if self.stage != _HOME_STAGE or self.now is None:
+        if self.stage not in _HOME_STAGES or self.now is None:
             return nullcontext()
         return acting_as(self.now.uid, self.now.gid)
 
@@ -132,7 +135,7 @@ def with_block(text: str, marker: str, block: str | None) -> str:
 class Journal:
     """The record of this machine, for changes of a stage. With `check`, they are only predicted.
 
-    The paths of the stage `ssh` belong to `user`; all work on them is done as that user.
+    The paths of the stages `ssh` and `home` belong to `user`, and Hearth acts on them as that user.
     Two playbooks may work on one machine: each change takes a file lock and reloads the record.
     """
 
@@ -173,8 +176,9 @@ class Journal:
     def link(self, path: str, target: str, *, then: Sequence[list[str]] = ()) -> Change:
         """Make `path` a symbolic link, such as one to /dev/null that masks a unit."""
         with self._alone():
-            here = look(path)
-            uid, gid = self._ids(path, here)
+            with self._as_user():
+                here = look(path)
+                uid, gid = self._ids(path, here)
             wanted = PathState("link", uid=uid, gid=gid, target=target)
             content = f"-> {target}\n".encode()
             return self._change(path, here, wanted, content, then)
@@ -386,7 +390,7 @@ class Journal:
             with entry.as_owner():
                 undone = self._undo(entry, original, plain)
         except PermissionError as error:
-            if entry.stage != _HOME_STAGE:
+            if entry.stage not in _HOME_STAGES:
                 raise
             undone = Undone(path, "left", f"its user may not change it: {error}")
         if undone.state == "left" and entry.first.kind == "file" and not self.check:
@@ -494,7 +498,7 @@ def _put(path: str, content: bytes, wanted: PathState) -> None:
 def _put_back(entry: ChangedPath, original: bytes) -> bool:
     """Restore the original state; return False for a folder that is not empty."""
     path, first = entry.path, entry.first
-    if entry.stage == _HOME_STAGE:  # a user cannot give a file to another group
+    if entry.stage in _HOME_STAGES:  # a user cannot give a file to another group
         first = replace(first, gid=os.getegid())
     if first.kind in ("file", "link"):
         _put(path, original, first)

@@ -14,6 +14,7 @@ from typing import Any
 
 from ansible.module_utils.hearth.measure.limit_cost import LimitCost, costs
 from ansible.module_utils.hearth_node.base import text_of
+from ansible.module_utils.hearth_node.doctor import other_users
 from ansible.module_utils.hearth_node.driver.inspect import nvidia_smi
 from ansible.module_utils.hearth_node.network.nics import see
 from ansible.module_utils.hearth_node.system.memory import host_memory
@@ -56,7 +57,8 @@ def look(address: str, speeds: str, moment: float = 1.0) -> dict[str, Any]:
 
     `cores`, `cpu_percent` of all of them, `memory` (`used_mib`, `total_mib`), `network`
     (`interface` of the cluster address, bytes a second `received` and `sent`; None where no
-    interface carries it), `gpus`, and `gpu_trouble`: the reason if there are none, as a sentence.
+    interface carries it), `gpus`, `gpu_trouble`: the reason if there are none, as a sentence, and
+    the `other_runs` of other users (see `other_users`).
     """
     interface = interface_of(address)
     began, before, counted = time.monotonic(), text_of("/proc/stat"), _bytes(interface)
@@ -73,6 +75,7 @@ def look(address: str, speeds: str, moment: float = 1.0) -> dict[str, Any]:
         else None,
         "gpus": gpus,
         "gpu_trouble": trouble,
+        "other_runs": other_users.look(),
     }
 
 

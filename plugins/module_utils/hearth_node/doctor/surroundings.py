@@ -6,7 +6,6 @@ Read-only. `root` is / except in tests, which build a tree of their own.
 from __future__ import annotations
 
 import glob
-import json
 import os
 import re
 import shutil
@@ -15,7 +14,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.hearth_node.base import nearest_folder, run, text_of
-from ansible.module_utils.hearth_node.doctor import gpu_use
+from ansible.module_utils.hearth_node.doctor import gpu_use, other_users
 from ansible.module_utils.hearth_node.doctor.health import interface_of
 from ansible.module_utils.hearth_node.runs import leftovers
 
@@ -29,11 +28,23 @@ _TRIES = 3
 def home(workspace: str) -> dict[str, Any]:
     """Return `on_battery`, the `gpus` with their programs, and the reason if there are none.
 
-    The reason is `gpu_trouble`. Processes of the runs in `workspace` are told from others.
+    The reason is `gpu_trouble`. Processes of the runs in `workspace` are told from others, and
+    those of `other_runs`, of other users, are marked as `in_run`.
     """
     kept, lost = leftovers.processes(workspace)
     gpus, trouble = gpu_use.look(kept | {each["pid"] for each in lost})
-    return {"on_battery": on_battery(), "gpus": gpus, "gpu_trouble": trouble}
+    runs = other_users.look()
+    theirs = {pid for each in runs or () for pid in each["pids"]}
+    for gpu in gpus:
+        for program in gpu["programs"]:
+            if program["pid"] in theirs:
+                program["in_run"] = True
+    return {
+        "on_battery": on_battery(),
+        "gpus": gpus,
+        "gpu_trouble": trouble,
+        "other_runs": runs,
+    }
 
 
 def on_battery(root: str = "/") -> bool | None:
@@ -76,29 +87,10 @@ def identity(root: str = "/") -> dict[str, Any]:
 
 
 def card(address: str) -> dict[str, Any]:
-    """Return the `name`, `mac` and `mtu` of the NIC that carries an address, and all `macs` here.
-
-    The name is empty where no NIC does.
-    """
+    """Return the `name` and `mtu` of the NIC that carries an address; '' and None where no does."""
     name = interface_of(address)
     mtu = text_of(f"/sys/class/net/{name or 'none'}/mtu").strip()
-    macs = {text_of(path).strip() for path in glob.glob("/sys/class/net/*/address")}
-    return {
-        "name": name,
-        "mac": text_of(f"/sys/class/net/{name or 'none'}/address").strip(),
-        "mtu": int(mtu) if mtu.isdecimal() else None,
-        "macs": sorted(macs - {"", "00:00:00:00:00:00"}),
-    }
-
-
-def neighbours(said: str) -> dict[str, str]:
-    """Return the MAC by resolved address, from the output of `ip -j neigh show`."""
-    entries = json.loads(said) if said.strip() else []
-    return {
-        entry["dst"]: entry["lladdr"].lower()
-        for entry in entries
-        if entry.get("lladdr") and "FAILED" not in entry.get("state", ())
-    }
+    return {"name": name, "mtu": int(mtu) if mtu.isdecimal() else None}
 
 
 def paths(mtu: int | None, peers: Mapping[str, str]) -> dict[str, dict[str, Any]]:

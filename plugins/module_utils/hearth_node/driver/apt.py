@@ -1,4 +1,4 @@
-"""Ask apt and dpkg about packages, and simulate installations. Changes nothing."""
+"""Ask apt and dpkg about packages, simulate installations, and install."""
 
 from __future__ import annotations
 
@@ -10,6 +10,12 @@ from functools import cached_property, lru_cache
 from ansible.module_utils.hearth_node.base import output, run
 
 _SECONDS = 120
+_OPTIONS = (
+    "--yes",
+    *("-o", "DPkg::Lock::Timeout=300"),
+    *("-o", "Dpkg::Options::=--force-confdef"),
+    *("-o", "Dpkg::Options::=--force-confold"),
+)
 _NEED = re.compile(r" (?:(\S+) :)? *(\S+: \S.*)")
 _STEP = re.compile(r"^(Inst|Remv) (\S+)", re.MULTILINE)
 
@@ -103,3 +109,13 @@ def reason(output: str, errors: str) -> str:
             needs.append(f"{package}: {found[2]}")
     chosen = explained or needs[:3] or said or ["apt-get gave no reason"]
     return "; ".join(" ".join(each.split()) for each in chosen)
+
+
+def install(words: Sequence[str]) -> str:
+    """Install and remove packages in one call; return its end if it fails, else ''."""
+    command = ("apt-get", *_OPTIONS, "install", *words)
+    done = run(*command, seconds=None, DEBIAN_FRONTEND="noninteractive")
+    if done.returncode == 0:
+        return ""
+    last = (done.stdout + done.stderr).strip().splitlines()[-12:]
+    return "\n".join([f"apt-get install {' '.join(words)}:", *last])

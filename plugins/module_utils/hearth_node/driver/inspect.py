@@ -34,7 +34,7 @@ _CANONICAL = "Canonical Ltd. Kernel Module Signing"
 _DESKTOP = re.compile(
     r"(nvidia-driver(-\d+.*)?|libnvidia-gl-.*|xserver-xorg-core|xwayland|gdm3|sddm|lightdm)"
 )
-_OURS = re.compile(r"(lib)?nvidia-|linux-(image|modules-nvidia)-|libcuda1|cuda-drivers")
+_OURS = re.compile(r"(lib)?nvidia-|linux-(image|modules-nvidia)-|libcuda1|cuda-(drivers|toolkit-)")
 _LIBRARY = "libnvidia-ml.so.1"
 _LIBRARY_FOLDERS = ("usr/lib/*-linux-gnu", "usr/lib64", "usr/lib", "usr/local/lib")
 

@@ -14,7 +14,8 @@ from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 from ansible.module_utils.hearth.base.nvidia import FLOOR, major
-from ansible.module_utils.hearth_node.base import run
+from ansible.module_utils.hearth.base.places import ADDED
+from ansible.module_utils.hearth_node.base import run, text_of, write_private
 
 _PROBE = """
 import importlib.metadata, importlib.util, json, sys
@@ -59,6 +60,26 @@ def differing(wanted: dict[str, str], here: dict[str, str]) -> list[dict[str, st
         for name, version in wanted.items()
         if here.get(name) != version
     ]
+
+
+def added(python: str) -> set[str]:
+    """Return the names of the packages that Hearth has added to an environment on request."""
+    try:
+        return set(json.loads(text_of(_added_file(python)) or "[]"))
+    except (ValueError, TypeError):
+        return set()
+
+
+def note_added(python: str, names: set[str]) -> None:
+    """Record the names of the added packages in the environment."""
+    if names:
+        write_private(_added_file(python), json.dumps(sorted(names)) + "\n")
+    elif os.path.exists(_added_file(python)):
+        os.unlink(_added_file(python))
+
+
+def _added_file(python: str) -> str:
+    return os.path.join(folder_of(python), ADDED)
 
 
 def folder_of(python: str) -> str:

@@ -40,38 +40,42 @@ def ask(
     mac: str,
     needed: Iterable[str] = (),
     *,
-    feared: str = "",
+    feared: Iterable[str] = (),
     sender: str = "",
     own: Iterable[str] = (),
     probes: int = 3,
     seconds: float = 1.5,
-) -> dict[str, str]:
-    """Return the MAC by address of the machines that answer for these addresses on a NIC's network.
+) -> dict[str, list[str]]:
+    """Return the MACs by address of the machines that answer for them on a NIC's network.
 
-    `needed` are addresses that should answer: the call ends once all have. `feared` is one that no
-    machine should have: it is probed `probes` times, without a sender address. `own` are the MACs
-    of this machine, whose answers do not count. Raises OSError if the NIC cannot be listened on.
+    `needed` are addresses that should answer: the call ends once all have. `feared` are those that
+    no machine should have, or only one: they are probed `probes` times, without a sender address.
+    `own` are the MACs of this machine, whose answers do not count. Raises OSError if the NIC cannot
+    be listened on.
     """
-    wanted, ours = set(needed), {each.lower() for each in (*own, mac)}
-    found: dict[str, str] = {}
+    wanted, doubted, ours = set(needed), set(feared), {each.lower() for each in (*own, mac)}
+    found: dict[str, list[str]] = {}
     with socket.socket(socket.AF_PACKET, socket.SOCK_RAW, socket.htons(_ETHERTYPE)) as link:
         link.bind((nic, _ETHERTYPE))
         began = again = time.monotonic()
         while True:
             now = time.monotonic()
-            quiet = now >= began + probes * _REPEAT or not feared or feared in found
+            quiet = now >= began + probes * _REPEAT or not doubted
             if now >= began + seconds or (quiet and wanted <= found.keys()):
                 return found
             if now >= again:
                 for target in wanted - found.keys():
                     link.send(request(mac, sender or _NOBODY, target))
-                if feared and feared not in found:
-                    link.send(request(mac, _NOBODY, feared))
+                for target in doubted:
+                    link.send(request(mac, _NOBODY, target))
                 again = now + _REPEAT
             link.settimeout(max(0.01, again - now))
             try:
                 heard = answer_in(link.recv(2048))
             except TimeoutError:
                 continue
-            if heard and heard[0] in wanted | {feared} and heard[1] not in ours:
-                found.setdefault(*heard)
+            if not heard or heard[0] not in wanted | doubted or heard[1] in ours:
+                continue
+            address, answering = heard
+            if answering not in found.setdefault(address, []):
+                found[address].append(answering)

@@ -26,13 +26,30 @@ def listen(
 
     The result is empty for a NIC that cannot be listened on.
     """
-    sender = address if nic.has(address) else next((each.address for each in nic.held), "")
+    found = claimants(nic, nics, [address] if address else [], needed, probes=probes)
+    return {each: macs[0] for each, macs in found.items()}
+
+
+def claimants(
+    nic: Nic,
+    nics: Sequence[Nic],
+    addresses: Sequence[str],
+    needed: Sequence[str] = (),
+    *,
+    probes: int = 3,
+) -> dict[str, list[str]]:
+    """Return the MACs of all other machines that claim one of `addresses`, or answer as `needed`.
+
+    The result is empty for a NIC that cannot be listened on.
+    """
+    held = [each.address for each in nic.held]
+    sender = next((each for each in addresses if each in held), next(iter(held), ""))
     try:
         return arp.ask(
             nic.name,
             nic.mac,
             [each for each in needed if is_ipv4(each)],
-            feared=address,
+            feared=[each for each in addresses if is_ipv4(each)],
             sender=sender,
             own=[each.mac for each in nics],
             probes=probes,

@@ -231,8 +231,8 @@ def around(
     findings = []
     if address in answers:
         findings.append(
-            f"{address} is used by another machine, with the MAC {answers[address]}; "
-            + _way_to(nic, address, peers)
+            f"{address} is used by another machine, with the MAC {answers[address]} (this one has "
+            f"{nic.mac}); " + _way_to(nic, address, peers)
         )
     if gateway and gateway not in answers:
         findings.append(f"the gateway {gateway} does not answer on {nic.name}")

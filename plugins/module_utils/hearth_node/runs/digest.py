@@ -18,6 +18,7 @@ from typing import Any
 from ansible.module_utils.hearth.base.files import bytes_below, open_regular
 from ansible.module_utils.hearth.base.places import QUEUE, RUN_NAME
 from ansible.module_utils.hearth.base.slurm import queued
+from ansible.module_utils.hearth.base.systemd import units_of
 from ansible.module_utils.hearth.base.waiting import queued_runs
 from ansible.module_utils.hearth.supervise.cause import ENDS
 from ansible.module_utils.hearth_node.base import (
@@ -26,7 +27,6 @@ from ansible.module_utils.hearth_node.base import (
     text_of,
 )
 from ansible.module_utils.hearth_node.runs.dashboard import curves
-from ansible.module_utils.hearth_node.runs.leftovers import units_folder
 
 # Every line of metrics.jsonl begins with its kind; most are steps, and parsing those is skipped.
 _STEP = b'{"kind": "step"'
@@ -201,7 +201,6 @@ def _age(folder: str, now: float) -> float | None:
 
 def paths(workspace: str, run: str) -> list[str]:
     """Return the paths of a run's files on this node, relative to the workspace or absolute."""
-    units, unit = units_folder(), f"hearth-{run}.service"
     each = [
         os.path.join("results", run),
         os.path.join("checkpoints", run),
@@ -214,10 +213,8 @@ def paths(workspace: str, run: str) -> list[str]:
         os.path.join("config", f"{run}.json"),
     ]
     # A unit remains only after the machine went down, and would look for the run at the next boot.
-    # Another workspace of this user may have a run of the same name.
-    if os.path.join(workspace, "config", f"{run}.json") in text_of(os.path.join(units, unit)):
-        each += [os.path.join(units, unit)]
-        each += [os.path.join(units, "default.target.wants", unit)]
+    if unit := units_of(workspace).get(run):
+        each += [str(unit), str(unit.parent / "default.target.wants" / unit.name)]
     return [path for path in each if os.path.lexists(os.path.join(workspace, path))]
 
 

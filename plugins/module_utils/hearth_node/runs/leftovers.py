@@ -4,11 +4,10 @@ from __future__ import annotations
 
 import glob
 import os
-import pwd
 from typing import Any
 
 from ansible.module_utils.hearth.base.places import SUPERVISED, TORCHRUN
-from ansible.module_utils.hearth.base.systemd import user_systemctl
+from ansible.module_utils.hearth.base.systemd import units_folder, units_of, user_systemctl
 from ansible.module_utils.hearth.base.waiting import queued_runs
 from ansible.module_utils.hearth_node.base import (
     remove_path,
@@ -67,13 +66,7 @@ def _ancestors(pid: int, proc: str) -> set[int]:
 def files(workspace: str) -> list[str]:
     """Return the paths of units and torchrun scratch folders whose run is over."""
     busy = {run_under_way(workspace), *queued_runs(workspace)}
-    found = []
-    for path in sorted(glob.glob(os.path.join(units_folder(), "hearth-*.service"))):
-        run = os.path.basename(path).removeprefix("hearth-").removesuffix(".service")
-        # Another workspace of this user may have a run of the same name.
-        own = os.path.join(workspace, "config", f"{run}.json") in text_of(path)
-        if own and run not in busy:
-            found.append(path)
+    found = [str(path) for run, path in units_of(workspace).items() if run not in busy]
     for path in sorted(glob.glob(os.path.join(glob.escape(workspace), "logs", ".*.torchrun"))):
         if os.path.basename(path)[1:].removesuffix(".torchrun") not in busy:
             found.append(path)
@@ -91,8 +84,3 @@ def tidy(workspace: str) -> list[str]:
     if any(path.endswith(".service") for path in gone):
         user_systemctl("daemon-reload")
     return gone
-
-
-def units_folder() -> str:
-    """Return the folder of the units of this user's systemd."""
-    return os.path.join(pwd.getpwuid(os.getuid()).pw_dir, ".config", "systemd", "user")

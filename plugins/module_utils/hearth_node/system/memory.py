@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import itertools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -23,10 +23,11 @@ print(runpy.run_path(str(pathlib.Path(place).with_name("version.py")))["cuda"])
 _QUERY = "--query-gpu=name,memory.total,memory.reserved,memory.used"
 
 
-def look(python: str, root: str = "/", ours: Sequence[int] = ()) -> dict[str, Any]:
+def look(python: str, root: str = "/", used: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """Return `gpus`, `free_mib`, `total_mib` and `cuda` of this node; `python` is that of its runs.
 
-    Of each of the GPUs `ours` are the MiB that Hearth's own runs hold, which leave it to others.
+    `used` tells who uses each of the GPUs (see `gpu_use.look`): the memory that Hearth's own runs
+    hold counts as free, and the `programs` of others can be ended.
 
     Also the NVIDIA `cards` on its bus by PCI id (none that a virtual machine holds), whether
     `prime-select intel` has them off (`prime_off`), and why the driver lists no GPU (`trouble`).
@@ -34,8 +35,8 @@ def look(python: str, root: str = "/", ours: Sequence[int] = ()) -> dict[str, An
     said, trouble = nvidia_smi(_QUERY, "--format=csv,noheader,nounits")
     lines = [line for line in said.splitlines() if line.count(",") == 3]
     gpus = [
-        _gpu(line, own)
-        for line, own in itertools.zip_longest(lines, ours[: len(lines)], fillvalue=0)
+        _gpu(line, use)
+        for line, use in itertools.zip_longest(lines, used[: len(lines)], fillvalue={})
     ]
     memory = host_memory((Path(root) / "proc/meminfo").read_text())
     return {
@@ -60,9 +61,10 @@ def host_memory(meminfo: str) -> dict[str, int]:
     return {"used_mib": total - free, "total_mib": total}
 
 
-def _gpu(line: str, ours: int) -> dict[str, Any]:
+def _gpu(line: str, use: Mapping[str, Any]) -> dict[str, Any]:
     """Return one GPU; the driver reports `[N/A]` for memory shared with the CPU."""
     name, *figures = (field.strip() for field in line.split(","))
     total, reserved, used = (int(each) if each.isdecimal() else None for each in figures)
-    room = None if total is None else room_mib(total, reserved, used, ours)
-    return {"name": name, "memory_mib": total, "room_mib": room}
+    room = None if total is None else room_mib(total, reserved, used, use.get("ours_mib", 0))
+    programs = [[each["name"], each["mib"]] for each in use.get("programs", ()) if each["mib"]]
+    return {"name": name, "memory_mib": total, "room_mib": room, "programs": programs}

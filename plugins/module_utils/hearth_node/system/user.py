@@ -48,6 +48,18 @@ def in_ssh(user: pwd.struct_passwd, name: str) -> str:
     return os.path.realpath(os.path.join(user.pw_dir, ".ssh", name))
 
 
+def open_home(user: pwd.struct_passwd) -> str:
+    """Return the finding that sshd ignores all keys of a user for the home's sake, or ''."""
+    home, name = user.pw_dir, user.pw_name
+    if writable_by_others(home):
+        fault, cure = f"others may write to {home}", f"chmod go-w {home}"
+    elif os.path.isdir(home) and os.stat(home).st_uid not in (0, user.pw_uid):
+        fault, cure = f"{home} is another user's", f"sudo chown {name} {home}"
+    else:
+        return ""
+    return f"{fault}, so that sshd (StrictModes) takes no key of {name}; on the machine: {cure}"
+
+
 def writable_by_others(path: str) -> bool:
     """Return whether group or others may write to `path`; sshd ignores the keys in it then."""
     try:

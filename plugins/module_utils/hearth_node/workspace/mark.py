@@ -7,7 +7,7 @@ import pwd
 import re
 from collections.abc import Iterable
 
-from ansible.module_utils.hearth.base.places import LENDING, MANIFEST
+from ansible.module_utils.hearth.base.places import LENDING, MANIFEST, STAGED_NAME
 from ansible.module_utils.hearth_node.base import text_of, write_private
 from ansible.module_utils.hearth_node.workspace import contents, lend
 from ansible.module_utils.hearth_node.workspace.contents import runs_in, written_by_hearth
@@ -65,6 +65,11 @@ def is_claimed(place: str, made: set[str]) -> bool:
     return not made.isdisjoint(_downward(place))
 
 
+def node_mark(workspace: str, node: str) -> str:
+    """Return the file by which the nodes of an inventory find out that they share a workspace."""
+    return os.path.join(workspace, f".hearth-node-{node}")
+
+
 def write_mark(workspace: str, made: set[str], check: bool) -> bool:
     """Write the mark of an existing workspace, unless `check`; return whether it was another."""
     path, text = os.path.join(workspace, MARK), "".join(f"{place}\n" for place in sorted(made))
@@ -84,7 +89,8 @@ def removable(workspace: str) -> tuple[list[str], list[str]]:
     """Return the paths in a workspace that Hearth made, and those that are somebody else's.
 
     If none is somebody else's, the first is the workspace itself; but a home, a link or the root of
-    a disk stays. A link within the workspace is somebody else's.
+    a disk stays. A link within the workspace is somebody else's,
+    but for one to a data file that nodes share.
     """
     gone: list[str] = []
     stays = [workspace]
@@ -128,9 +134,9 @@ class _Sorter:
 
     def _is_hearths(self, path: str, place: str) -> bool:
         """Return whether Hearth made a path in the workspace."""
-        if os.path.islink(path):
-            return False
         folder, _, name = place.partition("/")
+        if os.path.islink(path):  # Hearth's leads to a data file that nodes share
+            return folder == "data" and STAGED_NAME.fullmatch(name) is not None
         if name and folder in _SHARED:
             known = _SHARED[folder].fullmatch(name) or os.path.isfile(os.path.join(path, MANIFEST))
             return bool(known) or place in self._made

@@ -3,12 +3,11 @@
 from __future__ import annotations
 
 import os
-import platform
 from collections.abc import Iterable, Mapping
 from typing import Any
 
 from ansible.module_utils.hearth.base.waiting import queued_runs
-from ansible.module_utils.hearth_node.base import run_under_way, text_of
+from ansible.module_utils.hearth_node.base import run_under_way
 from ansible.module_utils.hearth_node.workspace import lend
 from ansible.module_utils.hearth_node.workspace.folder import differing, take_place, unpack
 from ansible.module_utils.hearth_node.workspace.mark import (
@@ -17,10 +16,6 @@ from ansible.module_utils.hearth_node.workspace.mark import (
     is_claimed,
     write_mark,
 )
-
-_SEEN = ".hearth-node-"
-_AT_ONCE = 600.0
-"""Seconds within which two machines that prepare one folder are taken to share it."""
 
 
 def place_workspace(
@@ -52,14 +47,6 @@ def place_workspace(
             )
             return {"changed": False, "differing": [], "under_way": "", "findings": [finding]}
         places = [path, *(os.path.join(path, name) for name in FOLDERS)]
-        if others := _others_here(path, module.check_mode):
-            finding = (
-                f"{path} is the workspace of {', '.join(others)}, too: these machines share a home "
-                "or this folder. Give each one its own, in group_vars/cluster/machines.yml: "
-                'hearth_workspace: "~/ai-cluster/{{ inventory_hostname }}" '
-                "(docs/machines.md#one-home-for-all-machines)"
-            )
-            return {"changed": False, "differing": [], "under_way": "", "findings": [finding]}
         missing = [place for place in places if not os.path.isdir(place)]
         if not module.check_mode:
             for place in missing:
@@ -87,32 +74,6 @@ def place_workspace(
         "files": [name for name in files if is_claimed(name, made)],
         "findings": [],
     }
-
-
-def _others_here(workspace: str, check: bool) -> list[str]:
-    """Return the names of other machines that prepare this workspace now, sorted.
-
-    Each machine writes its name to a file of its own and compares the times that the folder's one
-    clock gives to all of them. A file of long ago is of a machine that was installed anew. Known by
-    the machine's id, since provisioning may give it another name.
-    """
-    machine = text_of("/etc/machine-id").strip() or "none"
-    own = os.path.join(workspace, _SEEN + machine)
-    if not check:
-        os.makedirs(workspace, exist_ok=True)
-        with open(own, "w", encoding="utf-8") as file:
-            file.write(f"{platform.node() or 'unnamed'}\n")
-    if not os.path.exists(own):
-        return []
-    now = os.stat(own).st_mtime
-    with os.scandir(workspace) as entries:
-        return sorted(
-            text_of(each.path).strip()
-            for each in entries
-            if each.name.startswith(_SEEN)
-            and each.path != own
-            and abs(each.stat().st_mtime - now) < _AT_ONCE
-        )
 
 
 def _is_foreign(scripts: str) -> bool:

@@ -40,6 +40,7 @@ GPU = {
     "ours_mib": 0,
 }
 GAME = {"pid": 4242, "name": "game.exe", "mib": 6200, "computes": False}
+BOBS = {"user": "bob", "run": "evening", "since": 1.8e9, "processors": 3.9, "gpus": [0, 1]}
 DRIVER = {
     "cards": ["2c05"],
     "works": True,
@@ -66,6 +67,16 @@ TINY = {"fingerprint": "aa", "changed": []}
 OTHER_TINY = TINY | {"fingerprint": "bb"}
 
 
+def network(name: str, **neighbours: str) -> dict:
+    """Return the view of a node that reaches these nodes at other MACs."""
+    seen = {ADDRESSES[other]: (MACS | neighbours)[other] for other in ADDRESSES if other != name}
+    return {
+        "addresses": {ADDRESSES[name]: MACS[name]},
+        "macs": [MACS[name]],
+        "neighbours": seen,
+    }
+
+
 def look(name: str) -> dict:
     others = {other: address for other, address in ADDRESSES.items() if other != name}
     return {
@@ -73,9 +84,9 @@ def look(name: str) -> dict:
         "gpus": [GPU],
         "gpu_trouble": "",
         "driver": DRIVER,
-        "card": {"name": "enp5s0", "mtu": 1500, "macs": [MACS[name]]},
+        "card": {"name": "enp5s0", "mtu": 1500},
+        "network": network(name),
         "paths": {other: {"full": True, "small": True, "told": None} for other in others},
-        "neighbours": {address: MACS[other] for other, address in others.items()},
         "disks": [{"folder": "/home", "free_mib": 90_000}],
         "memory": {"used_mib": 3000, "total_mib": 32_000},
         "identity": {"machine_id": f"id-{name}", "host_keys": [f"ssh-ed25519 {name}"]},
@@ -111,7 +122,7 @@ def node(name: str) -> ExaminedNode:
         packages=PACKAGES,
         code=CODE,
         stages=STAGES,
-        claims={"claimed_by": ""},
+        claims={"claimants": {}},
     )
 
 
@@ -216,17 +227,23 @@ def test_three_nodes_with_which_nothing_is_wrong_are_good():
     assert (seen["verdict"], seen["reasons"]) == ("good", [])
     assert EXIT[seen["verdict"]] == 0
     assert {each["outcome"] for each in seen["checks"]} == {"good", "not applicable"}
-    assert doctor_lines(seen)[-1].startswith("✓ ")
+    assert doctor_lines(seen, 118)[-1].startswith("✓ ")
     assert len(seen["pairs"]) == 6
     assert not any(mends(seen).values())
 
 
-STALE = {"name": "", "mtu": None, "macs": [MACS["laptop"]]}
+STALE = {"name": "", "mtu": None}
 LIMIT = "--tags power_limit -e nodes=laptop"
 BOOT = "hearth reboot --nodes laptop"
 INSTALL = "--tags driver -e nodes=laptop"
 NO_TORCH = observed(findings=("no torch",))
-DEAF = another("tower", "oldbox", talk={"failed": {"laptop": "no answer on TCP (firewall?)"}})
+UNHEARD = {"failed": {"laptop": "no answer on TCP (firewall?)"}}
+DEAF = another("tower", "oldbox", talk=UNHEARD)
+CLAIMED = {"claimants": {"192.0.2.2": [ELSE]}}
+HELD = {"network": network("tower")}
+HELD["network"]["addresses"]["192.0.2.2"] = MACS["tower"]
+OTHER = {"network": network("tower", laptop=ELSE)}
+NOBODY = network("tower") | {"neighbours": {}}
 ID_OF_TOWER = {"machine_id": "id-tower", "host_keys": []}
 KEYS_OF_TOWER = {"machine_id": "x", "host_keys": ["ssh-ed25519 tower"]}
 GAME_SEEN = ("game.exe", "GPU 0", "process 4242", "6200 MiB")
@@ -253,6 +270,7 @@ DEGRADED = [
     ("data", looks(hub_sums={"owner--rows.parquet": "cd"}), "data/hub/owner--rows.parquet"),
     ("battery", looks(on_battery=True), "battery"),
     ("GPU shared", gpu(programs=[GAME], used_mib=6300), *GAME_SEEN),
+    ("other runs", looks(other_runs=[BOBS]), "evening", "bob", "3.9 processors", "GPU 0, 1"),
     ("desktop", gpu(used_mib=2300), "2300 MiB", "GPU 0", "15303 of 16303 MiB"),
     ("driver", driver(next_boot="kernel 6.14", remedy="apt-get x"), "kernel 6.14", "apt-get x"),
     ("next kernel", driver(**LOST), *LOST.values()),
@@ -286,8 +304,9 @@ BROKEN = [
     ("lock file", packages(("rich", "", "1"), findings=["set conda"]), "rich", "set conda"),
     ("code", another(code=CODE | {"findings": ["chown it"]}), "chown it"),
     ("address", looks(card=STALE), "192.0.2.2", "--tags network"),
-    ("duplicate", another(claims={"claimed_by": ELSE}), ELSE, "192.0.2.2"),
-    ("duplicate", another("tower", look={"neighbours": {"192.0.2.2": ELSE}}), ELSE, "192.0.2.2"),
+    ("duplicate", another(claims=CLAIMED), ELSE, MACS["laptop"], "192.0.2.2"),
+    ("duplicate", another("tower", look=HELD), MACS["tower"], MACS["laptop"], "192.0.2.2"),
+    ("duplicate", another("tower", look=OTHER, talk=UNHEARD), ELSE, MACS["laptop"], "192.0.2.2"),
     ("link", talks(94.0), "94 Mbit/s", "enp5s0", "1000 Mbit/s"),
     ("MTU", ping(), "1500 bytes", "tower", "enp5s0 of laptop"),
     ("firewall", stage("firewall", changed=True), "--tags firewall"),
@@ -318,7 +337,7 @@ def test_what_is_wrong_is_named_with_its_one_fix(outcome, check, nodes, facts):
     seen = examined(nodes)
     assert EXIT[seen["verdict"]] == {"degraded": 1, "broken": 3}[outcome]
     assert f"laptop: {check}: {its['seen']}" in seen["reasons"]
-    assert max(map(len, doctor_lines(seen))) <= 160
+    assert max(map(len, doctor_lines(seen, 118))) <= 160
 
 
 def test_every_check_has_a_bad_case_above():
@@ -358,6 +377,8 @@ def test_the_page_says_of_every_check_what_is_good():
         ("power limit", limited(220, 220), "good", ["220 of 285 W"]),
         ("GPU shared", looks(gpus=[], gpu_trouble="no nvidia-smi"), "not applicable", []),
         ("GPU shared", looks(gpus=[], gpu_trouble="fails"), "not checked", ["fails"]),
+        ("GPU shared", gpu(programs=[GAME | {"in_run": True}], used_mib=6300), "good", []),
+        ("other runs", looks(other_runs=None), "not checked", ["hidepid"]),
         ("MTU", looks(paths={}), "not checked", ["ping"]),
         ("MTU", ping(small=False), "not checked", ["ping"]),
         ("names", another(rootless="sudo asks", stages={}), "not checked", ["sudo asks"]),
@@ -402,8 +423,24 @@ def test_of_two_nodes_the_one_whose_own_link_is_slow_is_named(peer, mbit, outcom
 
 def test_without_root_the_other_nodes_still_know_who_answers_at_an_address():
     assert found(another(claims={}), "duplicate")["outcome"] == "good"
-    nodes = another(*ADDRESSES, look={"neighbours": {}}, claims={}, rootless="sudo asks")
+    nodes = another(*ADDRESSES, look={"network": NOBODY}, claims={}, rootless="sudo asks")
     assert found(nodes, "duplicate")["seen"] == "sudo asks"
+
+
+def test_other_nodes_that_reach_an_address_at_two_machines_tell_why_a_node_is_silent():
+    nodes = well()
+    silent = nodes["laptop"] = replace(nodes["laptop"], inspection={}, claims={})
+    nodes["laptop"] = replace(silent, verify=replace(silent.verify, gone="connection reset"))
+    assert found(nodes, "duplicate")["outcome"] == "not checked"
+    nodes["oldbox"] = known(nodes["oldbox"], look={"network": network("oldbox", laptop=ELSE)})
+    its = found(nodes, "duplicate")
+    assert its["outcome"] == "broken"
+    assert_names(its["seen"], MACS["laptop"], ELSE, "192.0.2.2")
+
+
+def test_the_mac_of_a_repeater_is_no_other_machine():
+    nodes = another("tower", look={"network": network("tower", laptop=ELSE)})
+    assert found(nodes, "duplicate")["outcome"] == "good"
 
 
 def test_no_speed_is_measured_under_a_run_and_that_is_said():
@@ -415,7 +452,7 @@ def test_no_speed_is_measured_under_a_run_and_that_is_said():
 
 
 def test_a_computer_alone_is_promised_nothing_of_its_system():
-    lo = {"name": "lo", "mtu": 65536, "macs": []}
+    lo = {"name": "lo", "mtu": 65536}
     facts = {"interface": "lo"}
     nodes = another(*ADDRESSES, look={"card": lo}, facts=facts, alone=True, stages={}, claims={})
     seen = examined(nodes)
@@ -479,7 +516,7 @@ def test_whatever_is_not_known_of_a_node_is_said_and_breaks_nothing(missing):
     assert seen["verdict"] == "good"
     unknown = {each["node"] for each in seen["checks"] if each["outcome"] == "not checked"}
     assert unknown == ({"laptop"} if missing - {"claims"} else set())
-    assert doctor_lines(seen)
+    assert doctor_lines(seen, 118)
 
 
 # -- mending ---------------------------------------------------------------------------------------
@@ -519,7 +556,7 @@ def test_no_process_is_ever_ended_and_no_machine_restarted_by_mending():
 
 
 def test_the_table_has_a_mark_a_node_and_what_is_wrong_below_it():
-    lines = doctor_lines(examined(talks(94.0), {"oldbox": ["names"]}, {"laptop": ["power"]}))
+    lines = doctor_lines(examined(talks(94.0), {"oldbox": ["names"]}, {"laptop": ["power"]}), 118)
     assert lines[0].split() == ["check", "tower", "laptop", "oldbox", "seen"]
     (row,) = (line.split() for line in lines if line.startswith("link "))
     assert row[:4] == ["link", "✓", "✗", "✓"]
@@ -535,14 +572,14 @@ def test_the_table_has_a_mark_a_node_and_what_is_wrong_below_it():
 
 
 def test_what_was_not_checked_and_what_does_not_apply_have_a_line_a_reason():
-    lines = doctor_lines(examined(says(gpus=[])))
+    lines = doctor_lines(examined(says(gpus=[])), 118)
     said = [line for line in lines if line.startswith(("? ", "– "))]
     checks = [(line[0], line.rpartition(": ")[2].split(" (")[0]) for line in said]
     assert checks == [("?", "torch and GPU"), ("–", "battery")]
 
 
 def test_the_same_trouble_of_several_nodes_is_told_once():
-    lines = doctor_lines(examined(another(*ADDRESSES, look={"on_battery": True})))
+    lines = doctor_lines(examined(another(*ADDRESSES, look={"on_battery": True})), 118)
     assert sum(line.startswith("! tower, laptop, oldbox: battery: ") for line in lines) == 1
 
 
@@ -556,10 +593,11 @@ def test_a_run_is_warned_of_what_the_home_does_and_of_nothing_else():
         on_battery=True,
         gpus=[GPU | {"programs": [GAME], "used_mib": 8800, "watts_limit": 180}],
         orphans=[{"pid": 7, "what": "rank"}],
+        other_runs=[BOBS],
     )
     said = warnings(troubled["laptop"])
     assert len(said) == sum(check.home for check in CHECKS)
-    assert_names("\n".join(said), "battery", *GAME_SEEN, "2600 MiB", "180 of 285")
+    assert_names("\n".join(said), "battery", "bob", *GAME_SEEN, "2600 MiB", "180 of 285")
 
 
 # -- what the controller makes of answers ----------------------------------------------------------

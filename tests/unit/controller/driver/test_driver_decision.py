@@ -5,6 +5,7 @@ from __future__ import annotations
 from typing import Any
 
 import pytest
+from ansible.module_utils.hearth_node.driver.apt import Simulation
 from ansible.module_utils.hearth_node.driver.restart import (
     next_boot,
     remedy,
@@ -85,7 +86,7 @@ def machine(*devices: str, name: str = "tower", **known: Any) -> Machine:
     return Machine(name, look, **({"repository": "nvidia"} | options))
 
 
-OPTIONS = {"install", "branch", "repository", "url", "key"}
+OPTIONS = {"install", "branch", "repository", "url", "key", "toolkit"}
 
 
 def plan(*devices: str, **known: Any):
@@ -500,3 +501,44 @@ def test_the_headers_of_debian_are_of_the_package_or_of_the_kernel_alone():
     assert debian_headers(["linux-image-amd64", *alone]) == ["linux-headers-amd64"]
     assert debian_headers(alone) == ["linux-headers-6.1.0-40-amd64"]
     assert debian_headers([]) == []
+
+
+@pytest.mark.parametrize(
+    ("known", "package", "place", "priority"),
+    [
+        ({"repository": "distribution"}, "nvidia-cuda-toolkit", None, None),
+        ({"repository": "nvidia"}, "cuda-toolkit-13-0", "ubuntu2404/x86_64", "100"),
+        ({"repository": "nvidia", "system": TRIXIE}, "cuda-toolkit-13-0", "debian13/x86_64", ""),
+    ],
+)
+def test_the_toolkit_is_torchs_own_from_nvidia_beside_canonicals_driver(
+    known, package, place, priority
+):
+    planned = plan("2684", toolkit=True, **{"system": UBUNTU} | known)
+    assert (planned.toolkit, planned.toolkit_source.get("priority")) == (package, priority)
+    assert (place or "") in planned.toolkit_source.get("url", "")
+    assert not plan("2684", **{"system": UBUNTU} | known).toolkit
+    assert not plan("8086:1234", toolkit=True, **{"system": UBUNTU} | known).toolkit
+
+
+def test_a_toolkit_that_no_known_repository_has_is_a_finding():
+    newer = UBUNTU | {"version": "28.04"}
+    known = {"system": newer, "repository": "nvidia", "toolkit": True}
+    assert_names(said(plan("2684", **known)), "cuda_toolkit", "ubuntu2804", "driver_repo")
+
+
+@pytest.mark.parametrize(
+    ("brings", "removes", "fact"),
+    [
+        ({"nvidia-cuda-toolkit", "libnvidia-ml-dev", "libcudart12", "nvidia-cuda-dev"}, set(), ""),
+        ({"cuda-toolkit-13-0", "libcublas-13-0", "cuda-nvcc-13-0"}, set(), ""),
+        ({"nvidia-cuda-toolkit", "libnvidia-compute-535"}, set(), "libnvidia-compute-535"),
+        ({"cuda-toolkit-13-0", "nvidia-open"}, set(), "nvidia-open"),
+        ({"cuda-toolkit-13-0"}, {"gdm3"}, "gdm3"),
+    ],
+)
+def test_the_toolkit_changes_no_driver_and_removes_nothing(brings, removes, fact):
+    simulated = Simulation(frozenset(brings), frozenset(removes))
+    found = load("modules", "hearth_cuda_toolkit").obstacle("cuda-toolkit-13-0", simulated)
+    assert_names(found, *filter(None, [fact]))
+    assert bool(found) == bool(fact)

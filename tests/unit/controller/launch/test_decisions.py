@@ -343,6 +343,18 @@ def test_a_node_on_battery_is_warned_of_by_name(tmp_path):
     assert said.count("battery") == 1
 
 
+def test_a_node_whose_runs_may_lock_too_little_for_rdma_is_warned_of(tmp_path):
+    gpus = [{"name": "GB10", "memory_mib": None, "capability": "12.1"}]
+    fine = {"rdma": True, "lockable": None}
+    looks = {
+        "desk": look(gpus=gpus, **fine),
+        "laptop": look(gpus=gpus, **fine | {"lockable": 8 << 20}),
+    }
+    said = launch(asked(tmp_path), looks, prepared=dict.fromkeys(looks, prepared())).agree()["say"]
+    assert_line(said, "laptop", "8 MiB", "LimitMEMLOCK")
+    assert "desk" not in said
+
+
 def test_a_node_whose_power_limit_is_not_in_force_is_warned_of(tmp_path):
     card = {"index": 0, "used_mib": 1, "room_mib": None, "ours_mib": 0, "programs": []}
     home = {"on_battery": None, "gpu_trouble": ""}

@@ -38,6 +38,17 @@ def test_a_preview_is_of_one_node_and_of_a_new_run_of_hearths_own_trainer(tmp_pa
         assert any("-e preview" in finding for finding in refused["findings"])
 
 
+def test_a_bad_line_of_data_is_found_before_a_node_is_asked(tmp_path):
+    data = tmp_path / "data.jsonl"
+    data.write_text('{"text": "good"}\n{"messages": 3}\n')
+    typed = {"model": "smollm2-135m", "dataset": str(data), "min_nodes": 9, "elastic": False}
+    said = "\n".join(requested(typed, tmp_path, TRAIN, [], ["desk"], False)["findings"])
+    assert_names(said, "data.jsonl:2", "messages")
+    data.write_text('{"text": "good"}\n')
+    said = str(requested(typed, tmp_path, TRAIN, [], ["desk"], False)["findings"])
+    assert "data.jsonl" not in said
+
+
 def test_what_launches_a_run_again_is_kept_of_what_was_typed():
     other = {"model": "m", "wait": "no", "lend_after": "80", "ansible_user": "me"}
     words = {"elastic": "yes", "nodes": "desk", "min_nodes": "1"}
@@ -169,3 +180,9 @@ def test_a_launcher_is_one_that_there_is_and_its_words_become_options_of_the_job
         return
     assert (run["findings"], run["launcher"]) == ([], launcher)
     assert run["job_options"] == ["--partition=gpu", "--time=2:00"]
+
+
+@pytest.mark.parametrize("word", ["config", "script"])
+def test_a_file_without_a_name_is_refused(word):
+    (finding,) = sort_out({word: ""}, TRAIN, ())[2]
+    assert_names(finding, f"-e {word}=")

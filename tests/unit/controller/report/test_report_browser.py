@@ -38,7 +38,7 @@ def browser(tmp_path_factory):
 
 
 @pytest.mark.parametrize("scheme", ["light", "dark"])
-@pytest.mark.parametrize("width", [1280, 400])
+@pytest.mark.parametrize("width", [1280, 390])
 def test_the_page_is_drawn_and_asks_for_nothing(report, browser, width, scheme):
     browser.open(report, width, scheme)
     drawn = "[...document.querySelectorAll('svg')].filter(each => each.clientWidth > 0)"
@@ -52,9 +52,26 @@ def test_the_page_is_drawn_and_asks_for_nothing(report, browser, width, scheme):
     assert set(browser.requests) == {report.as_uri()}
 
 
-def test_a_window_of_a_usual_screen_shows_every_table_whole(report, browser):
-    browser.open(report, 1280, "light")
+def assert_whole(browser: Browser, width: int) -> None:
+    """Assert that neither the page nor one of its tables scrolls sideways."""
+    assert browser.evaluate("document.documentElement.scrollWidth") <= width
     tables = "[...document.querySelectorAll('.wide-table')].map(each => each"
     inner, outer = (browser.evaluate(f"{tables}.{side}Width)") for side in ("scroll", "client"))
     assert len(inner) == 6
     assert inner == outer
+
+
+@pytest.mark.parametrize("width", [1280, 390])
+def test_a_screen_and_a_phone_show_every_table_whole(report, browser, width):
+    browser.open(report, width, "light")
+    assert_whole(browser, width)
+
+
+def test_a_phone_shows_long_names_and_words_whole(tmp_path, browser):
+    folder = Path(shutil.copytree(RECORDED, tmp_path / ("a-run-" * 10)[:-1]))
+    metrics = (folder / "metrics.jsonl").read_text()
+    for short, long in (("desk", "living-room-" * 5), ("laptop", "x" * 63), ("say 1", "W" * 90)):
+        metrics = metrics.replace(f'"{short}"', f'"{long}"')
+    (folder / "metrics.jsonl").write_text(metrics)
+    browser.open(write_report(folder), 390, "light")
+    assert_whole(browser, 390)

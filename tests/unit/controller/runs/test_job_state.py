@@ -67,7 +67,7 @@ def test_a_queued_run_is_under_way_and_its_status_has_job_and_reason():
     assert_names(run.why, "12", "Resources")
     shown = status([run], {}, {}, "2026-11-20T20:10:00+00:00")
     assert (shown["verdict"], shown["runs"][0]["job"]) == ("good", "12")
-    assert_names("\n".join(status_lines(shown)), "queued", "12", "Resources")
+    assert_names("\n".join(status_lines(shown, 118)), "queued", "12", "Resources")
 
 
 def test_a_run_whose_job_slurm_cancelled_is_stopped_and_one_without_a_word_lost():

@@ -34,7 +34,7 @@ def shown(runs):
     """Return all that is shown of runs."""
     found = status(runs, dict.fromkeys(NODES), {}, "2026-11-29T07:00:00+00:00")
     json.dumps(found)
-    tables = (listing(runs, 80), queue_table(runs), status_lines(found))
+    tables = (listing(runs, 80), queue_table(runs), status_lines(found, 118))
     return "\n".join(
         [*(line for table in tables for line in table), *exposition(found)]
         + [str((cells(run), removal(run), run.settings)) for run in runs]

@@ -128,7 +128,7 @@ def test_a_run_that_cannot_be_moved_says_why(name, place, silent, facts):
 
 def test_the_table_of_the_status_has_the_reason_below_each_run():
     runs = observed(("night", 1.0))
-    lines = status_lines(status(runs, {node: {} for node in NODES}, {}, AT))
+    lines = status_lines(status(runs, {node: {} for node in NODES}, {}, AT), 118)
     place = next(n for n, line in enumerate(lines) if line.startswith("night"))
     assert "queued" in lines[place]
     assert lines[place + 1].strip() == "waits behind evening"

@@ -84,7 +84,7 @@ def gpu(**more):
 def test_no_run_and_one_that_begins_is_under_way_or_ended_as_it_should_are_good(told):
     answer = seen(**told)
     assert (answer["verdict"], answer["reasons"]) == ("good", [])
-    assert status_lines(answer)[-1].startswith("✓ ")
+    assert status_lines(answer, 118)[-1].startswith("✓ ")
     assert EXIT["good"] == 0
 
 
@@ -122,7 +122,7 @@ def test_what_is_degraded_or_broken_says_why(verdict, told, facts):
         assert len(answer["reasons"]) == 1 + len(told.get("silent", []))
     mark, code = ("!", 1) if verdict == "degraded" else ("✗", 3)
     shown = [f"{mark} {reason}" for reason in answer["reasons"]]
-    assert status_lines(answer)[-len(shown) :] == shown
+    assert status_lines(answer, 118)[-len(shown) :] == shown
     assert EXIT[verdict] == code
 
 
@@ -133,7 +133,7 @@ def test_what_became_of_earlier_runs_does_not_count():
 
 
 def test_the_table_tells_of_a_run_under_way_and_of_its_nodes():
-    text = "\n".join(status_lines(seen(digest("desk"), digest("laptop"), health=gpu())))
+    text = "\n".join(status_lines(seen(digest("desk"), digest("laptop"), health=gpu()), 118))
     assert_names(
         text,
         *("evening", "running", "30 of 100", "2.125", "812", "3 min 20 s", "step 25", "40 s"),
@@ -156,22 +156,22 @@ def test_the_table_tells_of_a_run_under_way_and_of_its_nodes():
     ],
 )
 def test_that_a_run_under_way_was_asked_to_stop_stands_beside_its_state(told, stopping):
-    text = "\n".join(status_lines(seen(told)))
+    text = "\n".join(status_lines(seen(told), 118))
     assert (f" {told['record']['state']}, stopping " in text) == stopping
     assert ("stopping" in text) == stopping
 
 
 def test_a_node_without_a_driver_says_so_and_one_that_is_off_is_named():
-    text = "\n".join(status_lines(seen(digest("desk"), silent=["laptop"])))
+    text = "\n".join(status_lines(seen(digest("desk"), silent=["laptop"]), 118))
     assert_names(text, HEALTH["gpu_trouble"], "laptop (silent)")
     assert "temperature" not in text
 
 
 def test_a_node_whose_ranks_are_not_in_the_team_is_away():
-    text = "\n".join(status_lines(seen(IN_PLACE, digest("laptop"))))
+    text = "\n".join(status_lines(seen(IN_PLACE, digest("laptop")), 118))
     assert_names(text, "desk, laptop (away)", "which left after step 12")
-    assert "laptop (silent)" in "\n".join(status_lines(seen(IN_PLACE, silent=["laptop"])))
-    assert "away" not in "\n".join(status_lines(seen(digest("desk"), digest("laptop"))))
+    assert "laptop (silent)" in "\n".join(status_lines(seen(IN_PLACE, silent=["laptop"]), 118))
+    assert "away" not in "\n".join(status_lines(seen(digest("desk"), digest("laptop")), 118))
 
 
 GAME = "steam (process 42) computes on the GPU"
@@ -189,7 +189,7 @@ def test_a_node_whose_machine_the_house_has_is_away_with_the_reason_and_no_fault
     (run,) = answer["runs"]
     assert (run["state"], run["missing"], run["away"]) == ("running", [], ["laptop"])
     assert run["team"] == ["desk"]
-    text = "\n".join(status_lines(answer))
+    text = "\n".join(status_lines(answer, 118))
     assert_names(text, "desk, laptop (away)", f"the house has laptop ({GAME})")
     assert exposed(answer)['hearth_run_away_nodes{run="evening"}'] == 1
 
@@ -198,41 +198,43 @@ def test_a_run_of_which_the_house_has_all_machines_waits_and_is_no_fault():
     told = {node: digest(node, "waiting", record_more=HAD) for node in NODES}
     answer = seen(**told)
     assert (answer["verdict"], answer["runs"][0]["state"]) == ("good", "waiting")
-    assert_names("\n".join(status_lines(answer)), f"the house has desk ({GAME}), laptop ({GAME})")
+    assert_names(
+        "\n".join(status_lines(answer, 118)), f"the house has desk ({GAME}), laptop ({GAME})"
+    )
 
 
 def test_a_supervisor_that_is_gone_while_the_house_has_the_machine_is_missed():
     gone = digest("laptop", "waiting", alive=False, record_more=HAD)
     answer = seen(IN_PLACE, gone)
     assert answer["verdict"] == "degraded"
-    assert "laptop (gone)" in "\n".join(status_lines(answer))
+    assert "laptop (gone)" in "\n".join(status_lines(answer, 118))
 
 
 def test_a_figure_that_the_driver_does_not_have_is_a_dash():
     power = ("watts", "watts_limit", "watts_default")
     unknown = dict.fromkeys(("used_mib", *power, "throttled_by", "celsius"))
-    assert "– of – W " in "\n".join(status_lines(seen(health=gpu(**unknown))))
+    assert "– of – W " in "\n".join(status_lines(seen(health=gpu(**unknown)), 118))
 
 
 def test_a_limit_on_power_stands_beside_the_default_one_and_its_cost_below():
     limited = gpu(watts=219.6, watts_limit=220)
-    text = "\n".join(status_lines(seen(health=limited)))
+    text = "\n".join(status_lines(seen(health=limited), 118))
     assert "220 of 220 W (default 300)" in text
     assert "slower" not in text
     cost = {"limit_cost": {"slower": 0.078, "measured": "2026-11-20"}}
-    text = "\n".join(status_lines(seen(health=gpu(watts=219.6, watts_limit=220, **cost))))
+    text = "\n".join(status_lines(seen(health=gpu(watts=219.6, watts_limit=220, **cost)), 118))
     told = "GPU 0 is held to 220 of 300 W, 8% slower than at 300 W (measured 2026-11-20)"
     assert f"desk: {told}" in text
 
 
 def test_why_a_run_failed_stands_below_it():
-    lines = status_lines(seen(**ended("failed", KILLED)))
+    lines = status_lines(seen(**ended("failed", KILLED)), 118)
     assert_names(lines[2], "laptop", KILLED["message"])
 
 
 def test_old_runs_are_counted_not_shown():
     digests = [digest("desk", "finished", False, name=f"run{i}") for i in range(MOST_RUNS + 3)]
-    lines = status_lines(status(observed_runs({"desk": digests}), {"desk": HEALTH}, {}, "now"))
+    lines = status_lines(status(observed_runs({"desk": digests}), {"desk": HEALTH}, {}, "now"), 118)
     assert_names("\n".join(lines), "3 older", "hearth runs")
     assert sum("run" in line.split(" ")[0] for line in lines) <= MOST_RUNS + 1
 

@@ -285,7 +285,7 @@ def test_a_scripts_run_is_shown_with_its_state_and_since_when_and_no_step(tmp_pa
     assert one.begun == NOW.isoformat(timespec="seconds")
     summary = status([one], {}, {}, "now")["runs"][0]
     assert (summary["script"], summary["model"]) == ("train.py", None)
-    lines = status_lines({"runs": [summary], "nodes": [], "reasons": [], "verdict": "good"})
+    lines = status_lines({"runs": [summary], "nodes": [], "reasons": [], "verdict": "good"}, 118)
     assert_names(lines[2], "train.py", "running")
     assert "2026-11-2" in lines[2]
     assert "train.py" in listing([one], 120)[1]

@@ -6,6 +6,7 @@ import pytest
 from support.facts import assert_names
 from support.stand_in_index import lock_line
 
+from hearth_controller.supply.extra import ExtraLock
 from hearth_controller.supply.locks import read_lock
 from hearth_controller.supply.missing import by_kind, drift, unsupported, wanted
 
@@ -60,7 +61,7 @@ def test_nodes_of_a_kind_share_a_download_and_those_that_differ_in_nothing_cause
             ("shelf", "cpu", []),
         )
     }
-    lacking = wanted(looks, tmp_path)
+    lacking = wanted(looks, tmp_path, ExtraLock(tmp_path / "python_extra.lock"))
     assert {name: [str(pin) for pin in pins] for name, pins in lacking.items()} == {
         "tower": ["torch==2"],
         "laptop": ["torch==2+cpu"],

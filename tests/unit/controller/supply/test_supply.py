@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import errno
+import hashlib
 import os
 import re
 import signal
@@ -12,13 +13,14 @@ from pathlib import Path
 
 import pytest
 from packaging.tags import parse_tag
-from support.facts import refuses
+from support.facts import assert_names, refuses
 from support.house import ROOT
 from support.programs import run
 from support.stand_in_index import lock_line, make_wheel, stand_in_index
 from support.waiting import until
 
 from hearth.base.errors import SupplyError
+from hearth_controller.supply.extra import ExtraLock, contradictions, malformed
 from hearth_controller.supply.locks import Pin, as_requirements, lock_in, not_for, read_lock
 from hearth_controller.supply.missing import supply
 from hearth_controller.supply.target import PROCESSORS, PYTHONS, Target
@@ -124,7 +126,8 @@ def test_a_desktop_and_a_spark_get_the_builds_of_their_own_processors_by_one_loc
         }
         for name, machine in machines.items()
     }
-    found = supply(inspections, tmp_path, tmp_path / "cache", "", quiet)
+    extra = ExtraLock(tmp_path / "python_extra.lock")
+    found = supply(inspections, tmp_path, extra, tmp_path / "cache", "", quiet)
     assert {name: [each["name"] for each in wheels] for name, wheels in found.items()} == {
         name: [f"torch-2.0-cp311-cp311-manylinux_2_17_{machine}.whl"]
         for name, machine in machines.items()
@@ -234,3 +237,67 @@ def test_a_file_with_another_hash_is_refused_and_not_kept(index, tmp_path):
         Wheelhouse(tmp_path).fetch([pin], NODE, "", quiet)
     assert "hash" in str(caught.value).lower()
     assert not list(tmp_path.glob("*.whl"))
+
+
+@pytest.mark.parametrize("written", [None, 3, "", "../x", "-r x", "--index-url=http://x", "a b"])
+def test_what_is_no_package_is_refused_with_all_others(written):
+    given = ["jupyterlab>=4", written, "x @ https://x/y.whl", "JupyterLab"]
+    no_name, address, twice = malformed(given)
+    assert repr(written) in no_name
+    assert_names(address, "https://x/y.whl")
+    assert_names(twice, "JupyterLab", "twice")
+    assert malformed(["jupyterlab>=4", "rich[jupyter]"]) == []
+
+
+def test_a_package_that_contradicts_the_lock_is_named_with_the_locks_version():
+    lock = read_lock(lock_line("torch", "2.0+cpu", b"x") + lock_line("numpy", "1", b"y"))
+    first, second = contradictions(["torch==3", "torch==2.0", "Numpy>1", "rich", "torch"], lock)
+    assert_names(first, "torch==3", "torch==2.0+cpu")
+    assert_names(second, "Numpy>1", "numpy==1")
+
+
+@pytest.fixture
+def extra(index, tmp_path):
+    """The packages of an inventory, whose lock has `one` and a build that no index has."""
+    build = lock_line("torch", "2.0+cpu", b"x")
+    lock = read_lock(build) | {"one": offer(index, "one", "1.0")}
+    offer(index, "one", "3.0")
+    offer(index, "helper", "1.0")
+    needs = "helper>=1\nRequires-Dist: one\nRequires-Dist: torch>=2"
+    index.files |= make_wheel("lab", "1.0", requires=needs)
+    index.files |= make_wheel("greedy", "1.0", requires="one>2")
+    return ExtraLock(tmp_path / "python_extra.lock"), lock
+
+
+def test_a_users_packages_come_in_versions_that_fit_the_lock_and_stay_the_same(extra, index):
+    resolved, lock = extra
+    assert resolved.pins("cpu", NODE, ["lab"], lock) is None
+    resolved.resolve("cpu", NODE, ["lab"], lock, {})
+    pins = resolved.pins("cpu", NODE, ["lab"], lock)
+    assert sorted(map(str, pins.values())) == ["helper==1.0", "lab==1.0"]
+    (wheel,) = make_wheel("helper", "1.0").values()
+    assert pins["helper"].hashes == (f"sha256:{hashlib.sha256(wheel).hexdigest()}",)
+    # A node of another kind, later: the same versions, though there are newer ones.
+    offer(index, "helper", "2.0")
+    resolved.resolve("gpu", ARM, ["lab"], lock, {})
+    assert resolved.pins("gpu", ARM, ["lab"], lock) == pins
+    # What the node has by other means stays, where it fits.
+    resolved.resolve("cpu", NODE, ["helper"], lock, {"helper": "1.0"})
+    assert resolved.pins("cpu", NODE, ["helper"], lock)["helper"].version == "1.0"
+    # A list that asks for more, or another lock, is resolved anew.
+    newer = ["lab", "helper>1"]
+    assert resolved.pins("cpu", NODE, newer, lock) is None
+    assert resolved.pins("cpu", NODE, ["lab"], {}) is None
+    resolved.resolve("cpu", NODE, newer, lock, {})
+    assert resolved.pins("cpu", NODE, newer, lock)["helper"].version == "2.0"
+
+
+def test_packages_that_no_index_has_are_all_named_and_those_that_do_not_fit_the_lock(extra):
+    resolved, lock = extra
+    with pytest.raises(SupplyError) as error:
+        resolved.resolve("cpu", NODE, ["labb", "lab", "hellper"], lock, {})
+    assert_names(str(error.value), "labb", "hellper", "Python 3.11", "x86_64")
+    with pytest.raises(SupplyError) as error:
+        resolved.resolve("cpu", NODE, ["greedy", "lab"], lock, {})
+    assert_names(str(error.value), "greedy", "one")
+    assert "index has no" not in str(error.value)

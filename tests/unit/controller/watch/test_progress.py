@@ -7,7 +7,7 @@ from support.facts import assert_names
 from support.metric_lines import start_line, step_line, team_line
 
 from hearth_controller.runs.story import Story
-from hearth_controller.watch.progress import progress_text, split_news, state_text
+from hearth_controller.watch.progress import SplitNews, progress_text, state_text
 
 
 def text_after(*lines):
@@ -16,8 +16,7 @@ def text_after(*lines):
 
 def news_after(*lines):
     """Return the news of the plans among these lines."""
-    plans = Story.from_lines(lines).plans
-    return [news for count in range(1, len(plans) + 1) if (news := split_news(plans[:count]))]
+    return [*filter(None, map(SplitNews().add, Story.from_lines(lines).plans))]
 
 
 START = start_line("desk", "desk", "lap")

@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import functools
 import hashlib
-import json
 import os
+import pwd
+import signal
 import subprocess
 import sys
+import time
 
+import psutil
 import pytest
-from ansible.module_utils.hearth_node.doctor import copies, surroundings
+from ansible.module_utils.hearth_node.doctor import copies, other_users, surroundings
 from ansible.module_utils.hearth_node.doctor.gpu_use import gpus_of
 from support.modules import call
 from support.workspace import under_way
@@ -252,14 +255,61 @@ def test_the_way_to_a_peer_is_measured_with_full_and_with_small_packets(program,
     }
 
 
-def test_neighbours_are_those_that_have_answered():
-    said = [
-        {"dst": "192.0.2.1", "dev": "e", "lladdr": "02:00:00:00:00:0A", "state": ["REACHABLE"]},
-        {"dst": "192.0.2.2", "dev": "e", "state": ["FAILED"]},
-    ]
-    assert surroundings.neighbours(json.dumps(said)) == {"192.0.2.1": "02:00:00:00:00:0a"}
-
-
 def test_an_address_of_nobody_is_claimed_by_nobody(look):
     # Loopback is no card that can be listened on.
-    assert look(verb="claims") == {"claimed_by": ""}
+    assert look(verb="claims") == {"claimants": {}}
+
+
+_SUPERVISOR = """
+import subprocess, sys
+busy = "print(flush=True); [0 for _ in iter(int, 1)]"
+child = subprocess.Popen([sys.executable, "-c", busy])
+print(flush=True)
+child.wait()
+"""
+
+
+@pytest.mark.skipif(os.getuid() != 0, reason="starts a process of another user")
+def test_a_run_of_another_user_is_named_with_what_it_uses(tmp_path, program, look):
+    words = ("-m", "hearth.supervise", "run", "/home/bob/ai-cluster/config/evening.json")
+    waiting = ("-m", "hearth.supervise", "run", "/home/bob/ai-cluster/config/later.json")
+    with (
+        subprocess.Popen(
+            ["/usr/bin/python3", "-Sc", _SUPERVISOR, *words],
+            stdout=subprocess.PIPE,
+            user=65534,
+            cwd="/",
+            start_new_session=True,
+        ) as theirs,
+        subprocess.Popen(
+            ["/usr/bin/python3", "-Sc", "input()", *waiting],
+            stdin=subprocess.PIPE,
+            user=65534,
+            cwd="/",
+        ) as queued,
+    ):
+        try:
+            for _ in range(2):
+                theirs.stdout.readline()
+            (rank,) = psutil.Process(theirs.pid).children()
+            process = PROCESS.format(rank.pid, "C", "python", 512)
+            program("nvidia-smi", f"echo '<a><gpu/><gpu>{process}</gpu></a>'")
+            time.sleep(1.5)
+            (found,) = look()["other_runs"]
+            (gpu,) = (each for each in look()["gpus"] if each["programs"])
+        finally:
+            os.killpg(theirs.pid, signal.SIGKILL)
+            queued.kill()
+    name = pwd.getpwuid(65534).pw_name
+    assert (found["user"], found["run"], found["gpus"]) == (name, "evening", [1])
+    assert 0.2 < found["processors"] < 1.5
+    assert abs(found["since"] - time.time()) < 60
+    assert [each["in_run"] for each in gpu["programs"]] == [True]
+    assert look()["other_runs"] == []
+
+
+def test_hidden_processes_are_not_taken_for_none(tmp_path):
+    (tmp_path / "mounts").write_text("proc /proc proc rw,nosuid,hidepid=invisible 0 0\n")
+    assert other_users.look(str(tmp_path), own=1000) is None
+    (tmp_path / "mounts").write_text("proc /proc proc rw,nosuid,hidepid=off 0 0\n")
+    assert other_users.look(str(tmp_path), own=1000) == []

@@ -4,17 +4,23 @@ from __future__ import annotations
 
 import functools
 import hashlib
+import json
+import subprocess
 import sys
 
 import pytest
 import yaml
+from ansible.module_utils.hearth_node.changes.record import Journal
+from ansible.module_utils.hearth_node.environment import conda
 from ansible.module_utils.hearth_node.environment import python as node
+from ansible.module_utils.testing import patch_module_args
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import init_plugin_loader
 from ansible.template import Templar
 from support.facts import assert_names
 from support.house import ROOT
 from support.modules import call
+from support.plugins import load
 from support.programs import stand_in
 from support.stand_in_index import lock_line, make_wheel
 from support.stand_in_miniforge import INSTALLER
@@ -187,3 +193,91 @@ def test_an_environment_is_made_and_its_packages_installed_from_files_alone(tmp_
     assert answer["differing"] == [{"name": "alpha", "has": "", "wants": "1.0"}]
     assert wheels.exists()
     assert not packages(verb="install")["changed"]
+
+    # What a user adds comes and goes with its list; what was there before stays.
+    ((helper, content),) = make_wheel("helper", "1.0").items()
+    (wheels / helper).write_bytes(content)
+    extra = functools.partial(
+        packages,
+        verb="install",
+        keep=True,
+        files={helper: hashlib.sha256(content).hexdigest()},
+        locked=lock_line("helper", "1.0", content),
+    )
+    wanted = {"alpha": "1.0", "helper": "1.0"}
+    assert extra(wanted={"locked": wanted}, added=["alpha", "helper"])["changed"]
+    assert not extra(wanted={"locked": wanted}, added=["alpha", "helper"])["changed"]
+    looked = functools.partial(packages, verb="look", lock="cpu", wanted={"cpu": {"alpha": "1.0"}})
+    assert (looked()["added"], looked()["others"]["helper"]) == (["helper"], "1.0")
+    assert extra(wanted={"locked": {}}, added=[])["changed"]
+    assert (looked()["added"], "helper" in looked()["others"]) == ([], False)
+    assert looked()["differing"] == []  # alpha is not Hearth's to remove
+
+
+@pytest.fixture
+def named(tmp_path, monkeypatch, capsys):
+    """A home with Hearth's Miniforge, and `named` to give its environment the name for conda."""
+    home, profile = tmp_path / "home", tmp_path / "etc/profile.d/hearth-conda.sh"
+    own, module = "~/.local/share/hearth/miniforge", load("modules", "hearth_conda")
+    forge = home / own.removeprefix("~/")
+    (tmp_path / "installer.sh").write_text(INSTALLER)
+    for folder in (forge, home / "theirs"):
+        folder.parent.mkdir(parents=True, exist_ok=True)
+        subprocess.run(["bash", tmp_path / "installer.sh", "-b", "-p", folder], check=True)
+    python = forge / "envs/distributed-training/bin/python"
+    stand_in(python, "echo hearth")
+    monkeypatch.setenv("HOME", str(home))
+    monkeypatch.setattr(conda, "PROFILE", str(profile))
+    monkeypatch.setattr(module, "PROFILE", str(profile))
+    folders = {"folder": str(tmp_path / "record"), "originals": str(tmp_path / "originals")}
+    journal = functools.partial(Journal, **folders)
+    monkeypatch.setattr(module, "Journal", journal)
+
+    def name(check: bool = False, miniforge: str = own) -> dict[str, object]:
+        given = {"python": str(python), "miniforge": miniforge, "home": str(home)}
+        with patch_module_args(given | {"_ansible_check_mode": check}), pytest.raises(SystemExit):
+            module.main()
+        return json.loads(capsys.readouterr().out)
+
+    def activated(shell: str) -> str:
+        script = f". {profile}; {shell}conda activate hearth && python"
+        done = subprocess.run(["sh", "-c", script], capture_output=True, text=True)
+        return done.stdout.strip()
+
+    def undo() -> None:
+        record = journal()
+        for entry in reversed(record.entries()):
+            record.restore(entry.path)
+
+    name.python, name.activated, name.undo, name.home = str(python), activated, undo, home
+    name.lacks = lambda: conda.lacks_name(str(python), own)
+    return name
+
+
+def test_conda_finds_the_environment_by_its_name_until_a_reset(named):
+    assert named.lacks() and named(check=True)["changed"] and named.lacks()
+    assert named()["changed"]
+    assert not named.lacks() and not named()["changed"]
+    assert named.activated("") == "hearth"
+    # A conda of the user's, which has another root, finds it too, and stays the one that is used.
+    assert named.activated(f". {named.home}/theirs/etc/profile.d/conda.sh; ") == "hearth"
+    named.undo()
+    assert named.lacks()
+    assert not (named.home / ".conda").exists()
+    assert named.activated("") == ""
+
+
+def test_an_environment_of_the_users_keeps_the_name(named):
+    mine = named.home / ".conda/envs/hearth"
+    mine.mkdir(parents=True)
+    assert_names(named()["note"], mine, node.folder_of(named.python))
+    assert not named.lacks()
+    named.undo()
+    assert mine.is_dir() and not mine.is_symlink()
+
+
+def test_in_a_home_of_several_nodes_each_ones_conda_has_the_name(named):
+    own = "~/.local/share/hearth/tower/miniforge"
+    assert named(miniforge=own)["changed"]
+    assert (named.home / own.removeprefix("~/") / "envs/hearth").is_symlink()
+    assert not (named.home / ".conda").exists()

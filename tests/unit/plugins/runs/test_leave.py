@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+import os
 import shutil
 from types import SimpleNamespace
 
 import pytest
-from ansible.module_utils.hearth_node.runs import leftovers
+from ansible.module_utils.hearth.base import systemd
 from ansible.module_utils.hearth_node.workspace.mark import FOLDERS, MARK
 from support.modules import call
 from support.plugins import load
@@ -94,7 +95,7 @@ def test_only_what_is_asked_for_is_removed_and_in_check_mode_not_even_that(home,
 
 def test_what_stays_in_the_home_besides_is_named(home, monkeypatch):
     units = home / ".config/systemd/user"
-    monkeypatch.setattr(leftovers.pwd, "getpwuid", lambda uid: SimpleNamespace(pw_dir=str(home)))
+    monkeypatch.setattr(systemd.pwd, "getpwuid", lambda uid: SimpleNamespace(pw_dir=str(home)))
     module = load("modules", "hearth_leave")
     assert module.traces() == []
     for folder in (".cache/hearth", ".cache/pip", ".cache/fontconfig"):
@@ -118,6 +119,26 @@ def test_the_environment_goes_without_the_runs_of_nodes_that_live_beside_it(home
     assert sorted(path.name for path in beside.iterdir()) == ["desk", "link"]
     assert (beside / "desk/checkpoints").exists()
     assert leave()["kept"] == [str(home / "ai-cluster")]
+
+
+def test_a_node_that_leaves_a_shared_home_takes_nothing_of_the_others(home):
+    own, all_of_them = {}, home / ".local/share/hearth"
+    for node in ("tower", "laptop"):
+        shutil.copytree(home / "ai-cluster", home / "shared" / node)
+        (home / "shared" / f".hearth-node-{node}").touch()
+        (home / "shared" / node / "data/cf1796669e35-b.jsonl").symlink_to(home / "shared/b.jsonl")
+        (all_of_them / node / "miniforge").mkdir(parents=True)
+        own[node] = {
+            "workspace": f"~/shared/{node}",
+            "environments": f"~/.local/share/hearth/{node}",
+        }
+    shutil.rmtree(all_of_them / "venv")
+    (home / "shared/b.jsonl").touch()
+    others = files(home / "shared/laptop")
+    leave(**own["tower"], remove=["environment", "workspace"])
+    assert [path.name for path in all_of_them.iterdir()] == ["laptop"]
+    assert sorted(os.listdir(home / "shared")) == [".hearth-node-laptop", "b.jsonl", "laptop"]
+    assert files(home / "shared/laptop") == others
 
 
 @pytest.mark.parametrize(

@@ -8,6 +8,7 @@ import os
 import threading
 
 import pytest
+from ansible.module_utils.hearth.base import systemd
 from ansible.module_utils.hearth_node.runs import digest, leftovers
 from support.facts import assert_names
 from support.modules import call
@@ -267,5 +268,5 @@ def test_what_belongs_to_a_run_in_the_queue_is_no_leftover(queued, units_of_the_
 def units_of_the_user(tmp_path, monkeypatch):
     folder = tmp_path / "units"
     folder.mkdir()
-    monkeypatch.setattr(leftovers, "units_folder", lambda: str(folder))
+    monkeypatch.setattr(systemd, "units_folder", lambda: folder)
     return folder

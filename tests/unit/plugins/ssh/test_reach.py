@@ -187,6 +187,10 @@ Host key verification failed."""
         ),
         ("WARNING: Your password has expired.\nPassword change required but no TTY", ["passwd"]),
         ("You are required to change your password immediately (root enforced)", ["passwd"]),
+        (
+            "Timeout (32s) waiting for privilege escalation prompt: Changing password for lab.",
+            ["passwd"],
+        ),
         ("Your account has expired; please contact your system administrator", ["chage -E"]),
         ("the printer is on fire", ["the printer is on fire"]),
     ],
@@ -195,6 +199,9 @@ def test_what_others_say_is_said_in_a_line(message, words):
     said = explain(message)
     assert "\n" not in said
     assert_names(said, *words)
+    # A verdict on all nodes holds what was said of each; none of it may be lost.
+    verdict = f"laptop: {said}\noldbox: {said}\nNothing was changed."
+    assert explain(verdict) == verdict
 
 
 NO_RESULT = "Task failed: Module result deserialization failed"

@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
+import pwd
 import socket
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.facts import refuses
+from ansible.module_utils.hearth_node.system.user import open_home
+from support.facts import assert_names, refuses
 from support.plugins import load
 from support.programs import run
 
@@ -144,3 +147,22 @@ def test_ssh_takes_what_is_written_for_it(tmp_path):
     assert told("oldbox")["hostkeyalias"] == "oldbox"
     assert told("elsewhere")["hostname"] == "elsewhere"
     assert module.known_hosts_of(workers) == "laptop x y\noldbox x z\noldbox v w\n"
+
+
+@pytest.mark.parametrize(
+    ("mode", "owner", "words"),
+    [
+        (0o755, 0, ()),
+        (0o777, 0, ("chmod go-w",)),
+        (0o775, 0, ("chmod go-w",)),
+        (0o755, 1, ("chown guest",)),
+    ],
+)
+def test_a_home_for_whose_sake_sshd_takes_no_key_is_named(mode, owner, words, tmp_path):
+    tmp_path.chmod(mode)
+    if os.getuid() == 0:  # whose homes sshd takes as anybody's
+        os.chown(tmp_path, 4242, -1)
+    its = tmp_path.stat().st_uid + owner
+    found = open_home(pwd.struct_passwd(("guest", "x", its, 1, "", str(tmp_path), "/bin/sh")))
+    assert bool(found) == bool(words)
+    assert_names(found, *words)

@@ -24,12 +24,15 @@ def test_cards_and_free_memory_are_told(program, tmp_path):
         {"name": "RTX 4070 Laptop GPU", "memory_mib": 8188, "room_mib": 8188 - 250 - 1100},
         {"name": "NVIDIA GB10", "memory_mib": None, "room_mib": None},
     ]
+    gpus = [gpu | {"programs": []} for gpu in gpus]
     facts = {"gpus": gpus, "free_mib": 12_288, "total_mib": 16_000, "cuda": True}
     facts |= {"cards": [], "prime_off": False, "trouble": ""}
     assert look("/nowhere/python", str(tmp_path)) == facts
     # What a run of Hearth's holds is free for the next one.
-    (card, _) = look("/nowhere/python", str(tmp_path), ours=[800, 0])["gpus"]
+    used = [{"ours_mib": 800, "programs": [{"name": "game", "mib": 300}]}]
+    (card, _) = look("/nowhere/python", str(tmp_path), used=used)["gpus"]
     assert card["room_mib"] == 8188 - 250 - 300
+    assert card["programs"] == [["game", 300]]
     # The tests' own torch is without CUDA, which leaves the card unused.
     assert look(sys.executable, str(tmp_path)) == facts | {"cuda": False}
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import hashlib
-import os
 import subprocess
 import tarfile
 
@@ -46,16 +45,25 @@ def test_other_code_takes_the_place_of_the_old_unless_a_run_starts_with_it(works
     assert not place(workspace)["changed"]
 
 
-def test_a_workspace_that_another_machine_prepares_too_is_refused_with_what_to_set(
-    workspace, place
-):
-    assert place(workspace)["findings"] == []
-    other = workspace / ".hearth-node-0123abcd"
-    other.write_text("living-room\n")
-    answer = place(workspace)
-    assert_names(answer["findings"][0], "living-room", "hearth_workspace", "inventory_hostname")
-    os.utime(other, (1, 1))  # of a machine that was installed anew
-    assert place(workspace)["findings"] == []
+def test_nodes_that_share_a_workspace_see_each_others_marks_of_this_play(workspace):
+    mark = {"workspace": str(workspace)}
+    first = call("hearth_home", node="tower", **mark)
+    assert (first["seen"], first["changed"]) == ([], False)
+    second = call("hearth_home", node="laptop", **mark)
+    assert second["seen"] == [first["token"]]
+    assert call("hearth_home", node="tower", **mark)["token"] not in (first["token"], "")
+
+
+def test_a_check_leaves_no_mark_of_a_node(tmp_path):
+    folder = tmp_path / "w"
+    assert call("hearth_home", check=True, node="tower", workspace=str(folder))["seen"] == []
+    assert not folder.exists()
+
+
+def test_no_mark_in_a_workspace_that_cannot_be_written(tmp_path):
+    (tmp_path / "w").touch()
+    answer = call("hearth_home", node="tower", workspace=str(tmp_path / "w"))
+    assert (answer["token"], answer["seen"]) == ("", [])
 
 
 @pytest.mark.parametrize("check", [True, False])
