@@ -81,10 +81,8 @@ def foreign(settings: Mapping[str, Any], launch: Mapping[str, Any]) -> list[str]
     ]
     if launch.get("preview"):
         findings.append("-e preview: only Hearth's own trainer can show its data; leave it out")
-    if launch.get("elastic") is True:
-        findings.append("-e elastic: a script is launched on all its nodes or none; leave it out")
-    if "min_nodes" in launch:
-        findings.append("-e min_nodes: a script is launched on all its nodes or none; leave it out")
+    if "min_nodes" in launch and "elastic" not in launch:
+        findings.append("-e min_nodes: for a script it counts only together with -e elastic=on")
     return findings
 
 
@@ -114,7 +112,7 @@ def without_all(settings: Settings, elastic: bool | None, least: int) -> list[st
     """Return findings for settings that rule out a run without some of its nodes.
 
     `elastic` and `least` (`-e min_nodes`) are as typed: None and 0 if they are not. Only ranks that
-    are launched anew are in question; survivors that go on in place divide any plan among them.
+    are launched anew are in question; resident ones divide any plan among them.
     """
     if settings.holds_all:
         return []
