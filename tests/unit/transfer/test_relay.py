@@ -27,13 +27,13 @@ from support.strangers import answers
 from support.waiting import until
 
 from hearth.base.errors import ModelError
+from hearth.base.interface import free_port
 from hearth.base.places import MANIFEST
 from hearth.config import resolve
 from hearth.config.source import ModelSource
 from hearth.model.cache import held_model
 from hearth.model.folder import read_manifest
 from hearth.model.stage import load_stage
-from hearth.supervise.interface import free_port
 from hearth.transfer.holding import Holding, arriving
 from hearth.transfer.pieces import Table
 from hearth.transfer.relay import Task, made, start

@@ -13,7 +13,7 @@ from support.strangers import answers
 from support.waiting import until
 
 from hearth.base.errors import LaunchError
-from hearth.supervise.interface import free_port
+from hearth.base.interface import free_port
 from hearth.verify import ports
 from hearth.verify.pairs import Peer
 from hearth.verify.ports import ask

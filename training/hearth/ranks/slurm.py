@@ -16,7 +16,7 @@ from collections.abc import Mapping
 import psutil
 
 from hearth.base.errors import LaunchError
-from hearth.supervise.interface import interface_of, source_towards
+from hearth.base.interface import interface_of, source_towards
 
 STEP = "HEARTH_STEP"
 """Environment variable that names the step whose ranks `take_ranks` has set."""

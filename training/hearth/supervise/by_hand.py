@@ -22,9 +22,9 @@ from pathlib import Path
 
 from hearth.base.entry import print_findings
 from hearth.base.errors import HearthError, LaunchError
+from hearth.base.interface import free_port
 from hearth.supervise.cause import Cause, State, generation_of
 from hearth.supervise.cluster_file import CONFIG, LAUNCHER, read_cluster
-from hearth.supervise.interface import free_port
 from hearth.supervise.new_by_hand import (
     PORT,
     group_by_hand,

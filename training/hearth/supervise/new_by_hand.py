@@ -13,12 +13,12 @@ from collections.abc import Sequence
 from pathlib import Path
 
 from hearth.base.errors import LaunchError
+from hearth.base.interface import free_port, source_towards
 from hearth.config import Run, resolve_run
 from hearth.config.cli import parse_command_line, with_small_model
 from hearth.config.layout import Layout, staged_name
 from hearth.ranks.orders import Form
 from hearth.supervise.cluster_file import CONFIG, LAUNCHER, Cluster
-from hearth.supervise.interface import free_port, source_towards
 from hearth.supervise.preflight import ready
 from hearth.supervise.spec import Spec
 from hearth.supervise.workers import command, environment

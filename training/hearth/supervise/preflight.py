@@ -9,10 +9,10 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import LaunchError
+from hearth.base.interface import free_port, interface_of
 from hearth.base.slurm import ENDED, queued
 from hearth.base.waiting import is_in_queue
 from hearth.supervise.cause import ENDS, generation_of
-from hearth.supervise.interface import free_port, interface_of
 from hearth.supervise.queue import read_queue
 from hearth.supervise.record import held_by, lock_holder
 from hearth.supervise.recorded import record_in

@@ -29,8 +29,8 @@ from torch.distributed.launcher.api import elastic_launch
 from hearth.base.entry import print_findings
 from hearth.base.errors import LaunchError
 from hearth.base.imports import loading
+from hearth.base.interface import port_error
 from hearth.base.packet_filter import listening
-from hearth.supervise.interface import port_error
 from hearth.supervise.workers import NOT_FOR_RANKS, STORE_CLIENTS
 
 

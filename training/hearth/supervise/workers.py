@@ -15,9 +15,9 @@ import psutil
 
 from hearth.base.aside import pids_aside
 from hearth.base.compiler import CUDA
+from hearth.base.interface import family_of
 from hearth.base.places import OF_A_LAUNCH, OF_HEARTH, SUPERVISED, TORCHRUN, python_path
 from hearth.ranks.orders import Form
-from hearth.supervise.interface import family_of
 from hearth.supervise.spec import Spec
 
 NOT_FOR_RANKS = "HEARTH_NOT_FOR_RANKS"

@@ -9,6 +9,7 @@ from typing import Any
 
 from hearth.base.clock import boot_clock
 from hearth.base.errors import LaunchError
+from hearth.base.interface import free_port, source_towards
 from hearth.diagnose import failed_status, is_echo
 from hearth.ranks.orders import (
     CONTROL,
@@ -30,7 +31,6 @@ from hearth.ranks.orders import (
 )
 from hearth.ranks.orders import Ended as RankEnded
 from hearth.supervise.cause import Cause, Failure, LaunchOutcome
-from hearth.supervise.interface import free_port, source_towards
 from hearth.supervise.life import RETRY, NodeSupervisor
 from hearth.supervise.spec import Spec
 from hearth.supervise.workers import command

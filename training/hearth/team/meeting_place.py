@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hearth.supervise.interface import free_port, random_port, source_towards
+from hearth.base.interface import free_port, random_port, source_towards
 from hearth.supervise.spec import Spec
 
 LOOPBACK = "127.0.0.1"

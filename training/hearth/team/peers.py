@@ -15,6 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hearth.base.clock import boot_clock
+from hearth.base.interface import port_error, source_towards
 from hearth.base.packet_filter import listening
 from hearth.base.taken_address import AddressWatch
 from hearth.supervise.handshake import (
@@ -26,7 +27,6 @@ from hearth.supervise.handshake import (
     refuse,
     welcome,
 )
-from hearth.supervise.interface import port_error, source_towards
 from hearth.supervise.messages import ProtocolError, Refused, receive
 from hearth.supervise.messages import encode as encode_refusal
 from hearth.supervise.spec import Spec

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.command import run_verb
-from hearth.supervise.interface import free_port
+from hearth.base.interface import free_port
 from hearth.supervise.record import held_by, lock_holder
 from hearth.supervise.spec import spec_of
 from hearth.verify.all_reduce import all_reduce

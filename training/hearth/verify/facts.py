@@ -16,9 +16,9 @@ from hearth.base import taken_address
 from hearth.base.compiler import PROBE_HEADERS, missing_packages, nvcc_version
 from hearth.base.errors import LaunchError
 from hearth.base.gpus import gpus, output
+from hearth.base.interface import interface_of
 from hearth.base.software import added_here
 from hearth.base.systemd import lockable_bytes
-from hearth.supervise.interface import interface_of
 from hearth.supervise.record import lock_holder
 
 _PROBE = """

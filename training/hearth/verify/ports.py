@@ -11,8 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 
+from hearth.base.interface import port_error
 from hearth.base.packet_filter import listening
-from hearth.supervise.interface import port_error
 from hearth.verify.pairs import CONNECT, Peer, reason
 
 SILENCE = 2 * CONNECT

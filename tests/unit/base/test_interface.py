@@ -11,7 +11,7 @@ import pytest
 from support.facts import refuses
 
 from hearth.base.errors import LaunchError
-from hearth.supervise.interface import family_of, free_port, interface_of
+from hearth.base.interface import family_of, free_port, interface_of
 
 
 @pytest.fixture
