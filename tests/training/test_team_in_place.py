@@ -434,7 +434,7 @@ def test_a_stop_on_any_node_ends_all_after_their_step(team, node):
     for name, record in run.wait().items():
         assert (record["state"], record["exit_code"]) == ("stopped", 0)
         assert (record["cause"]["node"], record["cause"]["kind"]) == (node, "stopped")
-        assert_names(record["cause"]["message"], "its step", f"on {node}")
+        assert_names(record["cause"]["message"], "stopped", f"on {node}")
         assert not (run.results(name) / "stop").exists()
         assert not (run.results(name) / "control").exists()
     run.every_step_once()

@@ -20,6 +20,8 @@ def test_every_message_is_one_line_and_reads_back(message):
 @example(b"[" * 60_000)
 @example(b"{}")
 @example(b'{"type": "Nonsense"}')
+@example(b'{"type": "Hello", "node": "a", "source": "", "nonce": "", "proof": "\\ud800"}')
+@example(b'{"type": "Refused", "reason": "\\uDFFF"}')
 @example(b'{"type": ["Challenge"]}')
 @example(b'{"type": "Challenge"}')
 @example(b'{"type": "Challenge", "nonce": "1", "more": 2}')

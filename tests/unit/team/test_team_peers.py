@@ -3,11 +3,15 @@
 from __future__ import annotations
 
 import asyncio
+import json
+import random
 import socket
+from collections.abc import Iterator
 from contextlib import asynccontextmanager, suppress
 
 import pytest
 from support.facts import refuses
+from support.rotated import SEED
 from support.strangers import answers
 from support.supervisors import free_port
 
@@ -47,8 +51,17 @@ class Node:
         spec = spec_of(given | changes, name)
         self.stuck = False
         self.peers = Peers(
-            spec, self.events, self.said.append, asyncio.create_task, bool, lambda: self.stuck
+            spec, self.events, self.said.append, self._spawn, bool, lambda: self.stuck
         )
+
+    def _spawn(self, work) -> asyncio.Task:
+        async def guarded() -> None:
+            try:
+                await work
+            except Exception as error:  # which would end the run
+                self.said.append(f"a bug: {error!r}")
+
+        return asyncio.create_task(guarded())
 
     async def until(self, *expected) -> None:
         """Wait for these events, in any order; others, but a refused connection, are wrong."""
@@ -227,14 +240,41 @@ def test_a_machine_without_a_supervisor_says_so_whoever_dials():
     play(scene)
 
 
+def odd_hellos(count: int) -> Iterator[bytes]:
+    """Yield lines that look like a member's hello, with fields that no member would send."""
+    chance = random.Random(SEED)
+    values = [
+        "",
+        "desk",
+        "\ud800",
+        "\0",
+        "é" * 9999,
+        "\x1b[2J",
+        1,
+        10**400,
+        None,
+        [],
+        {},
+        1.5,
+        True,
+    ]
+    for _ in range(count):
+        hello = {"type": "Hello", "node": "laptop", "source": "", "nonce": "0", "proof": "0"}
+        for name in chance.sample(sorted(hello), chance.randrange(1, 4)):
+            hello[name] = chance.choice(values)
+        yield json.dumps(hello).encode() + b"\n"
+
+
 def test_strangers_get_no_answer_and_nonsense_disturbs_nobody():
     async def scene():
         async with mesh(2) as nodes:
             place = ("127.0.0.1", nodes["desk"].peers._spec.ports[0])
             assert not await asyncio.to_thread(answers, place, "127.0.0.9")
-            for words in (b"GET / HTTP/1.1\r\n\r\n", b"x" * 200_000 + b"\n", b"{}\n", b""):
+            plain = (b"GET / HTTP/1.1\r\n\r\n", b"x" * 200_000 + b"\n", b"{}\n", b"")
+            for words in (*plain, *odd_hellos(100)):
                 with socket.create_connection(place) as stranger, suppress(OSError):
                     stranger.sendall(words)
+                await asyncio.sleep(0)  # which accepts it
             await asyncio.sleep(0.5)
             assert nodes["desk"].peers.connected == ("laptop",)
             assert all(node.events.empty() for node in nodes.values())

@@ -53,6 +53,14 @@ def test_a_damaged_file_is_like_an_empty_disk_and_named(file, content):
     assert f"{file.path} is ignored: it is damaged" in remark
 
 
+def test_a_file_that_is_older_than_the_last_training_here_has_no_vote(file):
+    file.save(VOTES)
+    assert file.read(known=VOTES.newest) == (VOTES, "")
+    votes, remark = file.read(known=VOTES.newest + 1)
+    assert votes == Votes()
+    assert f"older than generation {VOTES.newest + 1}" in remark
+
+
 def test_every_cut_of_the_file_is_like_an_empty_disk(file):
     file.save(VOTES)
     whole = file.path.read_bytes().rstrip()

@@ -9,8 +9,11 @@ from __future__ import annotations
 import dataclasses
 import functools
 import json
+import re
 import types
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
+
+_HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
 class ProtocolError(Exception):
@@ -41,6 +44,8 @@ class JsonLines:
         """
         try:
             words = json.loads(line)
+            if _HALF_CHARACTER.search(line):  # which no file, log or proof could take
+                json.dumps(words, ensure_ascii=False).encode()
             return _read(self._types[words.pop("type")], words)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ProtocolError(f"not {self._what}: {line[:80]!r}") from error

@@ -15,6 +15,7 @@ import json
 import secrets
 from typing import NoReturn
 
+from hearth.base.text import plain
 from hearth.supervise.messages import (
     Challenge,
     Hello,
@@ -64,9 +65,10 @@ async def present(
     writer.write(encode(hello))
     answer = await receive(reader)
     if isinstance(answer, Refused):
+        reason = plain(answer.reason)
         if answer.waits:
-            raise InTurn(answer.reason)
-        raise ProtocolError(answer.reason) if answer.for_good else NotYet(answer.reason)
+            raise InTurn(reason)
+        raise ProtocolError(reason) if answer.for_good else NotYet(reason)
     if not isinstance(answer, Welcome) or not same(str(answer.proof), welcome_proof(token, hello)):
         raise ProtocolError("it does not know the run's token")
 

@@ -24,7 +24,7 @@ _ROOM = 1 << 16
 def say(spec: Spec, words: str) -> None:
     """Add a line to the run's log, and to standard error for systemd or a person."""
     line = f"hearth: {now()} {words}\n".replace("\n", "\n    ").rstrip(" ")
-    with suppress(OSError), spec.log.open("a") as log:
+    with suppress(OSError), spec.log.open("a", errors="backslashreplace") as log:
         log.write(line)
     with suppress(OSError):
         sys.stderr.write(line)

@@ -46,13 +46,13 @@ class Ballot:
         """Whether a vote has been on its way to the disk for longer than any proposal lives."""
         return self._saving is not None and boot_clock() - self._saving > PROPOSAL_LIFETIME
 
-    def open(self) -> None:
-        """Read the votes of a node that is back in this launch.
+    def open(self, known: int = -1) -> None:
+        """Read the votes of a node that is back in this launch, in which it trained in `known`.
 
         Raises:
             VotesError: there are some that cannot be read.
         """
-        self.votes, remark = self._file.read()
+        self.votes, remark = self._file.read(known)
         if remark:
             self._say(remark)
 

@@ -122,7 +122,7 @@ class Member(RanksKeeper):
 
     async def _open(self) -> None:
         spec = self._spec
-        self._ballot.open()
+        self._ballot.open(self._last["generation"] if self._last else -1)
         if spec.resident:
             await self._channel.open()
         await self._listen_at(self._peers.open)

@@ -35,12 +35,13 @@ class VotesFile:
         """The file; it need not exist."""
         return self.folder / NAME
 
-    def read(self) -> tuple[Votes, str]:
+    def read(self, known: int = -1) -> tuple[Votes, str]:
         """Return the saved votes, and a remark for the log if the file had to be ignored, else "".
 
-        A file that is damaged, or was copied from another node or run, says nothing of what this
-        node promised. The node is then one with an empty disk: that is always safe, since it does
-        not count until a team has taken it in.
+        `known` is the newest generation in which this node is known to have trained in this launch.
+        A file that is damaged, was copied from another node or run, or is older than that (as out
+        of a backup), says nothing of what this node promised. The node is then one with an empty
+        disk: that is always safe, since it does not count until a team has taken it in.
 
         Raises `VotesError` if there is a file that cannot be read.
         """
@@ -64,7 +65,11 @@ class VotesFile:
             return Votes(), self._ignored("it is damaged")
         if (run, node) != (self.run, self.node):
             return Votes(), self._ignored(f"it belongs to {node} in run '{run}'")
-        return votes if launch == self.launch else Votes(), ""
+        if launch != self.launch:
+            return Votes(), ""
+        if votes.newest < known:
+            return Votes(), self._ignored(f"it is older than generation {known}, trained in here")
+        return votes, ""
 
     def save(self, votes: Votes) -> None:
         """Write the votes; when this returns they are on the disk.
