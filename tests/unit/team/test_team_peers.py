@@ -243,25 +243,12 @@ def test_a_machine_without_a_supervisor_says_so_whoever_dials():
 def odd_hellos(count: int) -> Iterator[bytes]:
     """Yield lines that look like a member's hello, with fields that no member would send."""
     chance = random.Random(SEED)
-    values = [
-        "",
-        "desk",
-        "\ud800",
-        "\0",
-        "é" * 9999,
-        "\x1b[2J",
-        1,
-        10**400,
-        None,
-        [],
-        {},
-        1.5,
-        True,
-    ]
+    texts = ["", "desk", "\ud800", "\0", "é" * 9999, "\x1b[2J"]
+    others = [1, 10**400, None, [], {}, 1.5, True]
     for _ in range(count):
         hello = {"type": "Hello", "node": "laptop", "source": "", "nonce": "0", "proof": "0"}
-        for name in chance.sample(sorted(hello), chance.randrange(1, 4)):
-            hello[name] = chance.choice(values)
+        for name in chance.sample(["node", "source", "nonce", "proof"], 2):
+            hello[name] = chance.choice(texts if chance.random() < 0.8 else others)
         yield json.dumps(hello).encode() + b"\n"
 
 
