@@ -75,7 +75,8 @@ def check_first(run: Run) -> None:
 
     checks: list[Callable[[], object]] = [lambda: check_records(run)]
     if run.source.kind == "folder":
-        checks.append(lambda: check_folder(Path(run.source.id), run.source.weights))
+        weights = run.source.weights and not run.settings.scratch
+        checks.append(lambda: check_folder(Path(run.source.id), weights))
     if rank_from_environment() == 0:
         checks.append(lambda: check_afterwards(run, print))
     check_all(*checks)

@@ -24,7 +24,7 @@ from support.lines import assert_line
 from support.terminal import Terminal
 from support.waiting import HANG, until
 
-from hearth.supervise.cause import ENDS
+from hearth.supervisor.cause import ENDS
 
 pytestmark = [
     pytest.mark.cluster,

@@ -4,11 +4,11 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hearth.team.council import next_moves
-from hearth.team.messages import Report
-from hearth.team.notes import Notes
-from hearth.team.view import Absence, Heard, Settings, View
-from hearth.team.voting import Config, Votes
+from hearth.supervisor.decisions.decide import next_moves
+from hearth.supervisor.decisions.notes import Notes
+from hearth.supervisor.decisions.view import Absence, Heard, Settings, View
+from hearth.supervisor.decisions.voting import Config, Votes
+from hearth.supervisor.messages import Report
 
 NODES = ("desk", "laptop", "shelf")
 CHOICES = {"precision": "fp32"}

@@ -104,7 +104,7 @@ class House:
         with (self.checkout / "training/hearth/trainer/compute.py").open("a") as code:
             code.write(_AS_A_LARGE_MODEL.replace("ROW_SECONDS", str(row_seconds)))
         if patient:
-            with (self.checkout / "training/hearth/team/hang.py").open("a") as code:
+            with (self.checkout / "training/hearth/supervisor/hang.py").open("a") as code:
                 code.write(_PATIENT)
         self.environment = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",
@@ -190,7 +190,7 @@ class House:
         found = []
         for process in self.processes(node):
             with suppress(psutil.NoSuchProcess):
-                if "hearth.supervise.torchrun" in process.cmdline():
+                if "hearth.trainer.torchrun" in process.cmdline():
                     found.append(process)
         return found
 

@@ -20,7 +20,7 @@ import psutil
 from hearth.config import Run, write_run
 from hearth.config.layout import staged_name
 from hearth.lend.choice import AUTO, OFF, Choice, write
-from hearth.supervise.record import read_record
+from hearth.supervisor.record import read_record
 from support.programs import at_work_in
 from support.waiting import HANG, until
 
@@ -156,7 +156,7 @@ class Nodes:
             self._children[node] = subprocess.Popen(
                 [
                     *self.wrapping(node),
-                    *(sys.executable, "-m", "hearth.supervise", "run"),
+                    *(sys.executable, "-m", "hearth.supervisor", "run"),
                     *("--spec", str(self.spec(node)), *self.options),
                 ],
                 env={
@@ -169,7 +169,7 @@ class Nodes:
 
     def verb(self, *words: object) -> tuple[int, dict[str, Any]]:
         """Run another verb of the command line; return its status and its answer."""
-        return self._answer("hearth.supervise", *words)
+        return self._answer("hearth.supervisor", *words)
 
     def look(self, node: str) -> tuple[int, dict[str, Any]]:
         """Inspect a node for the run of its spec, as a launch does first."""

@@ -13,9 +13,9 @@ from random import Random
 from typing import Any
 
 from hearth.ranks.orders import Form, Formed
-from hearth.team.messages import Failure, Stop
-from hearth.team.view import Absence, Move, Settings
-from hearth.team.voting import Votes
+from hearth.supervisor.decisions.view import Absence, Move, Settings
+from hearth.supervisor.decisions.voting import Votes
+from hearth.supervisor.messages import Failure, Stop
 from support.toy_connection import Connection
 from support.toy_node import Node
 from support.toy_rank import Group, Rank

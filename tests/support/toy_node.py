@@ -6,12 +6,10 @@ from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hearth.ranks.orders import Form, Leave, Load
-from hearth.supervise.cause import LaunchOutcome
-from hearth.team.council import answer, next_moves
-from hearth.team.local_ranks import LocalRanks
-from hearth.team.messages import Failure, FormTeam, Propose, Report, Stop, Verdict, Vote
-from hearth.team.notes import Notes
-from hearth.team.view import (
+from hearth.supervisor.cause import LaunchOutcome
+from hearth.supervisor.decisions.decide import answer, next_moves
+from hearth.supervisor.decisions.notes import Notes
+from hearth.supervisor.decisions.view import (
     Absence,
     Conclude,
     Depart,
@@ -27,8 +25,17 @@ from hearth.team.view import (
     TellRanks,
     View,
 )
-from hearth.team.voting import PROPOSAL_LIFETIME, Config, Refusal, Votes, commit, promise
-from hearth.team.wish import Wish
+from hearth.supervisor.decisions.voting import (
+    PROPOSAL_LIFETIME,
+    Config,
+    Refusal,
+    Votes,
+    commit,
+    promise,
+)
+from hearth.supervisor.local_ranks import LocalRanks
+from hearth.supervisor.messages import Failure, FormTeam, Propose, Report, Stop, Verdict, Vote
+from hearth.supervisor.wish import Wish
 from support.toy_rank import Rank
 
 if TYPE_CHECKING:

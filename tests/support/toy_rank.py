@@ -7,7 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hearth.ranks.orders import Ended, Form, Interrupt, Leave, Load, Pause, Waiting
-from hearth.team.messages import Failure
+from hearth.supervisor.messages import Failure
 
 if TYPE_CHECKING:
     from support.toy_node import Node

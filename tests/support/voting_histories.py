@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from itertools import chain, combinations
 
-from hearth.team.voting import Refusal
+from hearth.supervisor.decisions.voting import Refusal
 from support.voting_network import NAMES, Message, Network, Rules, Violation
 
 EVENTS = {

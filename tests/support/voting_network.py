@@ -1,6 +1,6 @@
 """A simulated network of nodes that vote on teams: messages late, lost or twice, nodes that crash.
 
-It keeps to the rules that hearth.team.voting asks of its callers, and checks after every event what
+It keeps to the rules that `decisions.voting` asks of its callers, and checks after every event what
 these shall ensure. `Rules` other than Hearth's show that the checks find what is wrong.
 """
 
@@ -13,8 +13,8 @@ from itertools import pairwise
 from typing import Any, NamedTuple
 from unittest.mock import patch
 
-from hearth.team import voting
-from hearth.team.voting import Attempt, Config, Refusal, Votes
+from hearth.supervisor.decisions import voting
+from hearth.supervisor.decisions.voting import Attempt, Config, Refusal, Votes
 
 NAMES = ("tower", "laptop", "attic", "cellar", "shed")
 
@@ -38,7 +38,7 @@ class Rules:
 
     Args:
         name: what is done otherwise.
-        changed: functions of hearth.team.voting that are replaced.
+        changed: functions of hearth.supervisor.decisions.voting that are replaced.
         waits_for_all: whether a proposer waits for the promise of every voter.
         leaves_first: whether a node that promises leaves its group.
         saves: whether a promise survives a crash.

@@ -35,7 +35,7 @@ def run(nodes) -> Nodes:
 
 
 def by_hand(run: Nodes, node: str, *words: object) -> subprocess.Popen[str]:
-    module = (sys.executable, "-m", "hearth.supervise.by_hand")
+    module = (sys.executable, "-m", "hearth.supervisor.by_hand")
     return subprocess.Popen(
         [*module, "--workspace", str(run.workspace(node)), *map(str, words)],
         env={"PYTHONPATH": str(TRAINING), "PATH": ""},

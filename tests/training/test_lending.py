@@ -10,7 +10,7 @@ from support.facts import assert_names
 from support.programs import stand_in
 from support.waiting import HANG, until
 
-from hearth.supervise.unit import LEFT
+from hearth.supervisor.unit import LEFT
 
 ROUNDS = 4  # each of the three nodes leaves, and one again
 

@@ -261,5 +261,5 @@ def test_a_message_under_way_outlives_the_ranks_that_are_cleared_away(nodes, tmp
 
 
 def test_no_library_for_messages_is_loaded_by_a_supervisor():
-    code = "import hearth.supervise.__main__, sys; print('apprise' in sys.modules)"
+    code = "import hearth.supervisor.__main__, sys; print('apprise' in sys.modules)"
     assert subprocess.check_output([sys.executable, "-c", code], text=True) == "False\n"

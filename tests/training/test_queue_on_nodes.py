@@ -18,8 +18,8 @@ from support.supervisors import LOOP, Nodes
 from support.teams import Team
 from support.waiting import until
 
-from hearth.supervise.unit import LEFT
-from hearth.team.peers import KNOCK
+from hearth.supervisor.mesh import KNOCK
+from hearth.supervisor.unit import LEFT
 
 # Longer than between two questions to a node whether it is there.
 TIMES = {"ready_timeout": 1.5 * KNOCK, "silence_timeout": 5, "return_timeout": 1.5 * KNOCK}

@@ -13,7 +13,7 @@ from support.programs import stand_in
 from support.supervisors import LOOP, Nodes
 from support.waiting import HANG, until
 
-from hearth.supervise.unit import LEFT
+from hearth.supervisor.unit import LEFT
 
 
 @pytest.fixture

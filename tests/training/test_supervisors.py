@@ -114,7 +114,7 @@ def test_under_torchrun_a_port_that_was_taken_in_the_last_moment_is_named(tmp_pa
         port = taken.getsockname()[1]
         alone = ("--rdzv-backend=static", "--nnodes=1", "--node-rank=0", "--nproc-per-node=1")
         place = ("--master-addr=127.0.0.1", f"--master-port={port}")
-        done = python(tmp_path, "-m", "hearth.supervise.torchrun", *alone, *place, script)
+        done = python(tmp_path, "-m", "hearth.trainer.torchrun", *alone, *place, script)
     refused(done, "hearth: error:", f"port {port}", "127.0.0.1")
 
 
@@ -537,7 +537,7 @@ def test_a_stop_of_an_unknown_run_says_so(nodes):
 def test_only_the_standard_library_and_psutil_are_loaded():
     code = (
         "import sys; before = set(sys.modules);"
-        "import hearth.supervise.__main__, hearth.team.member;"
+        "import hearth.supervisor.__main__, hearth.supervisor.member;"
         "new = {name.partition('.')[0] for name in set(sys.modules) - before};"
         "print(*sorted(new - sys.stdlib_module_names))"
     )

@@ -17,7 +17,7 @@ from support.programs import stand_in
 from support.rotated import in_turn
 from support.waiting import HANG, until
 
-from hearth.supervise.unit import LEFT
+from hearth.supervisor.unit import LEFT
 
 
 @pytest.mark.rotated

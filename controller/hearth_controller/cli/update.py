@@ -72,9 +72,7 @@ def at_work(repository: Path) -> bool:
             program, *words = path.read_text(errors="replace").split("\0")
         except OSError:  # it has ended, or is another user's
             continue
-        if program.startswith(python) and any(
-            word.startswith("hearth.supervise") for word in words
-        ):
+        if program.startswith(python) and any(word.startswith("hearth.supervis") for word in words):
             return True
     return False
 

@@ -29,7 +29,7 @@ case $SLURMD_NODENAME in
 {cases}
 esac
 export PYTHONPATH=$workspace/scripts
-exec "$python" -m hearth.supervise run --spec "$workspace/config/{run}.json"
+exec "$python" -m hearth.supervisor run --spec "$workspace/config/{run}.json"
 END
 )
 srun --wait=0 --kill-on-bad-exit=0 --cpu-bind=none --label bash -c "$supervisor"

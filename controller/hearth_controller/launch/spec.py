@@ -22,7 +22,7 @@ def node_specs(
     `facts` are those of the module `hearth_look`, also of nodes that do not train: none of them may
     know a later generation of the run. Of other nodes a spec says no more than their names,
     addresses, ports and numbers of ranks; `timeouts` are in seconds; with `slurm` a job starts the
-    supervisors. See `hearth.supervise.spec.Spec`.
+    supervisors. See `hearth.supervisor.spec.Spec`.
     """
     common = {
         "run": run["name"],

@@ -11,7 +11,7 @@ from typing import Any
 
 from hearth.base.files import write_whole
 from hearth.diagnose.catalogue import explanation
-from hearth.supervise.cause import generation_of, telling
+from hearth.supervisor.cause import generation_of, telling
 
 FILE = "ends.json"
 """The record's name in the run's folder on the controller."""

@@ -42,7 +42,7 @@ class ScriptRequest:
 
     @property
     def spec(self) -> dict[str, Any]:
-        """The specification for the supervisors, see `hearth.supervise.spec`."""
+        """The specification for the supervisors, see `hearth.supervisor.spec`."""
         data = f"{self.data_place}/{Path(self.run.data).name}" if self.run.data else ""
         return {
             "script": f"{self.code_place}/{self.run.script}",

@@ -6,7 +6,7 @@ import time
 from typing import Any
 
 from hearth.base.text import duration
-from hearth.supervise.cause import ENDS, generation_of
+from hearth.supervisor.cause import ENDS, generation_of
 from hearth_controller.base.screen import Screen
 from hearth_controller.runs.observed import GONE
 from hearth_controller.watch.board import Board

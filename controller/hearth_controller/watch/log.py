@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hearth.base.text import plain
-from hearth.supervise.cause import ENDS
+from hearth.supervisor.cause import ENDS
 from hearth_controller.watch.node_stream import NodeStream
 
 _QUIET = 2.0

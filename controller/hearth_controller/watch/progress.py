@@ -7,7 +7,7 @@ from typing import Any
 
 from hearth.base.text import duration
 from hearth.plan.straggler import has_changed, moves, waited_for
-from hearth.supervise.cause import ENDS
+from hearth.supervisor.cause import ENDS
 from hearth_controller.runs.listing import local_time
 from hearth_controller.runs.story import Plan, Story
 

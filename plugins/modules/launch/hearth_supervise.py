@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: hearth_supervise
 short_description: Start or stop the supervisor of a run on this node, or submit its Slurm job
 description:
-  - Calls C(python -m hearth.supervise) from the workspace of the node.
+  - Calls C(python -m hearth.supervisor) from the workspace of the node.
   - What is wrong comes back as RV(findings) and does not fail the task, so that the findings of
     all nodes can be shown together (see M(hearth_verdict)).
 options:
@@ -107,7 +107,7 @@ def _call(
     """Run one verb of the supervisor."""
     own = environment(spec["workspace"], spec["node"], spec.get("models"), secrets or {})
     variables = spec.get("environment", {}) | own
-    return hearth(module, spec["python"], ["hearth.supervise", *arguments], variables)
+    return hearth(module, spec["python"], ["hearth.supervisor", *arguments], variables)
 
 
 def start(module: AnsibleModule, spec: dict) -> Report:

@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: hearth_lend
 short_description: Keep a node for its house, lend it to runs, or say who has it
 description:
-  - Calls C(python -m hearth.lend) with the training code of the workspace, as C(hearth-lend) there
-    does.
+  - Calls C(python -m hearth.supervisor.lend) with the training code of the workspace, as
+    C(hearth-lend) there does.
   - What is wrong comes back as RV(findings) and does not fail the task, so that the findings of all
     nodes can be shown together (see M(hearth_verdict)).
 options:
@@ -51,7 +51,7 @@ def main() -> None:
     given, workspace = module.params, absolute(module.params["workspace"])
     if lacks := lacks_code(workspace):
         module.exit_json(changed=False, findings=lacks, facts={})
-    words = ["hearth.lend", given["word"], "--json", "--workspace", workspace]
+    words = ["hearth.supervisor.lend", given["word"], "--json", "--workspace", workspace]
     if given["end"]:
         words += ["--until", given["end"]]
     if module.check_mode:

@@ -18,7 +18,7 @@ from typing import Any
 
 import torch
 
-from hearth.supervise.spec import Spec
+from hearth.supervisor.spec import Spec
 from tests.bench.command import Bench, at_least, turns
 from tests.bench.elastic.engines import (
     LEADER,

@@ -18,7 +18,7 @@ from typing import Any
 from support.assembly import Assembly, Pace
 from support.supervisors import free_port
 
-from hearth.supervise.spec import Spec
+from hearth.supervisor.spec import Spec
 from tests.bench.elastic.report import Step
 from tests.bench.heterogeneous.work import LENGTH
 from tests.bench.lab import CommandFailed

@@ -18,8 +18,8 @@ from support.workspace import under_way
 from hearth.base.clock import local_time
 from hearth.lend import __main__ as command
 from hearth.lend.choice import AUTO, OFF, ON, choice_file, read
-from hearth.supervise.record import RunRecord
-from hearth.supervise.spec import record_file
+from hearth.supervisor.record import RunRecord
+from hearth.supervisor.spec import record_file
 
 TERMS = {"when": "idle", "hours": "", "after": 5, "command": ""}
 

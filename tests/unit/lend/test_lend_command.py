@@ -134,7 +134,7 @@ CLEARS_RANKS_AWAY = """
 import asyncio, sys, time
 from pathlib import Path
 from hearth.lend.command import Command
-from hearth.supervise.workers import Workers
+from hearth.supervisor.workers import Workers
 
 folder = Path(sys.argv[1])
 wait = "until test -e end; do sleep 0.02; done"

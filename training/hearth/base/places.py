@@ -53,7 +53,7 @@ OF_A_LAUNCH = (
 OF_HEARTH = ("HEARTH_", "TORCHELASTIC_")
 """Beginnings of the other names of environment variables that belong to a launch."""
 
-TORCHRUN = "hearth.supervise.torchrun"
+TORCHRUN = "hearth.trainer.torchrun"
 """Module that starts torchrun; its name on the command line identifies those processes."""
 
 MANIFEST = "hearth.json"

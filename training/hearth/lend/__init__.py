@@ -9,6 +9,4 @@ processes.py  processes of this machine: Hearth's own and others
 command.py    a person's lend_command, run again and again
 sensors.py    GPU, processor, power supply and lend_command, read together
 first.py      the first question to a node, at the launch of a run
-tenancy.py    the tenant of the node now: a run, or the house
-__main__.py   the command of a person at the node: python -m hearth.lend
 """

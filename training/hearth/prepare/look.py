@@ -21,8 +21,8 @@ from hearth.config.shape import Shape
 from hearth.lend.first import away_now
 from hearth.prepare.folders import another_run, check_folder, created_in
 from hearth.prepare.outcome import outcome_file, read_outcome
-from hearth.supervise.job import check as check_job
-from hearth.supervise.preflight import check
+from hearth.supervisor.job import check as check_job
+from hearth.supervisor.preflight import check
 from hearth.transfer import own_copies
 from hearth.verify.facts import card
 from hearth.verify.listener import start

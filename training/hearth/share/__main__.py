@@ -20,7 +20,7 @@ from hearth.config.find import find_run
 from hearth.config.layout import Layout
 from hearth.share import after
 from hearth.share.request import Request, by_command
-from hearth.supervise.record import node_lock
+from hearth.supervisor.record import node_lock
 
 
 def check(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:

@@ -10,8 +10,8 @@ from typing import Any
 
 from hearth.base.command import run_verb
 from hearth.base.interface import free_port
-from hearth.supervise.record import held_by, lock_holder
-from hearth.supervise.spec import spec_of
+from hearth.supervisor.record import held_by, lock_holder
+from hearth.supervisor.spec import spec_of
 from hearth.verify.all_reduce import all_reduce
 from hearth.verify.facts import look
 from hearth.verify.listener import start

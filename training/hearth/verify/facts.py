@@ -19,7 +19,7 @@ from hearth.base.gpus import gpus, output
 from hearth.base.interface import interface_of
 from hearth.base.software import added_here
 from hearth.base.systemd import lockable_bytes
-from hearth.supervise.record import lock_holder
+from hearth.supervisor.record import lock_holder
 
 _PROBE = """
 import json, torch

@@ -35,7 +35,7 @@ def look(proc: str = "/proc", own: int | None = None) -> list[dict[str, Any]] | 
     found = []
     for pid in parents:
         words = text_of(f"{proc}/{pid}/cmdline").split("\0")
-        if "hearth.supervise" not in words or _owner(proc, pid) in (own, None):
+        if "hearth.supervisor" not in words or _owner(proc, pid) in (own, None):
             continue
         if _IN_CONTAINER.search(text_of(f"{proc}/{pid}/status")):
             continue
@@ -79,7 +79,7 @@ def _name(uid: int | None) -> str:
 
 
 def _is_supervisor(proc: str, pid: int) -> bool:
-    return "hearth.supervise" in text_of(f"{proc}/{pid}/cmdline").split("\0")
+    return "hearth.supervisor" in text_of(f"{proc}/{pid}/cmdline").split("\0")
 
 
 def _descendants(pid: int, parents: dict[int, list[str]]) -> Collection[int]:

@@ -20,7 +20,7 @@ from ansible.module_utils.hearth.base.places import QUEUE, RUN_NAME
 from ansible.module_utils.hearth.base.slurm import queued
 from ansible.module_utils.hearth.base.systemd import units_of
 from ansible.module_utils.hearth.base.waiting import queued_runs
-from ansible.module_utils.hearth.supervise.cause import ENDS
+from ansible.module_utils.hearth.supervisor.cause import ENDS
 from ansible.module_utils.hearth_node.base import (
     remove_path,
     run_under_way,

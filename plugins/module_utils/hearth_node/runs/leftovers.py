@@ -41,7 +41,7 @@ def processes(workspace: str, proc: str = "/proc") -> tuple[set[int], list[dict[
 def _what(folder: str, workspace: str) -> str:
     """Return a process's role in a run of this workspace, such as `rank`, or ''."""
     words = text_of(os.path.join(folder, "cmdline")).split("\0")
-    if "hearth.supervise" in words and {"run", "start"} & set(words):  # `start` forks it
+    if "hearth.supervisor" in words and {"run", "start"} & set(words):  # `start` forks it
         own = os.path.join(workspace, "config", "")
         return "supervisor" if any(word.startswith(own) for word in words) else ""
     environment = text_of(os.path.join(folder, "environ")).split("\0")

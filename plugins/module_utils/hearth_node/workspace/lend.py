@@ -27,7 +27,7 @@ if [[ ! -x $python ]]; then
 fi
 # Whoever can write to the folder that one happens to be in must not lay code there for Python.
 export PYTHONPATH=$workspace/scripts PYTHONSAFEPATH=1
-exec "$python" -m hearth.lend --workspace "$workspace" "$@"
+exec "$python" -m hearth.supervisor.lend --workspace "$workspace" "$@"
 """
 
 

@@ -87,7 +87,7 @@ def test_packages_that_a_run_is_using_stay(origin, checkout, capsys):
     commit(origin, {LOCK: "one==2"}, "Lock a newer version")
     python = checkout / ".venv" / "bin" / "python"
     python.symlink_to(sys.executable)
-    words = [python, "-c", "import time; time.sleep(60)", "hearth.supervise"]
+    words = [python, "-c", "import time; time.sleep(60)", "hearth.supervisor"]
     with subprocess.Popen(words) as supervisor:
         try:
             time.sleep(0.2)

@@ -10,7 +10,7 @@ from support.words import TRAIN
 
 from hearth.base.errors import LaunchError
 from hearth.config import run_of
-from hearth.supervise.spec import spec_of
+from hearth.supervisor.spec import spec_of
 from hearth_controller.launch.decisions import Launch
 from hearth_controller.launch.request import requested
 

@@ -60,7 +60,7 @@ def test_the_job_starts_on_each_node_the_supervisor_of_its_own_workspace(tmp_pat
     path = f"{tmp_path / 'programs'}:/usr/bin:/bin"
     subprocess.run(["bash", str(file)], env={"PATH": path}, check=True, timeout=30)
     assert (results / "job.log").read_text().splitlines() == [
-        f"{tmp_path}/my {name}/scripts: -m hearth.supervise run --spec "
+        f"{tmp_path}/my {name}/scripts: -m hearth.supervisor run --spec "
         f"{tmp_path}/my {name}/config/evening.json"
         for name in NODES
     ]

@@ -20,8 +20,8 @@ from support.workspace import under_way
 
 from hearth.model.folder import take_stock
 from hearth.ranks.orders import Form
-from hearth.supervise.spec import Spec
-from hearth.supervise.workers import command
+from hearth.supervisor.spec import Spec
+from hearth.supervisor.workers import command
 from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import CHECKS
 from hearth_controller.doctor.node import Cluster, ExaminedNode
@@ -95,7 +95,7 @@ def test_the_processes_of_a_run_under_way_are_no_orphans(workspace, supervised, 
         "print(rank.pid, flush=True); input(); rank.kill()\n"
     )
     config = workspace / "config" / "evening.json"
-    supervisor = supervised(code, "hearth.supervise", "run", "--spec", config)
+    supervisor = supervised(code, "hearth.supervisor", "run", "--spec", config)
     supervisor.stdout.readline()
     with under_way(workspace, "evening"):
         said = look()
@@ -271,8 +271,8 @@ child.wait()
 
 @pytest.mark.skipif(os.getuid() != 0, reason="starts a process of another user")
 def test_a_run_of_another_user_is_named_with_what_it_uses(tmp_path, program, look):
-    words = ("-m", "hearth.supervise", "run", "/home/bob/ai-cluster/config/evening.json")
-    waiting = ("-m", "hearth.supervise", "run", "/home/bob/ai-cluster/config/later.json")
+    words = ("-m", "hearth.supervisor", "run", "/home/bob/ai-cluster/config/evening.json")
+    waiting = ("-m", "hearth.supervisor", "run", "/home/bob/ai-cluster/config/later.json")
     with (
         subprocess.Popen(
             ["/usr/bin/python3", "-Sc", _SUPERVISOR, *words],

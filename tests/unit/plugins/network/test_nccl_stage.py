@@ -10,8 +10,8 @@ from support.modules import call
 from support.plugins import load
 
 from hearth.ranks.orders import Form
-from hearth.supervise import workers
-from hearth.supervise.spec import Spec
+from hearth.supervisor import workers
+from hearth.supervisor.spec import Spec
 
 nccl = load("modules", "hearth_nccl")
 

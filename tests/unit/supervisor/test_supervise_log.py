@@ -1,0 +1,43 @@
+"""The end of a torchrun, as its log tells it."""
+
+from __future__ import annotations
+
+import shutil
+
+import pytest
+from support.facts import assert_names
+from support.house import ROOT
+
+from hearth.supervisor.log import LaunchLog
+from hearth.supervisor.spec import Spec
+
+EMPTY = (ROOT / "tests" / "fixtures" / "torchrun" / "reply-empty.log").read_text()
+
+
+@pytest.fixture
+def spec(tmp_path) -> Spec:
+    return Spec(
+        run="evening",
+        node="laptop",
+        rank=0,
+        nodes=("laptop",),
+        addresses=("127.0.0.1",),
+        nproc=1,
+        python="/env/bin/python",
+        workspace=tmp_path,
+        token="secret-of-this-run-only",
+        environment={},
+    )
+
+
+@pytest.mark.parametrize(("free", "facts"), [(0, ["full", "free some space"]), (1 << 30, [])])
+def test_a_log_that_a_full_disk_kept_from_telling_why_says_so(spec, monkeypatch, free, facts):
+    log = LaunchLog(spec)
+    log.begin()
+    spec.log.parent.mkdir(parents=True, exist_ok=True)
+    spec.log.write_text(EMPTY)
+    usage = shutil.disk_usage(spec.workspace)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: usage._replace(free=free))
+    message = log.failure(1, 0).message
+    assert_names(message, "status 1", *facts, *([str(spec.log)] if facts else []))
+    assert ("full" in message) == bool(facts)

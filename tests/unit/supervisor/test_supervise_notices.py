@@ -1,0 +1,81 @@
+"""Messages on a wait, from a supervisor whose sender is a stand-in."""
+
+from __future__ import annotations
+
+import time
+
+import pytest
+
+from hearth.notify.event import READY, RETURN, Event, Limit
+from hearth.notify.watch import PATIENCE
+from hearth.supervisor import notices
+from hearth.supervisor.notices import Notices
+from hearth.supervisor.record import RunRecord
+from hearth.supervisor.spec import Spec
+
+NIGHT = 1.8e9
+YEARS = 1e8
+
+
+class StandInOutbox:
+    """Keeps the events that it is to send."""
+
+    def __init__(self, *_: object) -> None:
+        self.sent: list[Event] = []
+
+    def collect(self) -> None:
+        """Nothing is on its way."""
+
+    def send(self, event: Event) -> None:
+        """Keep an event."""
+        self.sent.append(event)
+
+
+@pytest.fixture
+def clocks(monkeypatch):
+    """The times of the two clocks, that on the wall first."""
+    now = [NIGHT, 1000.0]
+    monkeypatch.setattr(time, "time", lambda: now[0])
+    monkeypatch.setattr(time, "monotonic", lambda: now[1])
+    return now
+
+
+@pytest.fixture
+def watched(tmp_path, monkeypatch) -> Notices:
+    """The messages of desk, whose run waits for laptop."""
+    monkeypatch.setattr(notices, "Outbox", StandInOutbox)
+    nodes, addresses = ("desk", "laptop"), ("127.0.0.1", "127.0.0.2")
+    spec = Spec(
+        *("night", "desk", 0, nodes, addresses, 1, "python"),
+        workspace=tmp_path,
+        token="secret",
+    )
+    return Notices(spec, RunRecord.from_spec(spec, missing=["laptop"]), print)
+
+
+@pytest.mark.parametrize(
+    ("refused", "setting", "ends"),
+    [({}, RETURN, 300.0), ({"laptop": NIGHT + 40}, READY, 160.0), ({"laptop": 0.0}, READY, 120.0)],
+)
+def test_a_wait_names_the_limit_that_ends_it(watched, clocks, refused, setting, ends):
+    """A machine that answers without a supervisor of the run is waited for less long."""
+    limit = Limit(300.0, RETURN, 120.0, refused)
+    watched.observe({"laptop"}, limit)
+    clocks[:] = NIGHT + PATIENCE, 1000.0 + PATIENCE
+    watched.observe({"laptop"}, limit)
+    (waiting,) = watched._outbox.sent
+    assert (waiting.limit, waiting.ends) == (setting, NIGHT + ends)
+    assert waiting.answering == (0.0 if refused else 120.0)
+
+
+def test_a_clock_that_is_set_makes_no_wait_long(watched, clocks):
+    outbox = watched._outbox
+    watched.observe({"laptop"}, Limit(3600.0, RETURN))
+    clocks[:] = NIGHT + YEARS, 1010.0
+    watched.observe({"laptop"}, Limit(3600.0, RETURN))
+    assert outbox.sent == []
+    clocks[:] = NIGHT + YEARS + PATIENCE, 1010.0 + PATIENCE
+    watched.observe({"laptop"}, Limit(3600.0, RETURN))
+    (waiting,) = outbox.sent
+    assert waiting.at - waiting.began == PATIENCE + 10
+    assert waiting.ends == waiting.began + 3600

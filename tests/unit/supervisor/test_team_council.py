@@ -1,0 +1,702 @@
+"""The moves of a node's council in one situation each, from what the node knows."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+
+import pytest
+from support.councils import CHOICES, NODES, TEAM, moves, report, view, with_facts
+from support.facts import assert_names
+
+from hearth.ranks.orders import Interrupt, Leave, Load, Pause
+from hearth.supervisor.decisions.decide import BRIEF, answer
+from hearth.supervisor.decisions.notes import FUTILE, RESTART_WAITS, Notes
+from hearth.supervisor.decisions.own_ranks import FORM_TIMEOUT, LET_GO, SETTLE, SHUTDOWN_PATIENCE
+from hearth.supervisor.decisions.verdicts import COLLECT, LEAVE_TIMEOUT
+from hearth.supervisor.decisions.view import (
+    Absence,
+    Conclude,
+    Depart,
+    DropProposal,
+    Proposal,
+    ProposeTeam,
+    RestartRanks,
+    SayWaiting,
+    Settings,
+    StartTeam,
+    TellRanks,
+    View,
+)
+from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Attempt, Config, Refusal, Votes
+from hearth.supervisor.messages import Failure, Propose, Stop
+
+KILLED = Failure(1, "rank 1 was killed by signal 9 (SIGKILL)", curable=True)
+TAKEN = "another machine has its address 192.0.2.3, too"
+LOST = ("broke off", "silent for 6 s", "refused connections")
+OUT_OF_MEMORY = Failure(1, "torch.OutOfMemoryError: CUDA out of memory")
+
+
+def everybody(states: str, me: str = "desk", **facts: object) -> View:
+    """Return the view of `me` on a team whose nodes are in these states, in rank order.
+
+    `gone` for a node that is not connected.
+    """
+    reports = {
+        node: report(node, state)
+        for node, state in zip(NODES, states.split(), strict=True)
+        if state != "gone"
+    }
+    return view(reports.pop(me), *reports.values(), **facts)
+
+
+def first_start(states: str, **facts: object) -> View:
+    reports = [
+        report(node, state, team=None)
+        for node, state in zip(NODES, states.split(), strict=True)
+        if state != "gone"
+    ]
+    return view(*reports, gone={}, **facts)
+
+
+def end(found: list) -> Conclude:
+    (only,) = found
+    assert isinstance(only, Conclude)
+    return only
+
+
+# The first start
+
+
+@pytest.mark.parametrize("states", ["starting ready ready", "ready ready starting"])
+def test_the_first_team_waits_for_ranks_that_are_not_ready(states):
+    assert moves(first_start(states)) == []
+
+
+def test_the_first_team_is_of_all_nodes_and_fresh_and_its_first_node_proposes_it():
+    seen = first_start("ready ready ready", settings=Settings(NODES, first_generation=4))
+    (proposed,) = moves(seen)
+    assert proposed == ProposeTeam(Attempt(Config(4, NODES), (), (), None), fresh=True)
+    other = view(seen.heard["laptop"].report, seen.own, seen.heard["shelf"].report, gone={})
+    assert moves(other) == []
+
+
+def test_missing_nodes_are_told_and_end_the_run_after_the_timeout():
+    notes = Notes()
+    (said,) = moves(first_start("ready ready gone", now=1), notes)
+    assert (type(said), said.missing) == (SayWaiting, ("shelf",))
+    assert moves(first_start("ready ready gone", now=120), notes) == []
+    cause = end(moves(first_start("starting ready gone", now=121), notes)).outcome.cause
+    assert (cause.node, cause.kind) == ("shelf", "not_ready")
+    assert_names(cause.message, "shelf", "120 s")
+
+
+def test_a_disk_that_takes_no_votes_is_named():
+    seen = with_facts(first_start("ready ready ready", now=121), "laptop", voteless="disk is full")
+    cause = end(moves(seen)).outcome.cause
+    assert_names(cause.message, "laptop", "disk is full")
+
+
+def test_nodes_whose_ranks_are_long_in_getting_ready_are_told_and_end_nothing():
+    notes = Notes()
+    assert moves(first_start("ready starting ready", now=119), notes) == []
+    (said,) = moves(first_start("ready starting ready", now=121), notes)
+    assert (type(said), said.missing) == (SayWaiting, ("laptop",))
+    assert moves(first_start("ready starting ready", now=7200), notes) == []
+    said, proposed = moves(first_start("ready ready ready", now=7201), notes)
+    assert said.missing == ()
+    assert isinstance(proposed, ProposeTeam)
+    assert moves(first_start("starting starting starting", now=121)) == []
+
+
+# A team that trains
+
+
+def test_a_team_that_trains_is_let_alone():
+    assert moves(everybody("training training training")) == []
+
+
+@pytest.mark.parametrize(
+    ("why", "told"),
+    [
+        ("broke off", "the supervisor of shelf broke off: it was killed or the machine went down"),
+        ("silent for 6 s", "shelf was silent for 6 s: it hangs, sleeps, or its network is cut"),
+        ("suspended for 40 s", "desk itself was suspended for 40 s"),
+        *((f"{why}{TAKEN}", f"shelf was lost ({why}): {TAKEN}") for why in LOST),
+    ],
+)
+def test_ranks_are_interrupted_once_a_member_is_gone(why, told):
+    why, taken, _ = why.partition(TAKEN)
+    notes, gone = Notes(), {"shelf": Absence(why, 100.0, taken)}
+    seen = everybody("training training gone", gone=gone)
+    assert moves(seen, notes) == [TellRanks(Interrupt(5, told))]
+    assert moves(seen, notes) == []
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"state": "breaking", "why": "Connection closed by peer"}, "Connection closed by peer"),
+        ({"state": "broken"}, "broken"),
+        ({"state": "failed", "failure": KILLED}, "signal 9"),
+        ({"state": "starting", "trained": 0}, "starting"),
+        ({"generation": 6}, "newer team"),
+        ({"votes": Votes(TEAM, (Config(6, NODES),), True)}, "newer team"),
+    ],
+)
+def test_ranks_are_interrupted_once_a_member_is_out_of_the_group(facts, told):
+    (told_ranks,) = moves(with_facts(everybody("training training training"), "shelf", **facts))
+    assert_names(told_ranks.order.why, "shelf", told)
+
+
+@pytest.mark.parametrize("state", ["forming", "training", "paused", "ended"])
+def test_a_member_that_is_still_with_its_group_breaks_nothing(state):
+    assert moves(everybody(f"training training {state}")) == []
+
+
+def test_a_member_that_never_gets_the_order_to_form_breaks_the_group():
+    notes = Notes()
+    seen = with_facts(everybody("forming forming paused"), "shelf", generation=4)
+    assert moves(seen, notes) == []
+    late = replace(seen, now=seen.now + FORM_TIMEOUT + 1)
+    (told,) = moves(late, notes)
+    assert_names(told.order.why, "shelf", "30 s")
+
+
+# After a loss
+
+
+def test_the_first_survivor_proposes_as_soon_as_all_survivors_wait():
+    assert moves(everybody("broken training gone")) == []
+    (proposed,) = moves(everybody("broken broken gone"))
+    attempt = Attempt(Config(6, NODES[:2]), (), NODES[:2], TEAM)
+    assert proposed == ProposeTeam(attempt, fresh=False)
+    assert moves(everybody("broken broken gone", me="laptop")) == []
+    (proposed,) = moves(everybody("gone broken broken", me="laptop"))
+    assert proposed.attempt.config == Config(6, NODES[1:])
+
+
+@pytest.mark.parametrize(
+    ("terms", "told"),
+    [({"elastic": False}, "elastic=off"), ({"min_nodes": 3}, "min_nodes"), ({}, "votes")],
+)
+def test_too_few_wait_and_say_for_whom_and_why(terms, told):
+    states = "broken broken gone" if terms else "broken gone gone"
+    notes = Notes()
+    seen = everybody(states, settings=Settings(NODES, **terms))
+    assert moves(seen, notes) == []
+    (said,) = moves(replace(seen, now=seen.now + BRIEF), notes)
+    assert_names(said.why, told)
+    assert "shelf" in said.missing
+    assert moves(replace(seen, now=seen.now + 3600), notes) == []
+    cause = end(moves(replace(seen, now=seen.now + 3601), notes)).outcome.cause
+    assert cause.kind == "node_lost"
+    assert_names(cause.message, "broke off", "did not come back within 3600 s", told)
+
+
+def test_a_node_whose_others_have_ended_does_not_wait_long():
+    gone = {node: Absence("refused", 0.0) for node in NODES[1:]}
+    seen = view(report("desk", "ready"), gone=gone, team=None, now=121)
+    assert_names(end(moves(seen)).outcome.cause.message, "laptop, shelf", "120 s")
+
+
+def test_a_limit_that_is_not_the_one_for_lost_nodes_is_named():
+    gone = {name: Absence("refused", 0.0) for name in NODES[2:]}
+    seen = everybody("broken broken gone", settings=Settings(NODES, elastic=False))
+    notes = Notes()
+    moves(seen, notes)
+    late = replace(seen, gone=gone, now=seen.now + 125)
+    message = end(moves(late, notes)).outcome.cause.message
+    assert_names(message, "within 120 s", "launch_ready_timeout", "launch_return_timeout")
+
+
+def test_a_node_that_waits_for_its_turn_is_waited_for_until_long_after_its_last_word():
+    terms = {"team": None, "settings": Settings(NODES, first_timeout=600), "queued": {"shelf": 900}}
+    seen = view(report("desk", "ready", None), report("laptop", "ready", None), **terms)
+    notes = Notes()
+    assert [type(move) for move in moves(replace(seen, now=1), notes)] == [SayWaiting]
+    assert moves(replace(seen, now=1500), notes) == []
+    cause = end(moves(replace(seen, now=1501), notes)).outcome.cause
+    assert (cause.node, cause.kind) == ("shelf", "not_ready")
+    assert_names(cause.message, "600 s")
+
+
+def test_the_first_loss_ends_the_run_if_nobody_is_waited_for():
+    seen = everybody("training training gone", settings=Settings(NODES, return_timeout=0))
+    cause = end(moves(seen)).outcome.cause
+    assert (cause.node, cause.kind) == ("shelf", "node_lost")
+
+
+def test_a_node_that_cannot_vote_is_left_out():
+    seen = with_facts(everybody("broken broken broken"), "laptop", voteless="disk is full")
+    (proposed,) = moves(seen)
+    assert proposed.attempt.config.nodes == ("desk", "shelf")
+
+
+def test_nodes_that_are_not_connected_to_each_other_are_in_no_team():
+    seen = with_facts(everybody("broken broken broken"), "laptop", connected=("desk",))
+    (proposed,) = moves(seen)
+    assert proposed.attempt.config.nodes == ("desk", "laptop")
+
+
+# A proposal in flight
+
+
+def proposed(yes: str, **facts: object) -> View:
+    attempt = Attempt(Config(6, NODES), (), NODES, TEAM)
+    given = {"since": 100.0, "yes": frozenset(yes.split())} | facts
+    return everybody("broken broken broken", proposal=Proposal(attempt, False, **given))
+
+
+def test_a_team_starts_once_all_have_promised():
+    assert moves(proposed("desk laptop")) == []
+    assert moves(proposed("desk laptop shelf")) == [StartTeam(Config(6, NODES), fresh=False)]
+
+
+@pytest.mark.parametrize(
+    ("facts", "told"),
+    [
+        ({"refused": {"shelf": "it has promised another"}}, "shelf refused: it has promised"),
+        ({"since": 100 - PROPOSAL_LIFETIME}, "shelf did not answer within 2 s"),
+    ],
+)
+def test_a_proposal_fails_and_is_made_again_a_moment_later(facts, told):
+    notes = Notes()
+    seen = proposed("desk laptop", **facts)
+    (dropped,) = moves(seen, notes)
+    assert_names(dropped.why, told)
+    again = replace(seen, proposal=None)
+    assert moves(again, notes) == []
+    assert isinstance(*moves(replace(again, now=again.now + 1), notes), ProposeTeam)
+
+
+def silences(yes: str, count: int) -> tuple[Notes, list]:
+    """Return the notes and the next moves of desk after proposals that only `yes` answered."""
+    notes, now = Notes(), 100.0
+    for _ in range(count):
+        seen = replace(proposed(yes, since=now - PROPOSAL_LIFETIME), now=now)
+        assert isinstance(*moves(seen, notes), DropProposal)
+        now += 1
+    return notes, moves(replace(seen, proposal=None, now=now), notes)
+
+
+def test_who_does_not_vote_twice_in_a_row_is_left_out_if_others_can_go_on():
+    _, (again,) = silences("desk laptop", 1)
+    assert again.attempt.config.nodes == NODES
+    notes, (without,) = silences("desk laptop", 2)
+    assert without.attempt.config.nodes == ("desk", "laptop")
+    assert notes.avoided(now=100.0) == {"shelf"}
+    _, (needed,) = silences("desk", 2)
+    assert needed.attempt.config.nodes == NODES
+
+
+def test_who_has_not_voted_before_is_left_out_at_once_and_for_longer():
+    notes, _ = silences("desk laptop", 2)
+    seen = replace(proposed("desk laptop", since=200.0), now=200.0 + PROPOSAL_LIFETIME)
+    moves(seen, notes)
+    assert notes.avoid["shelf"] == seen.now + 20
+
+
+def test_a_promise_that_comes_too_late_is_none():
+    seen = proposed("desk laptop shelf", since=100 - PROPOSAL_LIFETIME)
+    assert isinstance(*moves(seen), DropProposal)
+
+
+def test_a_voter_that_is_gone_ends_a_proposal():
+    seen = proposed("desk laptop")
+    seen = replace(seen, heard={"laptop": seen.heard["laptop"]})
+    assert_names(moves(seen)[0].why, "shelf")
+
+
+def test_a_node_promises_if_its_ranks_wait_and_keeps_to_it():
+    attempt = Attempt(Config(6, NODES), (), NODES, TEAM)
+    seen, notes = everybody("broken broken broken", me="shelf"), Notes()
+    votes = answer(seen, notes, Propose(attempt), "desk")
+    assert isinstance(votes, Votes)
+    seen = replace(seen, own=replace(seen.own, votes=votes))
+    other = Propose(replace(attempt, config=Config(7, NODES)))
+    refusal = answer(seen, notes, other, "laptop")
+    assert isinstance(refusal, Refusal)
+    assert_names(refusal.reason, "shelf", "promised desk")
+    assert isinstance(answer(seen, notes, other, "desk"), Votes)
+    later = replace(seen, now=seen.now + PROPOSAL_LIFETIME + 0.1)
+    assert isinstance(answer(later, notes, other, "laptop"), Votes)
+
+
+@pytest.mark.parametrize(
+    ("states", "facts", "told"),
+    [
+        ("broken broken training", {}, "do not wait"),
+        ("broken broken ready", {}, "do not wait"),
+        ("broken gone broken", {}, "not connected to laptop"),
+        ("broken broken broken", {"voteless": "disk is full"}, "disk is full"),
+        ("broken broken broken", {"stopping": Stop("shelf")}, "ends"),
+    ],
+)
+def test_a_node_that_cannot_be_in_a_team_refuses(states, facts, told):
+    seen, notes = with_facts(everybody(states, me="shelf"), "shelf", **facts), Notes()
+    moves(seen, notes)
+    refusal = answer(seen, notes, Propose(Attempt(Config(6, NODES), (), NODES, TEAM)), "desk")
+    assert isinstance(refusal, Refusal)
+    assert_names(refusal.reason, told)
+
+
+# Nodes that come and go
+
+
+def joining(state: str, **facts: object) -> View:
+    """Return desk's view on a team of desk and laptop, while shelf is in another state."""
+    team = Config(6, NODES[:2])
+    reports = [report(node, "training", team) for node in NODES[:2]]
+    seen = view(*reports, report("shelf", state, TEAM), team=team)
+    return with_facts(seen, "shelf", **facts) if facts else seen
+
+
+@pytest.mark.parametrize("state", ["starting", "ready", "loading", "failed"])
+def test_a_node_that_has_not_loaded_disturbs_nobody(state):
+    assert moves(joining(state, failure=KILLED)) == []
+
+
+@pytest.mark.parametrize("state", ["loaded", "broken", "paused"])
+def test_the_team_pauses_once_for_a_node_that_has_loaded(state):
+    notes, seen = Notes(), joining(state)
+    assert moves(seen, notes) == [TellRanks(Pause(6))]
+    assert moves(seen, notes) == []
+
+
+@pytest.mark.parametrize("facts", [{"connected": ("desk",)}, {"voteless": "disk is full"}])
+def test_nobody_pauses_for_a_node_that_could_not_join(facts):
+    assert moves(joining("loaded", **facts)) == []
+
+
+def test_a_node_that_is_back_loads_while_the_others_train():
+    team = Config(6, NODES[:2])
+    others = [report(node, "training", team) for node in NODES[:2]]
+    assert moves(view(report("shelf", "ready"), *others)) == [TellRanks(Load(CHOICES))]
+    assert moves(view(report("shelf", "loaded"), *others)) == []
+
+
+def test_all_that_wait_form_the_larger_team():
+    team = Config(6, NODES[:2])
+    others = [report(node, "paused", team) for node in NODES[:2]]
+    (proposed,) = moves(view(others[0], others[1], report("shelf", "loaded"), team=team))
+    assert proposed.attempt.config == Config(7, NODES)
+
+
+def test_a_member_that_leaves_hands_in_its_vote():
+    seen = with_facts(everybody("training training training"), "desk", leaving="it shuts down")
+    assert moves(seen) == [TellRanks(Pause(5))]
+    paused = with_facts(everybody("paused paused paused", "laptop"), "desk", leaving="shuts down")
+    (proposed,) = moves(paused)
+    assert (proposed.attempt.config.nodes, proposed.attempt.leaving) == (NODES[1:], ("desk",))
+
+
+def test_a_node_that_leaves_goes_once_the_others_have_a_team_without_it():
+    notes = Notes()
+    seen = with_facts(everybody("paused paused paused"), "desk", leaving="it shuts down")
+    assert moves(seen, notes) == []
+    seen = with_facts(with_facts(seen, "laptop", generation=6), "shelf", generation=6)
+    assert moves(seen, notes) == [TellRanks(Leave(save=True))]
+    assert moves(seen, notes) == []
+    gone = with_facts(seen, "desk", state="ended", ended="stopped")
+    assert moves(gone, notes) == [Depart("it shuts down")]
+
+
+def test_a_node_that_leaves_alone_or_is_not_let_go_goes_all_the_same():
+    alone = with_facts(everybody("broken gone gone"), "desk", leaving="it shuts down")
+    assert moves(alone) == [TellRanks(Leave(save=True))]
+    notes = Notes()
+    stuck = with_facts(everybody("training training training"), "laptop", state="forming")
+    stuck = with_facts(stuck, "desk", leaving="it shuts down")
+    assert moves(stuck, notes) == []
+    late = replace(stuck, now=stuck.now + SHUTDOWN_PATIENCE + 1)
+    assert moves(late, notes) == [TellRanks(Interrupt(5, "desk leaves: it shuts down"))]
+    late = replace(stuck, now=stuck.now + LEAVE_TIMEOUT + 1)
+    assert moves(late, notes) == [Depart("it shuts down")]
+
+
+def test_a_node_that_leaves_breaks_off_a_long_step_and_stays_to_vote():
+    notes = Notes()
+    seen = with_facts(everybody("training training training"), "desk", leaving="it shuts down")
+    assert moves(seen, notes) == [TellRanks(Pause(5))]
+    late = replace(seen, now=seen.now + SHUTDOWN_PATIENCE + 1)
+    assert moves(late, notes) == [TellRanks(Interrupt(5, "desk leaves: it shuts down"))]
+    out = with_facts(everybody("broken broken broken"), "desk", leaving="it shuts down")
+    assert moves(replace(out, now=late.now + 1), notes) == []
+    attempt = Attempt(Config(6, NODES[1:]), ("desk",), NODES, TEAM)
+    assert isinstance(answer(out, notes, Propose(attempt), "laptop"), Votes)
+    gone = replace(out, now=late.now + 1 + LET_GO + 1)
+    assert moves(gone, notes) == [TellRanks(Leave(save=True))]
+
+
+# Nobody has the state any more
+
+
+def test_after_a_loss_of_all_ranks_the_rest_waits_a_moment_and_starts_fresh():
+    notes, seen = Notes(), everybody("ready ready gone", gone={}, now=1)
+    assert [type(move) for move in moves(seen, notes)] == [SayWaiting]
+    waited = moves(replace(seen, now=SETTLE + 1), notes)
+    fresh = [move for move in waited if isinstance(move, ProposeTeam)]
+    assert [(move.fresh, move.attempt.config.nodes) for move in fresh] == [(True, NODES[:2])]
+
+
+def test_ranks_that_do_not_get_ready_hold_up_the_others_for_a_while_only():
+    notes, seen = Notes(), everybody("ready ready starting", now=1)
+    assert moves(seen, notes) == []
+    assert moves(replace(seen, now=seen.settings.ready_timeout), notes) == []
+    (proposed,) = moves(replace(seen, now=seen.settings.ready_timeout + 1), notes)
+    assert proposed.fresh
+    assert proposed.attempt.config.nodes == NODES[:2]
+
+
+def test_ranks_that_have_loaded_for_nothing_are_started_again():
+    notes, seen = Notes(), everybody("loaded ready gone", gone={}, now=1)
+    assert not any(isinstance(move, RestartRanks) for move in moves(seen, notes))
+    (restart,) = moves(replace(seen, now=SETTLE + 2), notes)
+    assert isinstance(restart, RestartRanks)
+    assert_names(restart.why, "state of the run")
+
+
+# Groups that cannot be formed
+
+
+def broken_form(me: str, trained: str, **facts: object) -> View:
+    """Return the view of `me` on a broken group; `trained` says when each node trained last."""
+    seen = everybody("broken broken broken", me, **facts)
+    for node, generation in zip(NODES, trained.split(), strict=True):
+        seen = with_facts(seen, node, trained=int(generation))
+    return seen
+
+
+def test_a_node_that_did_not_form_the_group_is_left_out_for_a_while():
+    notes = Notes()
+    (proposed,) = moves(broken_form("desk", "4 4 0"), notes)
+    assert proposed.attempt.config.nodes == NODES[:2]
+
+
+@pytest.mark.parametrize(
+    ("trained", "restarted"), [("4 4 0", {"shelf"}), ("4 4 4", {"laptop", "shelf"})]
+)
+def test_ranks_that_did_not_form_a_group_twice_in_a_row_are_started_again(trained, restarted):
+    found = set()
+    for node in NODES:
+        notes = Notes()
+        moves(broken_form(node, trained), notes)
+        again = broken_form(node, trained)
+        for each in NODES:
+            again = with_facts(again, each, generation=6)
+        again = replace(again, team=Config(6, NODES), now=again.now + 1)
+        if any(isinstance(move, RestartRanks) for move in moves(again, notes)):
+            found.add(node)
+    assert found == restarted
+
+
+def test_a_node_that_never_forms_a_group_holds_up_the_others_more_and_more_seldom():
+    notes, now, waits = Notes(), 100.0, []
+    for generation in range(5, 14, 2):
+        seen = broken_form("desk", f"{generation - 1} {generation - 1} 0")
+        for node in NODES:
+            seen = with_facts(seen, node, generation=generation, step=generation)
+        moves(replace(seen, team=Config(generation, NODES), now=now), notes)
+        waits.append(notes.avoid["shelf"] - now)
+        without = joining("loaded")
+        for node in NODES[:2]:
+            without = with_facts(without, node, generation=generation + 1, trained=generation + 1)
+        team = Config(generation + 1, NODES[:2])
+        assert moves(replace(without, team=team, now=now + 1), notes) == []
+        now = notes.avoid["shelf"] + 1
+    assert waits == [10, 20, 40, 80, 160]
+    team = Config(20, NODES)
+    seen = everybody("training training training", team=team)
+    for node in NODES:
+        seen = with_facts(seen, node, generation=20, trained=20)
+    moves(seen, notes)
+    assert not notes.strikes
+
+
+def breaks(steps: list[int]) -> list:
+    """Return the moves of desk after its group broke at each of these steps, with nobody lost."""
+    notes, found = Notes(), []
+    for generation, step in enumerate(steps, start=5):
+        seen = everybody("broken broken broken", team=Config(generation, NODES))
+        for node in NODES:
+            seen = with_facts(
+                seen, node, generation=generation, trained=generation, step=step, why="a bad cable"
+            )
+        found = moves(replace(seen, now=100.0 + generation), notes)
+    return found
+
+
+def test_breaks_without_a_step_gained_end_the_run():
+    assert isinstance(*breaks([7] * (FUTILE - 1)), ProposeTeam)
+    assert isinstance(*breaks([6] + [7] * (FUTILE - 1)), ProposeTeam)
+    cause = end(breaks([7] * FUTILE)).outcome.cause
+    assert_names(cause.message, "desk, laptop, shelf", f"{FUTILE} times in a row", "a bad cable")
+
+
+def test_ranks_that_were_killed_and_have_loaded_again_join_those_that_waited_at_once():
+    notes, whole = Notes(), Settings(NODES, elastic=False)
+    for state in ("starting", "loaded"):
+        seen = everybody(f"{state} broken broken", team=TEAM, settings=whole)
+        seen = with_facts(seen, "desk", generation=5, trained=0)
+        found = moves(seen, notes)
+    assert found[-1].attempt.config.nodes == NODES
+    assert not notes.strikes
+    assert notes.broken.count == 0
+
+
+def test_a_first_group_that_cannot_be_formed_again_and_again_ends_the_run():
+    def tries(count: int, why: str) -> list:
+        notes, found = Notes(), []
+        for generation in range(5, 5 + count):
+            team = Config(generation, NODES)
+            facts = {"generation": generation, "why": why}
+            reports = [report(node, "ready", team, **facts) for node in NODES]
+            found = moves(view(*reports, gone={}, now=100.0 + generation), notes)
+        return found
+
+    assert isinstance(*tries(FUTILE - 1, "desk port 1 did not answer"), ProposeTeam)
+    cause = end(tries(FUTILE, "desk port 1 did not answer")).outcome.cause
+    assert_names(cause.message, "desk, laptop, shelf", f"{FUTILE} times in a row", "port 1")
+    # Ranks that were started again since have been in no group.
+    assert isinstance(*tries(FUTILE, ""), ProposeTeam)
+
+
+# Errors of ranks
+
+
+def test_a_killed_rank_is_started_again_and_not_for_ever():
+    seen = with_facts(everybody("failed broken broken"), "desk", failure=KILLED)
+    notes, began = Notes(), seen.now
+    for wait in RESTART_WAITS:
+        if wait:
+            assert moves(seen, notes) == []
+        seen = replace(seen, now=seen.now + wait)
+        assert moves(seen, notes) == [RestartRanks(KILLED.message)]
+        living = with_facts(seen, "desk", state="starting", failure=None)
+        moves(living, notes)
+    assert seen.now - began > 60  # what is gone for a minute ends nothing
+    conclude = end(moves(seen, notes))
+    assert conclude.everywhere
+    assert_names(conclude.outcome.cause.message, "signal 9", f"{FUTILE} starts in a row")
+
+
+def test_a_node_that_fails_again_and_again_ends_only_its_own_part_while_others_train():
+    seen = with_facts(joining("loaded"), "shelf", state="failed", failure=KILLED)
+    own, others = seen.heard["shelf"].report, (seen.own, seen.heard["laptop"].report)
+    notes, now = Notes(), 100.0
+    for _ in range(FUTILE - 1):
+        now += max(RESTART_WAITS)
+        moves(replace(view(own, *others), now=now), notes)
+    assert not end(moves(view(own, *others), notes)).everywhere
+
+
+def test_an_error_of_a_node_that_was_about_to_join_ends_only_its_own_part():
+    seen = with_facts(joining("loading"), "shelf", state="failed", failure=OUT_OF_MEMORY)
+    assert moves(seen) == []
+    own, others = seen.heard["shelf"].report, (seen.own, seen.heard["laptop"].report)
+    ended = end(moves(view(own, *others)))
+    assert not ended.everywhere
+    assert (ended.outcome.state, ended.outcome.cause.message) == ("failed", OUT_OF_MEMORY.message)
+
+
+def test_an_error_of_ranks_that_trained_ends_the_run_though_the_others_have_gone_on():
+    notes = Notes()
+    seen = joining("loading")
+    seen = with_facts(seen, "shelf", state="failed", failure=OUT_OF_MEMORY, trained=3)
+    assert moves(seen, notes) == []
+    late = end(moves(replace(seen, now=seen.now + COLLECT), notes))
+    assert late.everywhere
+    assert late.outcome.cause.node == "shelf"
+
+
+def test_such_an_error_does_not_spoil_the_end_of_the_others():
+    seen = with_facts(joining("loading"), "shelf", state="failed", failure=OUT_OF_MEMORY)
+    for node in NODES[:2]:
+        seen = with_facts(seen, node, state="ended", ended="finished")
+    assert end(moves(seen)).outcome.state == "finished"
+
+
+@pytest.mark.parametrize(("me", "after"), [("desk", 0), ("laptop", 0.5)])
+def test_an_error_of_a_ranks_own_ends_the_run_once_others_had_time_to_tell_theirs(me, after):
+    notes = Notes()
+    seen = with_facts(everybody("broken failed failed", me), "laptop", failure=OUT_OF_MEMORY)
+    seen = with_facts(seen, "shelf", failure=Failure(2, "RuntimeError: Connection closed by peer"))
+    assert not any(isinstance(move, Conclude) for move in moves(seen, notes))
+    late = replace(seen, now=seen.now + COLLECT + after)
+    cause = end(moves(late, notes)).outcome.cause
+    assert (cause.node, cause.rank, cause.kind) == ("laptop", 1, "rank_failed")
+    assert cause.message == OUT_OF_MEMORY.message
+
+
+def test_a_killed_rank_ends_the_run_if_the_first_loss_does():
+    seen = with_facts(everybody("failed broken broken"), "desk", failure=KILLED)
+    assert end(moves(replace(seen, settings=Settings(NODES, return_timeout=0))))
+
+
+# The end
+
+
+def test_a_run_has_finished_once_the_ranks_of_all_members_have():
+    seen = everybody("ended ended training")
+    for node in NODES[:2]:
+        seen = with_facts(seen, node, ended="finished")
+    assert moves(seen) == []
+    done = with_facts(seen, "shelf", state="ended", ended="finished")
+    assert end(moves(done)).outcome.state == "finished"
+
+
+def test_ranks_that_missed_the_end_leave():
+    notes = Notes()
+    seen = with_facts(everybody("broken ended ended"), "laptop", ended="finished")
+    assert moves(seen, notes) == [TellRanks(Leave(save=False))]
+    left = with_facts(seen, "desk", state="ended", ended="stopped")
+    assert end(moves(left, notes)).outcome.state == "finished"
+
+
+@pytest.mark.parametrize("state", ["starting", "failed", "loading"])
+def test_a_node_that_was_away_at_the_end_ends_with_the_others(state):
+    seen = with_facts(everybody(f"{state} ended ended"), "laptop", ended="finished")
+    seen = with_facts(seen, "desk", failure=KILLED if state == "failed" else None)
+    assert end(moves(seen)).outcome.state == "finished"
+
+
+@pytest.mark.parametrize(
+    ("states", "ordered"),
+    [
+        ("training training training", []),
+        ("broken broken gone", [TellRanks(Leave(save=True))]),
+        ("paused paused paused", [TellRanks(Leave(save=True))]),
+    ],
+)
+def test_ranks_in_a_group_stop_by_themselves_and_others_save_their_state(states, ordered):
+    seen = with_facts(everybody(states), "laptop", stopping=Stop("laptop"))
+    assert moves(seen) == ordered
+
+
+@pytest.mark.parametrize("states", ["starting ready ready", "ready ready ready"])
+def test_a_stop_before_the_start_ends_at_once(states):
+    seen = with_facts(first_start(states), "desk", stopping=Stop("laptop"))
+    cause = end(moves(seen)).outcome.cause
+    assert (cause.node, cause.message) == ("laptop", "stopped waiting, as asked on laptop")
+
+
+def test_a_stop_at_once_does_not_wait_and_says_why():
+    stop = Stop("shelf", now=True, why="Slurm ends the job")
+    seen = with_facts(everybody("training training training"), "shelf", stopping=stop)
+    outcome = end(moves(seen)).outcome
+    assert (outcome.state, outcome.cause.message) == (
+        "stopped",
+        "stopped at once: Slurm ends the job",
+    )
+
+
+def test_nobody_is_taken_in_while_a_run_stops():
+    assert moves(with_facts(joining("loaded"), "desk", stopping=Stop("desk"))) == []
+
+
+def test_a_stopped_run_ends_once_all_have_stopped():
+    seen = with_facts(everybody("ended ended ended"), "desk", stopping=Stop("laptop"))
+    for node in NODES:
+        seen = with_facts(seen, node, ended="stopped")
+    outcome = end(moves(seen)).outcome
+    assert (outcome.state, outcome.cause.node) == ("stopped", "laptop")

@@ -1,0 +1,91 @@
+"""The state of a node, from what its ranks tell."""
+
+from __future__ import annotations
+
+import pytest
+
+from hearth.ranks.orders import Ended, Form, Formed, Load, Waiting
+from hearth.supervisor.local_ranks import LocalRanks
+from hearth.supervisor.messages import Failure
+
+CHOICES = {"precision": "fp32"}
+FORM = Form(3, ("desk",), "10.0.0.1", 29500, ("10.0.0.1",), False)
+SAID = {
+    "new": Waiting("new", 0, 0, False),
+    "loaded": Waiting("new", 0, 0, True),
+    "formed": Formed(3, 7, CHOICES),
+    "broken": Waiting("broken", 3, 8, True, "Connection closed by peer"),
+    "paused": Waiting("paused", 3, 8, True),
+    "finished": Ended("finished", 9),
+}
+
+
+def happen(ranks: LocalRanks, events: str) -> None:
+    """Let these happen: `load`, `form`, or `0 formed` for what a rank says."""
+    for event in filter(None, events.split(", ")):
+        if event in ("load", "form"):
+            ranks.told(Load(CHOICES) if event == "load" else FORM)
+        else:
+            local_rank, said = event.split()
+            ranks.said(int(local_rank), SAID[said])
+
+
+@pytest.mark.parametrize(
+    ("events", "state"),
+    [
+        ("", "starting"),
+        ("0 new", "starting"),
+        ("0 new, 1 new", "ready"),
+        ("0 new, 1 new, load", "loading"),
+        ("0 new, 1 new, load, 0 loaded", "loading"),
+        ("0 new, 1 new, load, 0 loaded, 1 loaded", "loaded"),
+        ("0 new, 1 new, form", "forming"),
+        ("0 new, form, 1 new", "forming"),
+        ("form, 0 new, 1 new", "ready"),
+        ("0 new, 1 new, form, 0 formed", "forming"),
+        ("0 new, 1 new, form, 0 formed, 1 formed", "training"),
+        ("0 new, 1 new, form, 0 formed, 1 formed, 0 broken", "breaking"),
+        ("0 new, 1 new, form, 0 formed, 0 broken", "breaking"),
+        ("0 new, 1 new, form, 0 formed, 1 formed, 0 broken, 1 broken", "broken"),
+        ("0 new, 1 new, form, 0 formed, 1 formed, 0 paused", "training"),
+        ("0 new, 1 new, form, 0 formed, 1 formed, 0 paused, 1 paused", "paused"),
+        ("0 new, 1 new, form, 0 formed, 1 formed, 0 paused, 1 broken", "broken"),
+        ("0 new, 1 new, form, 0 formed, 1 formed, 0 finished", "training"),
+        ("0 new, 1 new, form, 0 formed, 1 formed, 0 finished, 1 broken", "broken"),
+        ("0 new, 1 new, form, 0 formed, 1 formed, 0 finished, 1 finished", "ended"),
+    ],
+)
+def test_the_state_of_a_node_is_that_of_its_ranks_together(events, state):
+    ranks = LocalRanks(2)
+    happen(ranks, events)
+    assert ranks.state == state
+
+
+def test_a_node_has_the_state_of_the_run_once_all_its_ranks_have_trained():
+    ranks = LocalRanks(2)
+    happen(ranks, "0 new, 1 new, form, 0 formed")
+    assert (ranks.trained, ranks.step, ranks.choices) == (0, 7, CHOICES)
+    happen(ranks, "1 formed, 0 broken")
+    assert (ranks.trained, ranks.step) == (3, 8)
+    happen(ranks, "1 finished")
+    assert ranks.ended == "finished"
+
+
+def test_ranks_that_could_not_form_their_first_group_say_why_until_they_are_started_again():
+    ranks = LocalRanks(2)
+    happen(ranks, "0 new, 1 new, form")
+    ranks.said(0, Waiting("new", 3, 0, False, "port 1 did not answer"))
+    happen(ranks, "1 new")
+    assert (ranks.state, ranks.why) == ("ready", "port 1 did not answer")
+    ranks.restarted()
+    assert ranks.why == ""
+
+
+def test_ranks_that_failed_have_nothing_once_they_are_started_again():
+    ranks = LocalRanks(1)
+    happen(ranks, "0 new, load, 0 loaded, form, 0 formed")
+    ranks.failed(Failure(0, "rank 0 was killed by signal 9 (SIGKILL)", curable=True))
+    assert (ranks.state, ranks.trained) == ("failed", 3)
+    ranks.restarted()
+    assert (ranks.state, ranks.trained, ranks.step) == ("starting", 0, 0)
+    assert (ranks.choices, ranks.failure) == (None, None)

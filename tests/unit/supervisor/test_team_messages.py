@@ -1,0 +1,63 @@
+"""The lines that the supervisors of a mesh exchange."""
+
+from __future__ import annotations
+
+import dataclasses
+import json
+
+import pytest
+from hypothesis import example, given
+from hypothesis import strategies as st
+
+from hearth.base.json_lines import ProtocolError
+from hearth.supervisor.cause import Cause, LaunchOutcome
+from hearth.supervisor.decisions.voting import Votes
+from hearth.supervisor.messages import Message, Report, Verdict, decode, encode
+
+WORDS = st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=2)
+st.register_type_strategy(
+    Report, st.builds(Report, choices=st.none() | WORDS, votes=st.from_type(Votes))
+)
+REPORT = Report("desk", "loaded", Votes())
+
+
+@given(st.from_type(Message))
+def test_every_message_is_one_line_and_reads_back(message):
+    line = encode(message)
+    assert line.index(b"\n") == len(line) - 1
+    assert decode(line) == message
+
+
+@pytest.mark.parametrize(
+    "change",
+    [
+        {"state": "asleep"},
+        {"generation": "3"},
+        {"generation": True},
+        {"connected": "laptop"},
+        {"connected": [1]},
+        {"choices": ["fp32"]},
+        {"votes": None},
+        {"votes": {"committed": {"generation": 1}}},
+        {"unknown": 1},
+    ],
+)
+def test_a_field_of_another_type_is_a_protocol_error(change):
+    words = {"type": "Report", **dataclasses.asdict(REPORT)}
+    assert decode(json.dumps(words).encode()) == REPORT
+    with pytest.raises(ProtocolError, match="a node of the run"):
+        decode(json.dumps(words | change).encode())
+
+
+@given(st.binary())
+@example(b"[" * 60_000)
+@example(b'{"type": "Go", "port": 1}')
+@example(b'{"type": "Vote"}')
+def test_anything_else_is_a_protocol_error(line):
+    with pytest.raises(ProtocolError):
+        decode(line)
+
+
+def test_a_verdict_is_what_a_supervisor_records():
+    cause = Cause("desk", 0, "rank_failed", "out of memory")
+    assert Verdict("failed", cause).outcome == LaunchOutcome("failed", cause)

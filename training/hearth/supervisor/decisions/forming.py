@@ -1,0 +1,165 @@
+"""The choice of the next team: the largest group of nodes that may and can train together. Pure."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator
+from dataclasses import dataclass, replace
+
+from hearth.supervisor.decisions.view import View
+from hearth.supervisor.decisions.voting import Attempt, Refusal, may_attempt
+from hearth.supervisor.messages import TEAMED, WAITING, Report
+
+
+@dataclass(frozen=True)
+class Plan:
+    """A team that may be formed; `fresh`: nobody has the run's state, all load together."""
+
+    attempt: Attempt
+    fresh: bool
+
+    @property
+    def team(self) -> tuple[str, ...]:
+        """The nodes of the team, in rank order."""
+        return self.attempt.config.nodes
+
+
+def next_team(
+    view: View,
+    waiting: Collection[str] = (),
+    avoid: Collection[str] = (),
+    impatient: bool = False,
+) -> Plan | Refusal | None:
+    """Return the team to form now, why there is none, or None while some node must be waited for.
+
+    Every node that knows the same reports finds the same team; the first node of it proposes it.
+
+    Args:
+        view: what this node knows.
+        waiting: nodes to treat as if their ranks had left their group already.
+        avoid: nodes to leave out for now, as forming a group with them failed.
+        impatient: whether nodes that are ready begin anew without those whose ranks are not.
+    """
+    reports = {
+        node: replace(report, state="paused") if node in waiting else report
+        for node, report in view.reports.items()
+    }
+    if any(report.state in TEAMED for report in reports.values()):
+        return None
+    usable = {
+        node: report
+        for node, report in reports.items()
+        if not report.voteless and not report.ended and node not in avoid
+    }
+    if any(_has_state(report) for report in reports.values()):
+        candidates = {node for node, report in usable.items() if report.state in WAITING}
+        return _best(view, usable, candidates, fresh=False)
+    ready = {node for node, report in usable.items() if report.state == "ready"}
+    late = {node for node, report in usable.items() if node not in ready and not report.leaving}
+    if late and not (impatient and ready):
+        return None
+    return _best(view, usable, ready, fresh=True)
+
+
+def returns_suffice(view: View, avoid: Collection[str] = ()) -> bool:
+    """Return whether a team could be formed if the house let go of every machine it has now."""
+    begun = any(_has_state(report) for report in view.reports.values())
+
+    def returned(report: Report) -> Report:
+        if not report.returns:
+            return report
+        waits = report.state if report.state in WAITING else "loaded" if begun else "ready"
+        return replace(report, state=waits, leaving="", returns=False)
+
+    heard = {node: replace(each, report=returned(each.report)) for node, each in view.heard.items()}
+    later = replace(view, own=returned(view.own), heard=heard)
+    return isinstance(next_team(later, avoid=avoid, impatient=True), Plan)
+
+
+def _has_state(report: Report) -> bool:
+    """Return whether a node's living ranks have the run's state."""
+    return report.trained > 0 and report.state in WAITING | TEAMED
+
+
+def _best(
+    view: View, usable: dict[str, Report], candidates: set[str], fresh: bool
+) -> Plan | Refusal | None:
+    """Return the best team among the candidates, or the refusal of the largest group."""
+    leaving = {node for node, report in usable.items() if report.leaving}
+    stay = usable.keys() - leaving
+    if not fresh and stay and not any(_has_state(usable[node]) for node in candidates - leaving):
+        leaving -= candidates  # The others must get the state from them first.
+    plans, refusals = [], []
+    # The vote of a node that is away is asked for only where it decides: its machine is busy.
+    away = {node for node in leaving if usable[node].state == "away"}
+    groups = [
+        group
+        for voters in (candidates | leaving - away, candidates | leaving)
+        for group in cliques({node: usable[node] for node in voters})
+    ]
+    for group in sorted(groups, key=len, reverse=True):
+        found = _attempt(view, usable, group, leaving & group, fresh)
+        (refusals if isinstance(found, Refusal) else plans).append(found)
+    ranks = view.settings.nodes.index
+    if plans:
+        return min(
+            plans,
+            key=lambda plan: (
+                -len(plan.team),
+                len(plan.attempt.leaving),
+                [*map(ranks, plan.attempt.voters)],
+            ),
+        )
+    return refusals[0] if refusals else None
+
+
+def _attempt(
+    view: View, usable: dict[str, Report], group: set[str], leaving: set[str], fresh: bool
+) -> Plan | Refusal:
+    """Return the plan for the team of a group without those that leave, or why it may not be."""
+    settings = view.settings
+    team = [node for node in settings.nodes if node in group - leaving]
+    absent = tuple(node for node in settings.nodes if node not in team)
+    if all(usable[node].returns for node in team or group):
+        return Refusal("the house wants every machine that is here", tuple(view.wanted))
+    if not team:
+        return Refusal("every node that is here leaves the run")
+    if not settings.elastic and absent:
+        return Refusal("the run goes on with all its nodes only (elastic=off)", absent)
+    if len(team) < settings.min_nodes:
+        return Refusal(f"the run needs {settings.min_nodes} nodes (min_nodes)", absent)
+    if not fresh and not any(_has_state(usable[node]) for node in team):
+        return Refusal("no node here has the state of the run", absent)
+    attempt = may_attempt(
+        {node: usable[node].votes for node in group}, settings.nodes, tuple(leaving)
+    )
+    if isinstance(attempt, Refusal):
+        return attempt
+    generation = max(attempt.config.generation, settings.first_generation)
+    return Plan(replace(attempt, config=replace(attempt.config, generation=generation)), fresh)
+
+
+def cliques(reports: dict[str, Report]) -> Iterator[set[str]]:
+    """Yield the largest groups of nodes that are all connected to each other (Bron, Kerbosch).
+
+    With a pivot (Tomita), as without one the time doubles with each node, even if all are
+    connected.
+    """
+    near = {
+        node: {
+            other
+            for other, its in reports.items()
+            if other != node and other in report.connected and node in its.connected
+        }
+        for node, report in reports.items()
+    }
+
+    def grow(group: set[str], possible: set[str], done: set[str]) -> Iterator[set[str]]:
+        if not possible and not done:
+            yield group
+            return
+        pivot = max(sorted(possible | done), key=lambda node: len(possible & near[node]))
+        for node in sorted(possible - near[pivot]):
+            yield from grow(group | {node}, possible & near[node], done & near[node])
+            possible, done = possible - {node}, done | {node}
+
+    return grow(set(), set(near), set()) if near else iter(())

@@ -1,0 +1,134 @@
+"""The handshake of two supervisors: each proves that it knows the run's token without sending it.
+
+answerer  Challenge(nonce)
+caller    Hello(node, its source, nonce, proof)         or the answerer sends Refused
+answerer  Welcome(proof)
+"""
+
+from __future__ import annotations
+
+import asyncio
+import dataclasses
+import hashlib
+import hmac
+import json
+import secrets
+from typing import NoReturn
+
+from hearth.base.text import plain
+from hearth.supervisor.messages import (
+    Challenge,
+    Hello,
+    ProtocolError,
+    Refused,
+    Welcome,
+    encode,
+    receive,
+)
+
+HANDSHAKE_TIMEOUT = 10.0
+"""Seconds in which a caller has to prove itself."""
+
+
+class NotYet(Exception):
+    """The other side refuses this node for now; its text is the reason."""
+
+
+class InTurn(NotYet):
+    """The other side waits for its turn in the queue of its node; its text says why."""
+
+
+async def present(
+    reader: asyncio.StreamReader,
+    writer: asyncio.StreamWriter,
+    token: str,
+    node: str,
+    source: str,
+    begun: bool = False,
+) -> None:
+    """Prove to the answerer that `node` belongs to the run, and have it prove the same.
+
+    `source` is the address from which this machine connects where a program binds none. `begun`
+    tells that the run has begun on this node.
+
+    Raises:
+        ProtocolError: the answerer refused this node for good, or does not belong to the run.
+        InTurn: it waits for its turn.
+        NotYet: it refused this node for now.
+        ConnectionError: it closed the connection.
+    """
+    challenge = await receive(reader)
+    if not isinstance(challenge, Challenge):
+        raise ProtocolError("it is no supervisor of a run")
+    hello = Hello(node, source, secrets.token_hex(16), begun=begun)
+    hello = dataclasses.replace(hello, proof=hello_proof(token, hello, challenge.nonce))
+    writer.write(encode(hello))
+    answer = await receive(reader)
+    if isinstance(answer, Refused):
+        reason = plain(answer.reason)
+        if answer.waits:
+            raise InTurn(reason)
+        raise ProtocolError(reason) if answer.for_good else NotYet(reason)
+    if not isinstance(answer, Welcome) or not same(str(answer.proof), welcome_proof(token, hello)):
+        raise ProtocolError("it does not know the run's token")
+
+
+async def challenge(
+    reader: asyncio.StreamReader, writer: asyncio.StreamWriter, token: str, run: str
+) -> Hello:
+    """Return the hello of a caller that has proved to know the token of `run`.
+
+    Raises:
+        ProtocolError: it did not, and was told the reason.
+        ConnectionError: it closed the connection.
+    """
+    nonce = secrets.token_hex(16)
+    writer.write(encode(Challenge(nonce)))
+    hello = await receive(reader)
+    if not isinstance(hello, Hello):
+        await refuse(writer, "no hello")
+    if not same(str(hello.proof), hello_proof(token, hello, nonce)):
+        await refuse(writer, f"the token is not that of run '{run}'")
+    return hello
+
+
+def welcome(writer: asyncio.StreamWriter, token: str, hello: Hello) -> None:
+    """Admit the caller of `hello`, with the proof that this side knows the token too."""
+    writer.write(encode(Welcome(welcome_proof(token, hello))))
+
+
+async def refuse(writer: asyncio.StreamWriter, reason: str) -> NoReturn:
+    """Send a caller its refusal. Raises `ProtocolError` with the reason."""
+    writer.write(encode(Refused(reason)))
+    await writer.drain()
+    raise ProtocolError(reason)
+
+
+async def put_off(writer: asyncio.StreamWriter, reason: str) -> NoReturn:
+    """Refuse a caller for now, since this node waits for its turn.
+
+    Raises `NotYet` with the reason.
+    """
+    writer.write(encode(Refused(reason, for_good=False, waits=True)))
+    await writer.drain()
+    raise NotYet(reason)
+
+
+def hello_proof(token: str, hello: Hello, challenge: str) -> str:
+    """Return a caller's proof that it knows the token: an answer to the challenge."""
+    said = dataclasses.replace(hello, proof="")
+    return _mac(token, "member", challenge, encode(said).decode())
+
+
+def welcome_proof(token: str, hello: Hello) -> str:
+    """Return the answerer's proof that it knows the token: an answer to the caller's hello."""
+    return _mac(token, "hub", hello.nonce, hello.proof)
+
+
+def same(proof: str, expected: str) -> bool:
+    """Compare two proofs in constant time."""
+    return hmac.compare_digest(proof.encode(), expected.encode())
+
+
+def _mac(token: str, *said: str) -> str:
+    return hmac.new(token.encode(), json.dumps(said).encode(), hashlib.sha256).hexdigest()

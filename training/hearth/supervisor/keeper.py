@@ -1,0 +1,287 @@
+"""The ranks of a node in place: started, given orders, watched and started again."""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from dataclasses import dataclass
+from typing import Any
+
+from hearth.base.clock import boot_clock
+from hearth.base.errors import LaunchError
+from hearth.base.interface import free_port, source_towards
+from hearth.diagnose import failed_status, is_echo
+from hearth.ranks.orders import (
+    CONTROL,
+    EVALUATION,
+    FOR_OTHERS,
+    LAYOUT,
+    RANK_AGAIN,
+    Alive,
+    Doing,
+    Form,
+    Formed,
+    Here,
+    Interrupt,
+    Leave,
+    Load,
+    News,
+    Order,
+    layout_text,
+)
+from hearth.ranks.orders import Ended as RankEnded
+from hearth.supervisor.cause import Cause, Failure, LaunchOutcome
+from hearth.supervisor.channel import Channel, Left, Said
+from hearth.supervisor.hang import HangWatch
+from hearth.supervisor.life import RETRY, NodeSupervisor
+from hearth.supervisor.local_ranks import LocalRanks
+from hearth.supervisor.spec import Spec
+from hearth.supervisor.workers import command
+
+ASLEEP = 5.0
+"""Seconds that this process hears nothing of its ranks, after which the machine or it has slept.
+
+Less than any rank may stand still, however long the others may be silent.
+"""
+
+
+@dataclass(frozen=True)
+class RanksExited:
+    """The torchrun of this start of the ranks ended."""
+
+    start: int
+    status: int
+
+
+@dataclass(frozen=True)
+class NotStarted:
+    """This start of the ranks did not even get to torchrun."""
+
+    start: int
+    message: str
+
+
+class RanksKeeper(NodeSupervisor):
+    """A supervisor whose ranks take orders; a subclass decides which.
+
+    `unit` is the systemd unit of this process, if any; `last` the record of a supervisor that
+    went down in the middle of the run.
+    """
+
+    def __init__(self, spec: Spec, unit: str | None, last: dict[str, Any] | None) -> None:
+        super().__init__(spec, unit, last)
+        self._offset = sum(spec.nprocs[: spec.rank])
+        self._channel = Channel(spec.results, self._events, self._say)
+        self._ranks = LocalRanks(spec.nproc)
+        self._hangs = HangWatch(spec.node, self._offset)
+        self._leave: Leave | None = None
+        self._over: dict[int, RankEnded] = {}
+        self._gone_ranks: set[int] = set()
+        self._evaluating: set[int] = set()
+        self._start = 0
+        self._starting = asyncio.Lock()
+        self._ticked = boot_clock()
+        self._kernel: asyncio.Task[None] | None = None
+
+    # Starting
+
+    def _start_ranks(self, why: str) -> None:
+        """Start this node's ranks, after ending those of an earlier start for the reason `why`."""
+        if why:
+            self._say(f"starting this node's ranks again: {why}")
+        for task in self._of_launch:
+            task.cancel()
+        self._start += 1
+        self._forget_ranks()
+        self._ranks.restarted()
+        self._of_launch = {self._spawn(self._run_ranks(self._start))}
+
+    def _rest_ranks(self) -> None:
+        """End this node's ranks, if any live, and have none until they are started again."""
+        for task in self._of_launch:
+            task.cancel()
+        self._forget_ranks()
+        self._ranks.rest()
+        self._of_launch = {self._spawn(self._end_ranks())}
+
+    def _forget_ranks(self) -> None:
+        """Take no more notice of the ranks that live."""
+        self._start += 1
+        self._leave, self._over, self._gone_ranks = None, {}, set()
+        self._evaluating.clear()
+        for local_rank in range(self._spec.nproc):
+            self._hangs.rested(local_rank)
+        self._channel.expect(self._start)
+
+    async def _end_ranks(self) -> None:
+        """End this node's torchrun and ranks, wherever they are."""
+        async with self._starting:
+            await self._workers.kill()
+            await self._workers.stop(0)
+
+    async def _end_former_ranks(self) -> None:
+        """End what lives of an earlier start, once the kernel was asked about its end."""
+        if self._kernel:  # asks a child process, which would be killed with the ranks
+            await asyncio.wait((self._kernel,))
+        await self._workers.kill()
+        await self._workers.stop(0)
+
+    async def _run_ranks(self, start: int) -> None:
+        """Start the ranks, and put the end of torchrun into the queue."""
+        spec = self._spec
+        async with self._starting:
+            if start > 1:
+                await self._end_former_ranks()
+            if (self._last or start > 1) and not await self._gpus_answer():
+                return
+            await self._bring_state()
+            if (found := await self._own_port()) is None:
+                return
+            port, source = found
+            generation = max(self._record.generation, spec.generation)
+            clients = (spec.address, source)
+            alone = Form(generation, (spec.node,), spec.address, port, clients, fresh=True)
+            words = command(spec, alone)
+            self._begin_launch(words)
+            self._record.write(spec.record)
+            self._say(f"this node is ready; starting torchrun (generation {generation})")
+            variables = {CONTROL: "1", LAYOUT: layout_text(spec.layout)}
+            try:
+                await self._workers.start(words, alone, **variables)
+            except OSError as error:
+                message = f"cannot start {words[0]}: {error.strerror}"
+                self._say(message)
+                self._events.put_nowait(NotStarted(start, message))
+                return
+        self._events.put_nowait(RanksExited(start, await self._workers.ended()))
+
+    async def _bring_state(self) -> None:
+        """Bring what the ranks need of other nodes before they start."""
+
+    async def _own_port(self) -> tuple[int, str] | None:
+        """Return a free port at this node's address, and from where its programs connect to that.
+
+        A network that was lost takes the address along: wait until it is back. After a timeout this
+        node's part in the run ends, and None is returned.
+        """
+        spec, until, told = self._spec, time.monotonic() + self._patience, False
+        while True:
+            try:
+                return free_port(spec.address), source_towards(spec.address)
+            except (LaunchError, OSError) as error:
+                if time.monotonic() >= until:
+                    cause = Cause(spec.node, None, "not_ready", str(error))
+                    self._events.put_nowait(LaunchOutcome("failed", cause))
+                    return None
+                if not told:
+                    self._say(f"this node's ranks cannot start yet: {error}")
+                    told = True
+            await asyncio.sleep(RETRY)
+
+    # Orders
+
+    def _tell_ranks(self, order: Order) -> None:
+        """Give the ranks an order."""
+        match order:
+            case Leave():
+                self._leave = order
+            case Load() | Form():
+                self._ranks.told(order)
+            case Interrupt(generation, why):
+                self._say(f"interrupting generation {generation}: {why}")
+        if isinstance(order, Load | Form | Interrupt):
+            for local_rank in range(self._spec.nproc):
+                self._hangs.told(local_rank, order, boot_clock())
+        self._channel.tell(order)
+
+    # News
+
+    async def _handle_ranks(self, event: Said | Left | RanksExited | NotStarted) -> None:
+        """Take note of what this node's ranks did, unless they are of an earlier start."""
+        if event.start != self._start:
+            return
+        match event:
+            case Said(_, local_rank, message):
+                self._hear_rank(local_rank, message)
+            case Left(_, local_rank):
+                self._gone_ranks.add(local_rank)
+                self._hangs.left(local_rank, boot_clock())
+                if not self._leave and local_rank not in self._over:
+                    self._ranks.left(local_rank)
+            case RanksExited(_, status):
+                await self._ranks_exited(status)
+            case NotStarted(_, message):
+                self._ranks_failed(Failure(None, message))
+
+    def _hear_rank(self, local_rank: int, message: News) -> None:
+        match message:
+            case Here():
+                if self._leave:
+                    self._channel.tell(self._leave)
+            case Doing():
+                self._hangs.began(local_rank, message, boot_clock())
+                if message.what in EVALUATION:
+                    self._evaluating.add(local_rank)
+                elif message.what != FOR_OTHERS:
+                    self._evaluating.discard(local_rank)
+            case Alive():
+                self._hangs.alive(local_rank, boot_clock())
+            case RankEnded():
+                self._hangs.rested(local_rank)
+                self._over[local_rank] = message  # torchrun has yet to end
+            case _:
+                if isinstance(message, Formed):
+                    self._hangs.formed(local_rank, boot_clock())
+                else:
+                    self._hangs.rested(local_rank)
+                self._evaluating.discard(local_rank)
+                self._ranks.said(local_rank, message)
+
+    async def _ranks_exited(self, status: int) -> None:
+        self._record.exit_code = status
+        self._say(f"torchrun ended with status {status}")
+        if status == 0 and (self._leave or self._over):
+            self._ranks_over()
+        elif not self._ranks.failure and not self._told:
+            # In a thread: while a long log is read, the other nodes must hear from this one.
+            self._ranks_failed(await asyncio.to_thread(self._failure, status))
+            self._kernel = self._spawn(self._say_kernel_messages())
+            self._tasks.add(self._kernel)
+
+    def _ranks_over(self) -> None:
+        """Note that this node's ranks have ended by themselves."""
+        for local_rank in range(self._spec.nproc):
+            self._hangs.rested(local_rank)
+            over = self._over.get(local_rank) or RankEnded("stopped", self._ranks.step)
+            self._ranks.said(local_rank, over)
+
+    def _failure(self, status: int) -> Failure:
+        """Return the error for which this node's ranks ended."""
+        if status == 0:
+            return Failure(None, "torchrun ended with status 0 before the training was over")
+        found = self._log.failure(status, self._offset)
+        again = RANK_AGAIN in (status, failed_status(self._log.text()))
+        message = "its group broke before it trained" if again else found.message
+        return Failure(found.rank, message, again or found.curable or is_echo(found.message))
+
+    def _ranks_failed(self, failure: Failure) -> None:
+        """Note the error that ended this node's ranks."""
+        for local_rank in range(self._spec.nproc):
+            self._hangs.rested(local_rank)
+        self._ranks.failed(failure)
+
+    async def _end_hanging_ranks(self) -> None:
+        """Kill this node's ranks if one of them hangs. Call it several times a second."""
+        now = boot_clock()
+        passed, self._ticked = now - self._ticked, now
+        if passed > ASLEEP:
+            self._hangs.slept(passed)
+        if found := self._hangs.hanging(now):
+            rank, message = found
+            self._say(f"{message}; killing this node's ranks")
+            told = self._leave or len(self._over) == self._spec.nproc
+            if told and len(self._gone_ranks) == self._spec.nproc:
+                self._ranks_over()  # They have done all that they had to.
+                return
+            # Their new start ends them. The other nodes must not wait until the kernel lets go.
+            self._ranks_failed(Failure(rank, message, curable=True))

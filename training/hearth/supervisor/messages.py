@@ -1,0 +1,286 @@
+"""The protocol between the supervisors of a mesh: one JSON object a line over TCP.
+
+Any two connected nodes of a run speak it, after the handshake that `supervise` defines:
+
+    both    Report(…), on connecting and on each change of the node's state
+    both    Propose(attempt) → Vote(generation, yes); FormTeam(generation, …)
+    both    Ask(folder, file, offset) → Given(…)
+    both    Stop(node) …  Verdict(state, cause)
+    both    Beat, several times within the silence timeout
+"""
+
+from __future__ import annotations
+
+import asyncio
+from dataclasses import dataclass, field
+from typing import Any, Literal
+
+from hearth.base.json_lines import JsonLines, ProtocolError
+from hearth.supervisor.cause import Cause, Failure, LaunchOutcome
+from hearth.supervisor.decisions.voting import Attempt, Votes
+
+
+@dataclass(frozen=True)
+class Challenge:
+    """The answerer's first message: a nonce."""
+
+    nonce: str
+
+
+@dataclass(frozen=True)
+class Hello:
+    """The caller's answer: its name, and its proof.
+
+    `source` is the address from which its machine connects to the answerer's where a program binds
+    none. `begun` tells that the run has begun on its node.
+    """
+
+    node: str
+    source: str
+    nonce: str
+    proof: str = ""
+    begun: bool = False
+
+
+@dataclass(frozen=True)
+class Welcome:
+    """The answerer's proof that it knows the token too."""
+
+    proof: str
+
+
+@dataclass(frozen=True)
+class Refused:
+    """The answerer does not admit this node: permanently, or for now.
+
+    It `waits` if its own turn has not come; the reason is then why.
+    """
+
+    reason: str
+    for_good: bool = True
+    waits: bool = False
+
+
+RanksState = Literal[
+    "starting",
+    "ready",
+    "loading",
+    "loaded",
+    "forming",
+    "training",
+    "breaking",
+    "broken",
+    "paused",
+    "ended",
+    "failed",
+    "away",
+]
+"""State of a node's ranks together.
+
+starting: at least one of them was started and has not told yet that it waits, or all are down.
+ready:    all wait, and at least one has not loaded the model.
+loading:  they were told to load the model alone.
+loaded:   all wait, have loaded the model, and were in no group since their start.
+forming:  they were told to form a group, and at least one has not told yet that it formed.
+training: all are in the group.
+breaking: at least one is out of a group that it was to be in, and another is not yet.
+broken:   all wait, out of a group that broke.
+paused:   all wait, out of a group that they left together.
+ended:    all have ended by themselves, as finished or stopped.
+failed:   at least one ended in another way; the node's other ranks are ended, too.
+away:     the node has none, as the house wants the machine; its supervisor brings them back.
+"""
+
+TEAMED: frozenset[RanksState] = frozenset(("forming", "training", "breaking"))
+"""States of ranks that are in a group, on their way into it or out of it."""
+
+WAITING: frozenset[RanksState] = frozenset(("loaded", "broken", "paused"))
+"""States of ranks that wait for a group, with the model loaded."""
+
+
+@dataclass(frozen=True)
+class Beat:
+    """A heartbeat."""
+
+
+@dataclass(frozen=True)
+class Stop:
+    """A user asked `node` to stop the run: after the step, or at once.
+
+    `why` is the reason if it was not a user.
+    """
+
+    node: str
+    now: bool = False
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class Report:
+    """The whole state of a node as the others need to know it.
+
+    Attributes:
+        node: the node that it is about, and that sent it.
+        state: of its ranks together.
+        votes: what it remembers of teams.
+        connected: the nodes that it is connected to.
+        generation: of the team that it was last told to form, since its supervisor's start; 0:
+            none. It stays when the ranks are started again.
+        trained: generation of the last group in which the ranks that now live have trained; 0:
+            none, so that they do not have the run's state.
+        step: the greatest number of steps that its ranks have done.
+        choices: values that a rank needs to load alone; None until its ranks know them.
+        why: the reason why its ranks left their last group, or could not form it, as they told it;
+            "" if these ranks have been in none.
+        failure: the error that ended its ranks, in the state "failed".
+        ended: "finished" or "stopped", in the state "ended".
+        leaving: the reason why this node is to leave the others in order; "": it is not.
+        returns: whether it leaves as the house wants the machine: its supervisor stays, goes on to
+            vote, and starts the ranks again when the house lets go.
+        parting: the nodes of which it has heard that they leave.
+        stopping: the request to stop the run that it knows of.
+        voteless: the reason why it cannot take part in a vote (its disk is full); "": it can.
+    """
+
+    node: str
+    state: RanksState
+    votes: Votes
+    connected: tuple[str, ...] = ()
+    generation: int = 0
+    trained: int = 0
+    step: int = 0
+    choices: dict[str, Any] | None = None
+    why: str = ""
+    failure: Failure | None = None
+    ended: str = ""
+    leaving: str = ""
+    returns: bool = False
+    parting: tuple[str, ...] = ()
+    stopping: Stop | None = None
+    voteless: str = ""
+
+    @property
+    def out_of_group(self) -> bool:
+        """Whether its ranks wait after a group, which broke before they loaded perhaps."""
+        return self.state in WAITING or (self.state == "ready" and bool(self.why))
+
+
+@dataclass(frozen=True)
+class Propose:
+    """A request to promise a team; `fresh`: its ranks construct the trainer together."""
+
+    attempt: Attempt
+    fresh: bool = False
+
+
+@dataclass(frozen=True)
+class Vote:
+    """The answer to `Propose`: a promise that is on the voter's disk, or a refusal.
+
+    `votes` are the voter's after it, `why` is the reason for a refusal.
+    """
+
+    generation: int
+    yes: bool
+    votes: Votes
+    why: str = ""
+
+
+@dataclass(frozen=True)
+class FormTeam:
+    """All voters have promised: form the group of these nodes.
+
+    The first local rank of `nodes[0]` opens the store at `address:port`, which answers `clients`
+    only. `left` has, by node, why nodes leave in order, or have left.
+    """
+
+    generation: int
+    nodes: tuple[str, ...]
+    address: str
+    port: int
+    clients: tuple[str, ...]
+    fresh: bool = False
+    left: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Ask:
+    """A request for a piece of a checkpoint, or without a `folder` for the newest one's files."""
+
+    folder: str = ""
+    file: str = ""
+    offset: int = 0
+
+
+@dataclass(frozen=True)
+class Given:
+    """The answer to `Ask`: the piece's bytes in base64, or the folder and its files with sizes.
+
+    All are empty if there is no such thing.
+    """
+
+    ask: Ask
+    data: str = ""
+    folder: str = ""
+    files: dict[str, int] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Verdict:
+    """The outcome of the run, on every node that hears of it."""
+
+    state: Literal["finished", "failed", "stopped"]
+    cause: Cause | None = None
+
+    @property
+    def outcome(self) -> LaunchOutcome:
+        """The verdict as a supervisor records it."""
+        return LaunchOutcome(self.state, self.cause)
+
+
+Message = (
+    Challenge
+    | Hello
+    | Welcome
+    | Refused
+    | Report
+    | Propose
+    | Vote
+    | FormTeam
+    | Ask
+    | Given
+    | Stop
+    | Verdict
+    | Beat
+)
+LINES = JsonLines(Message, "a supervisor's message")
+
+
+def encode(message: Message) -> bytes:
+    """Return the line for a message."""
+    return LINES.encode(message)
+
+
+def decode(line: bytes) -> Message:
+    """Parse the message in a line.
+
+    Raises `ProtocolError` if the line is not a valid message.
+    """
+    message: Message = LINES.decode(line)
+    return message
+
+
+async def receive(reader: asyncio.StreamReader) -> Message:
+    """Return the next message.
+
+    Raises:
+        ProtocolError: the other side sent something else.
+        ConnectionError: it closed the connection.
+    """
+    try:
+        line = await reader.readline()
+    except ValueError as error:  # longer than the stream's limit
+        raise ProtocolError("not a supervisor's message: the line is too long") from error
+    if not line.endswith(b"\n"):
+        raise ConnectionError("the connection was closed")
+    return decode(line)

@@ -1,0 +1,128 @@
+"""The queue of a node: one file for each run that waits for its turn, written atomically.
+
+An entry counts while its supervisor lives, which holds a lock of its own, or while its systemd unit
+brings the supervisor back. One that was killed for good holds nobody up.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+from hearth.base.errors import LaunchError
+from hearth.base.files import alone, read_object, write_whole
+from hearth.base.held import folder_of, held
+from hearth.base.places import QUEUE
+from hearth.base.systemd import units_of
+from hearth.base.waiting import is_in_queue
+from hearth.supervisor.record import READERS
+from hearth.supervisor.recorded import record_in
+from hearth.supervisor.spec import Spec, record_file
+from hearth.supervisor.turn import Entry
+
+_OPEN = ("queued", "waiting", "running")
+
+
+def enter_queue(spec: Spec) -> None:
+    """Put the run of `spec` into the queue of this node, unless it is there already.
+
+    Raises `LaunchError` if that cannot be written.
+    """
+    folder = spec.workspace / QUEUE
+    path = folder / f"{spec.run}.json"
+    try:
+        folder.mkdir(exist_ok=True)
+        with alone(folder):
+            if read_object(path) is None:
+                write_whole(path, json.dumps(dict(spec.queue), indent=1) + "\n", synced=True)
+    except OSError as error:
+        raise LaunchError(
+            f"{spec.node}: {path} cannot be written: {error.strerror}; make it writable or set "
+            "another workspace in the inventory"
+        ) from error
+
+
+def mark_begun(workspace: Path, run: str) -> None:
+    """Note in the queue of this node that a run in it has begun on another node."""
+    path = workspace / QUEUE / f"{run}.json"
+    with suppress(OSError), alone(workspace / QUEUE):
+        entry = read_object(path)
+        if entry and not entry.get("begun"):
+            write_whole(path, json.dumps(entry | {"begun": True}, indent=1) + "\n", synced=True)
+
+
+def leave_queue(workspace: Path, run: str) -> None:
+    """Take a run out of the queue of this node, if it is there."""
+    with suppress(OSError), alone(workspace / QUEUE):
+        for ending in ("json", "lock"):
+            (workspace / QUEUE / f"{run}.{ending}").unlink(missing_ok=True)
+        folder_of(workspace / QUEUE / f"{run}.lock").rmdir()
+
+
+def read_queue(workspace: Path) -> list[Entry]:
+    """Return the runs in the queue of this node, in their order.
+
+    Those whose supervisor is gone for good are not `alive`. A damaged file counts as no entry.
+    """
+    paths = sorted((workspace / QUEUE).glob("*.json"))
+    carried = units_of(workspace) if paths else {}
+    found = []
+    for path in paths:
+        run = path.stem
+        up = is_in_queue(workspace, run)
+        alive = up or (run in carried and _is_open(workspace, run))
+        if entry := entry_from(run, read_object(path)):
+            found.append(replace(entry, alive=alive, up=up))
+    return sorted(found, key=lambda entry: entry.order)
+
+
+def entry_from(run: str, given: Mapping[str, Any] | None) -> Entry | None:
+    """Return the entry that a file or a launch spec describes; None if it describes none."""
+    if given is None:
+        return None
+    try:
+        at = given.get("at")
+        begins = datetime.fromisoformat(at) if at else None
+        if begins and begins.tzinfo is None:
+            return None
+        position = float(given["position"])
+        submitted, begun = str(given.get("submitted", "")), given.get("begun") is True
+        return Entry(run, position, begins, submitted, begun=begun)
+    except (KeyError, TypeError, ValueError):
+        return None
+
+
+@contextmanager
+def in_queue(workspace: Path, run: str) -> Iterator[None]:
+    """Show for the block that the supervisor of a run lives, which waits for its turn.
+
+    Raises `LaunchError` if another one does.
+    """
+    (workspace / QUEUE).mkdir(exist_ok=True)
+    with held(workspace / QUEUE / f"{run}.lock", READERS) as ours:
+        if not ours:
+            raise LaunchError(
+                f"{workspace}: run '{run}' waits in the queue here already: watch it, or remove it"
+            )
+        yield
+
+
+def coming_back(workspace: Path) -> str:
+    """Return a run that has begun here and whose supervisor systemd is about to bring back, or ''.
+
+    After a restart of the machine such a run goes on before the queue does.
+    """
+    for run in sorted(units_of(workspace)):
+        waits = (workspace / QUEUE / f"{run}.json").exists()
+        if not waits and _is_open(workspace, run):
+            return run
+    return ""
+
+
+def _is_open(workspace: Path, run: str) -> bool:
+    return record_in(record_file(workspace, run)).get("state") in _OPEN

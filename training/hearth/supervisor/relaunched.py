@@ -1,0 +1,164 @@
+"""The supervisor of a node whose ranks cannot form new groups: each team has torchrun started anew.
+
+So it is for the ranks of fsdp, pipeline and a user's script. They take part in teams as resident
+ranks do, by the same votes: forming a group is starting torchrun, leaving one is ending it.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import time
+from contextlib import suppress
+
+from hearth.diagnose import is_echo
+from hearth.ranks.orders import (
+    Ended,
+    Form,
+    Formed,
+    Interrupt,
+    Leave,
+    Load,
+    News,
+    Order,
+    Pause,
+    Waiting,
+)
+from hearth.supervisor.channel import Said
+from hearth.supervisor.keeper import NotStarted, RanksExited
+from hearth.supervisor.life import KILL_GRACE, PAUSE, STOP
+from hearth.supervisor.member import Member
+from hearth.supervisor.messages import Stop
+from hearth.supervisor.workers import command
+
+LASTING = 600.0
+"""Seconds after which a launch of a user's script, whose steps nobody knows, has led somewhere."""
+
+
+class RelaunchedMember(Member):
+    """Takes part in teams as `Member` does, with ranks that live for one team each."""
+
+    _launched = 0.0
+    _lasted = 0
+
+    # Starting and ending
+
+    async def _run_ranks(self, start: int) -> None:
+        """Wait for a team, with no ranks yet."""
+        async with self._starting:
+            if start > 1:
+                await self._end_former_ranks()
+            if (self._last or start > 1) and not await self._gpus_answer():
+                return
+        self._each_says(start, Waiting("new", 0, self._gained(), loaded=False))
+
+    async def _launch(self, group: Form, start: int) -> None:
+        """Run this node's torchrun in a group to its end."""
+        spec = self._spec
+        words = command(spec, group)
+        self._forget_pause()
+        self._begin_launch(words)
+        who = ", ".join(group.nodes)
+        self._say(f"training with {who}; starting torchrun (generation {group.generation})")
+        try:
+            async with self._starting:
+                await self._workers.start(words, group)
+        except OSError as error:
+            message = f"cannot start {words[0]}: {error.strerror}"
+            self._say(message)
+            self._events.put_nowait(NotStarted(start, message))
+            return
+        self._launched = time.monotonic()
+        self._each_says(start, Formed(group.generation, self._gained(), {}))
+        self._events.put_nowait(RanksExited(start, await self._workers.ended()))
+
+    async def _end_launch(self, start: int, broken: Waiting) -> None:
+        """End this node's torchrun, whose group is over."""
+        async with self._starting:
+            await self._workers.stop(KILL_GRACE)
+        self._each_says(start, broken)
+
+    # Orders
+
+    def _tell_ranks(self, order: Order) -> None:
+        """Carry out an order that resident ranks would be given."""
+        generation = self._teams.now.generation if self._teams.now else 0
+        match order:
+            case Load():
+                self._ranks.told(order)
+                self._each_says(self._start, Waiting("new", 0, self._gained(), loaded=True))
+            case Form():
+                self._ranks.told(order)
+                self._of_launch.add(self._spawn(self._launch(order, self._start)))
+            case Interrupt(_, why):
+                self._say(f"ending this node's ranks: {why}")
+                for task in self._of_launch:
+                    task.cancel()
+                self._forget_ranks()  # what exits now is no news
+                broken = Waiting("broken", generation, self._gained(), loaded=True, message=why)
+                self._of_launch = {self._spawn(self._end_launch(self._start, broken))}
+            case Pause():
+                self._say("ending this node's ranks after the step, to start them in a new team")
+                # Mode "x" keeps a stop request that a user has just written.
+                with suppress(OSError), self._spec.stop_file.open("x") as file:
+                    file.write(PAUSE)
+                if self._spec.scripted:
+                    self._of_launch.add(self._spawn(self._workers.tell_to_end()))
+            case Leave():
+                self._leave = order
+                self._each_says(self._start, Ended("stopped", self._gained()))
+
+    def _stop_run(self, stop: Stop) -> None:
+        super()._stop_run(stop)
+        if self._spec.scripted and not stop.now and not self._told:
+            self._told = True
+            self._tasks.add(self._spawn(self._workers.tell_to_end()))
+            self._tasks.add(self._spawn(self._stop_after_grace()))
+
+    # News
+
+    async def _ranks_exited(self, status: int) -> None:
+        """Note how torchrun ended: paused, at the end of the run, by another node, by an error."""
+        self._record.exit_code = status
+        asked = self._asked()
+        if asked == STOP and not self._stopping:
+            # The trainer saw the stop file before this supervisor did.
+            self._stop_run(Stop(self._spec.node))
+        self._say(f"torchrun ended with status {status}")
+        if time.monotonic() - self._launched > LASTING:
+            self._lasted += 1
+        paused = asked == PAUSE and not self._stopping
+        generation, step = self._teams.now.generation if self._teams.now else 0, self._gained()
+        # A user's script may exit with any status on SIGTERM: not a failure.
+        if status == 0 or self._told or (paused and self._spec.scripted):
+            if paused:
+                self._forget_pause()
+                self._each_says(self._start, Waiting("paused", generation, step, loaded=True))
+            else:
+                outcome = "stopped" if self._stopping else "finished"
+                self._each_says(self._start, Ended(outcome, step))
+            return
+        # In a thread: while a long log is read, the other nodes must hear from this one.
+        failure = await asyncio.to_thread(self._log.failure, status, None)
+        if is_echo(failure.message):
+            broken = Waiting("broken", generation, step, loaded=True, message=failure.message)
+            self._each_says(self._start, broken)
+            return
+        self._ranks_failed(failure)
+        self._kernel = self._spawn(self._say_kernel_messages())
+        self._tasks.add(self._kernel)
+
+    def _hear_rank(self, local_rank: int, message: News) -> None:
+        self._ranks.said(local_rank, message)
+        self._note_training(message)
+
+    def _each_says(self, start: int, message: Waiting | Formed | Ended) -> None:
+        """Put into the queue what each rank of this node would say if it were resident."""
+        for local_rank in range(self._spec.nproc):
+            self._events.put_nowait(Said(start, local_rank, message))
+
+    def _gained(self) -> int:
+        """Return the step of the newest checkpoint here; of a script, how many launches lasted."""
+        if self._spec.scripted:
+            return self._lasted
+        names = (path.name.removeprefix("step-") for path in self._spec.checkpoints.glob("step-*"))
+        return max((int(name) for name in names if name.isdigit()), default=0)
