@@ -8,6 +8,7 @@ import sys
 from pathlib import Path
 
 from hearth.base.errors import HearthError
+from hearth.base.places import SUPERVISORS, TORCHRUN
 from hearth.base.text import counted, listed
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.cli.install import kind_of, stale
@@ -72,7 +73,7 @@ def at_work(repository: Path) -> bool:
             program, *words = path.read_text(errors="replace").split("\0")
         except OSError:  # it has ended, or is another user's
             continue
-        if program.startswith(python) and any(word.startswith("hearth.supervis") for word in words):
+        if program.startswith(python) and {*SUPERVISORS, TORCHRUN} & {*words}:
             return True
     return False
 

@@ -16,8 +16,8 @@ from support.waiting import until
 from support.workspace import under_way
 
 from hearth.base.clock import local_time
-from hearth.lend import __main__ as command
 from hearth.lend.choice import AUTO, OFF, ON, choice_file, read
+from hearth.supervisor import lend as command
 from hearth.supervisor.record import RunRecord
 from hearth.supervisor.spec import record_file
 

@@ -45,7 +45,7 @@ def test_every_message_is_one_line_and_reads_back(message):
 def test_a_field_of_another_type_is_a_protocol_error(change):
     words = {"type": "Report", **dataclasses.asdict(REPORT)}
     assert decode(json.dumps(words).encode()) == REPORT
-    with pytest.raises(ProtocolError, match="a node of the run"):
+    with pytest.raises(ProtocolError, match="supervisor's message"):
         decode(json.dumps(words | change).encode())
 
 

@@ -53,6 +53,9 @@ OF_A_LAUNCH = (
 OF_HEARTH = ("HEARTH_", "TORCHELASTIC_")
 """Beginnings of the other names of environment variables that belong to a launch."""
 
+SUPERVISORS = frozenset(("hearth.supervisor", "hearth.supervise"))
+"""Names of the supervisor's module on a command line: today's, and that of earlier versions."""
+
 TORCHRUN = "hearth.trainer.torchrun"
 """Module that starts torchrun; its name on the command line identifies those processes."""
 

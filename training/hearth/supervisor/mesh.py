@@ -32,11 +32,9 @@ from hearth.supervisor.messages import (
     Message,
     ProtocolError,
     Refused,
-    decode,
     encode,
     receive,
 )
-from hearth.supervisor.messages import encode as encode_refusal
 from hearth.supervisor.spec import Spec
 
 REDIAL = 0.5
@@ -218,7 +216,7 @@ class Mesh:
                 if hello.node not in spec.nodes:
                     await refuse(writer, f"{hello.node} is no node of the run")
                 if spec.nodes.index(hello.node) <= spec.rank:
-                    writer.write(encode_refusal(Refused("this node dials", for_good=False)))
+                    writer.write(encode(Refused("this node dials", for_good=False)))
                     writer.close()
                     return
         except (ProtocolError, OSError, TimeoutError) as error:
@@ -307,7 +305,7 @@ class Mesh:
         self._events.put_nowait(Joined(node))
         try:
             while self._connections.get(node) is connection:
-                message = await receive(reader, decode)
+                message = await receive(reader)
                 self._unless_suspended()
                 if self._connections.get(node) is not connection:
                     break

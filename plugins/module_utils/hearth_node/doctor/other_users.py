@@ -14,6 +14,7 @@ import time
 from collections.abc import Collection
 from typing import Any
 
+from ansible.module_utils.hearth.base.places import SUPERVISORS
 from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.doctor import gpu_use
 
@@ -35,7 +36,7 @@ def look(proc: str = "/proc", own: int | None = None) -> list[dict[str, Any]] | 
     found = []
     for pid in parents:
         words = text_of(f"{proc}/{pid}/cmdline").split("\0")
-        if "hearth.supervisor" not in words or _owner(proc, pid) in (own, None):
+        if not SUPERVISORS & {*words} or _owner(proc, pid) in (own, None):
             continue
         if _IN_CONTAINER.search(text_of(f"{proc}/{pid}/status")):
             continue
@@ -79,7 +80,7 @@ def _name(uid: int | None) -> str:
 
 
 def _is_supervisor(proc: str, pid: int) -> bool:
-    return "hearth.supervisor" in text_of(f"{proc}/{pid}/cmdline").split("\0")
+    return bool(SUPERVISORS & {*text_of(f"{proc}/{pid}/cmdline").split("\0")})
 
 
 def _descendants(pid: int, parents: dict[int, list[str]]) -> Collection[int]:

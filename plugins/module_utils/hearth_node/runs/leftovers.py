@@ -6,7 +6,7 @@ import glob
 import os
 from typing import Any
 
-from ansible.module_utils.hearth.base.places import SUPERVISED, TORCHRUN
+from ansible.module_utils.hearth.base.places import SUPERVISED, SUPERVISORS, TORCHRUN
 from ansible.module_utils.hearth.base.systemd import units_folder, units_of, user_systemctl
 from ansible.module_utils.hearth.base.waiting import queued_runs
 from ansible.module_utils.hearth_node.base import (
@@ -41,7 +41,7 @@ def processes(workspace: str, proc: str = "/proc") -> tuple[set[int], list[dict[
 def _what(folder: str, workspace: str) -> str:
     """Return a process's role in a run of this workspace, such as `rank`, or ''."""
     words = text_of(os.path.join(folder, "cmdline")).split("\0")
-    if "hearth.supervisor" in words and {"run", "start"} & set(words):  # `start` forks it
+    if SUPERVISORS & {*words} and {"run", "start"} & {*words}:  # `start` forks it
         own = os.path.join(workspace, "config", "")
         return "supervisor" if any(word.startswith(own) for word in words) else ""
     environment = text_of(os.path.join(folder, "environ")).split("\0")
