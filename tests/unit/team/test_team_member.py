@@ -107,3 +107,20 @@ def test_a_node_is_either_in_a_team_or_on_its_way_back_to_the_queue(tmp_path):
     start(late, "desk")
     asyncio.run(late._handle(asked))
     assert (late._leaving, late._has_begun()) == ("", True)
+
+
+def test_ranks_get_a_key_that_every_supervisor_derives_and_none_sends(tmp_path):
+    keys = {}
+    for token, generation in (("secret", 3), ("secret", 4), ("another", 3)):
+        for node in range(2):
+            own = member(tmp_path / f"{token}{generation}{node}", token=token)
+            orders: list[Form] = []
+            own._tell_ranks = orders.append
+            own._ranks = replace(own._ranks, state="ready")
+            order = FormTeam(generation, tuple(NODES), "192.0.2.1", 1, (), True, {})
+            asyncio.run(own._form(order))
+            keys.setdefault((token, generation), set()).add(orders[0].key)
+            assert orders[0].key and orders[0].key not in encode(order).decode()
+            assert token not in orders[0].key and orders[0].key not in repr(orders[0])
+    assert [len(each) for each in keys.values()] == [1, 1, 1]
+    assert len(set.union(*keys.values())) == 3

@@ -21,6 +21,7 @@ from hearth.base.errors import LaunchError
 from hearth.notify.event import RETURN, Limit
 from hearth.ranks.orders import Alive, Doing, Form, Formed, News
 from hearth.supervise.cause import LaunchOutcome
+from hearth.supervise.handshake import group_key
 from hearth.supervise.life import POLL, STOP, Interrupted, StopAsked
 from hearth.supervise.spec import Spec
 from hearth.team import causes
@@ -385,7 +386,8 @@ class Member(RanksKeeper):
         self._teams.follow(config)
         self._say(f"forming a group of {', '.join(config.nodes)} (generation {config.generation})")
         if self._ranks.state in ({"ready"} if order.fresh else WAITING):
-            self._tell_ranks(Form(*dataclasses.astuple(order)))
+            key = group_key(self._spec.token, order.generation)
+            self._tell_ranks(Form(*dataclasses.astuple(order), key))
 
     # Moves
 
