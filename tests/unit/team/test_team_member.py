@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from hearth.ranks.orders import EVALUATION, FOR_OTHERS, Alive, Doing
+from hearth.ranks.orders import EVALUATION, FOR_OTHERS, Alive, Doing, Waiting
 from hearth.supervise.life import Interrupted
 from hearth.supervise.spec import spec_of
 from hearth.team import keeper
 from hearth.team.member import Member
+from hearth.team.messages import FormTeam, encode
 from hearth.team.voting import Attempt, Config
 
 NODES = ["desk", "laptop"]
@@ -110,17 +111,22 @@ def test_a_node_is_either_in_a_team_or_on_its_way_back_to_the_queue(tmp_path):
 
 
 def test_ranks_get_a_key_that_every_supervisor_derives_and_none_sends(tmp_path):
-    keys = {}
-    for token, generation in (("secret", 3), ("secret", 4), ("another", 3)):
-        for node in range(2):
-            own = member(tmp_path / f"{token}{generation}{node}", token=token)
-            orders: list[Form] = []
-            own._tell_ranks = orders.append
-            own._ranks = replace(own._ranks, state="ready")
-            order = FormTeam(generation, tuple(NODES), "192.0.2.1", 1, (), True, {})
-            asyncio.run(own._form(order))
-            keys.setdefault((token, generation), set()).add(orders[0].key)
-            assert orders[0].key and orders[0].key not in encode(order).decode()
-            assert token not in orders[0].key and orders[0].key not in repr(orders[0])
-    assert [len(each) for each in keys.values()] == [1, 1, 1]
-    assert len(set.union(*keys.values())) == 3
+    def key_of(name: str, token: str, generation: int) -> str:
+        own, orders = member(tmp_path / name, token=token), []
+        own._tell_ranks = orders.append
+        own._ranks.said(0, Waiting("new", 0, 0, loaded=False))
+        order = FormTeam(generation, tuple(NODES), "192.0.2.1", 1, (), True, {})
+
+        async def scene() -> None:
+            attempt = Attempt(Config(generation, order.nodes), (), (), None)
+            assert await own._ballot.propose(attempt, True)
+            await own._form(order)
+
+        asyncio.run(scene())
+        (form,) = orders
+        assert form.key and form.key not in encode(order).decode() + repr(form)
+        return form.key
+
+    key = key_of("first", "secret", 3)
+    assert key_of("second", "secret", 3) == key
+    assert len({key, key_of("third", "secret", 4), key_of("fourth", "another", 3)}) == 3
