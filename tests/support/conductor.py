@@ -274,7 +274,7 @@ class Conductor:
         """
         self.generation += 1
         nodes = nodes or self.nodes
-        order = Form(self.generation, nodes, ADDRESS, free_port(), (ADDRESS,), fresh)
+        order = Form(self.generation, nodes, ADDRESS, free_port(), (ADDRESS,), fresh, key="key")
         self.order(order, *(self.ranks(*nodes) if to is None else to))
         return order
 

@@ -25,7 +25,7 @@ from hearth.ranks.orders import Form
 
 @pytest.fixture
 def order() -> Form:
-    return Form(7, ("a", "b", "c"), "127.0.0.1", free_port(), ("127.0.0.1",), False)
+    return Form(7, ("a", "b", "c"), "127.0.0.1", free_port(), ("127.0.0.1",), False, key="key")
 
 
 def meet_all(order: Form, size: int, late: Callable[[int], None] = lambda _: None) -> list:
@@ -126,6 +126,88 @@ def test_strangers_and_members_of_another_group_do_not_get_in(order):
         connection.close()
 
 
+def heard_by(server: socket.socket) -> bytes:
+    """Return the hello that a caller sends to a program that only has a challenge for it."""
+    connection, _ = server.accept()
+    with connection:
+        connection.sendall(bytes(16))
+        return connection.recv(1 << 10)
+
+
+def test_the_magic_generation_and_index_of_a_member_do_not_suffice(order):
+    outcome: list[GroupBroken] = []
+
+    def late(index: int) -> None:
+        if index == 1:
+            until(lambda: socket.create_connection((order.address, order.port)).close() is None)
+            with pytest.raises(GroupBroken) as broken:
+                meet(replace(order, key="another"), 1, 3, Alarm())
+            outcome.append(broken.value)
+
+    for each in meet_all(order, 3, late):
+        each.close()
+    assert len(outcome) == 1
+
+
+def test_a_hello_that_was_seen_is_of_no_use_on_another_connection(order):
+    with socket.create_server((order.address, 0)) as trap, ThreadPoolExecutor(1) as pool:
+        seen = pool.submit(heard_by, trap)
+        with pytest.raises(GroupBroken):
+            meet(replace(order, port=trap.getsockname()[1]), 1, 3, Alarm())
+    ends: list[bytes] = []
+
+    def late(index: int) -> None:
+        if index == 1:
+            until(lambda: socket.create_connection((order.address, order.port)).close() is None)
+            with socket.create_connection((order.address, order.port), HANG) as stranger:
+                assert len(stranger.recv(16)) == 16
+                stranger.sendall(seen.result(HANG))
+                ends.append(stranger.recv(1))
+
+    for each in meet_all(order, 3, late):
+        each.close()
+    assert ends == [b""]
+
+
+def test_a_stranger_at_the_port_of_the_next_member_is_found_out(order, monkeypatch):
+    right = meeting._Meeting._welcome
+
+    def wrong(self, proof: bytes, table: bytes = b"") -> bytes:
+        return right(self, proof, table) if table else os.urandom(32)
+
+    monkeypatch.setattr(meeting._Meeting, "_welcome", wrong)
+    before = len(os.listdir("/proc/self/fd"))
+    alarms = [Alarm(), Alarm()]
+    with ThreadPoolExecutor(2) as pool:
+        told = [pool.submit(meet, order, index, 2, alarms[index]) for index in range(2)]
+        assert all(isinstance(each.exception(), GroupBroken) for each in told)
+    for alarm in alarms:
+        alarm.close()
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
+def test_an_order_without_a_key_forms_no_group(order):
+    with pytest.raises(GroupBroken, match="key"):
+        meet(replace(order, key=""), 0, 2, Alarm())
+
+
+def test_silent_strangers_do_not_keep_members_out(order, monkeypatch):
+    monkeypatch.setattr(meeting, "_MOST_STRANGERS", 4)
+    strangers: list[socket.socket] = []
+
+    def late(index: int) -> None:
+        if index == 1:
+            until(lambda: socket.create_connection((order.address, order.port)).close() is None)
+            strangers.extend(
+                socket.create_connection((order.address, order.port), HANG) for _ in range(20)
+            )
+            for each in strangers[:10]:  # the oldest are closed, once they had their challenge
+                assert each.recv(16) and each.recv(1) == b""
+
+    for each in [*meet_all(order, 3, late), *strangers]:
+        each.close()
+
+
 def test_who_is_missing_is_named_and_nothing_stays_open(order, monkeypatch):
     monkeypatch.setattr(meeting, "FORM_TIMEOUT", 0.5)
     before = len(os.listdir("/proc/self/fd"))
@@ -154,13 +236,24 @@ def test_a_port_that_is_taken_is_named(order):
     assert f"127.0.0.1 port {order.port}" in str(broken.value)
 
 
-def test_another_program_at_the_port_is_no_member(order):
+@pytest.mark.parametrize(
+    "reply",
+    [
+        pytest.param(bytes(16) + (9).to_bytes(4) + bytes(32) + b"[1, 2, 3]", id="no key"),
+        pytest.param(bytes(16) + (200_000).to_bytes(4) + bytes(32) + b"[" * 200_000, id="nested"),
+        pytest.param(bytes(16) + b"\xff" * 4, id="4 GiB"),
+        pytest.param(bytes(16) + (1 << 21).to_bytes(4), id="2 MiB"),
+    ],
+)
+def test_another_program_at_the_port_is_no_member(order, reply):
     with socket.create_server((order.address, order.port)) as server:
 
         def answer() -> None:
             connection, _ = server.accept()
             with connection:
-                connection.sendall((9).to_bytes(4) + b"[1, 2, 3]")
+                connection.sendall(reply)
+                while connection.recv(1 << 16):
+                    pass
 
         threading.Thread(target=answer).start()
         with pytest.raises(GroupBroken, match=f"{order.address} port {order.port}"):

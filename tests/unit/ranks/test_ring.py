@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 import socket
+import struct
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from queue import SimpleQueue
 from typing import Any
 
 import pytest
@@ -164,3 +166,90 @@ def test_large_contents_are_passed_on_in_pieces(monkeypatch):
         return member.bytes_from(1, content if index == 1 else b"")
 
     assert together(rings(4), act) == [content] * 4
+
+
+@pytest.mark.parametrize(
+    "content",
+    [
+        pytest.param(b"[" * 200_000, id="nested"),
+        pytest.param(b"{", id="cut off"),
+        pytest.param(b"", id="empty"),
+        pytest.param(b"\xff\xfe", id="no UTF-8"),
+        pytest.param(b'"\\ud800"', id="escaped surrogate"),
+        pytest.param(b'"\xed\xa0\x80"', id="surrogate"),
+        pytest.param(b"9" * 5000, id="long number"),
+    ],
+)
+def test_malformed_json_breaks_the_group(content):
+    first, second = rings(2)
+    message = struct.pack("!8sQQ", b"gather", 0, len(content)) + content
+    second._neighbours.behind.send(message)
+    with pytest.raises(GroupBroken, match="rank 1 sent no valid JSON"):
+        first.gather("own")
+    for each in (first, second):
+        each.close()
+
+
+@pytest.mark.parametrize("length", [(1 << 30) + 1, 1 << 32, 1 << 40, (1 << 64) - 1])
+@pytest.mark.parametrize("what", ["gather", "bytes"])
+def test_an_enormous_length_breaks_the_group(length, what):
+    first, second = rings(2)
+    second._neighbours.behind.send(struct.pack("!8sQQ", what.encode(), what == "bytes", length))
+    with pytest.raises(GroupBroken, match="rank 1 announces"):
+        first.gather("own") if what == "gather" else first.bytes_from(1, b"")
+    for each in (first, second):
+        each.close()
+
+
+def test_a_lone_surrogate_of_a_member_itself_does_not_break_the_group():
+    def act(index: int, member: Ring) -> list[str]:
+        return member.gather("\udcff.jsonl")
+
+    assert together(rings(2), act) == [["?.jsonl"] * 2] * 2
+
+
+def delayed(size: int, delay: float) -> list[Ring]:
+    """Return the members of a ring whose connections deliver everything after `delay` seconds."""
+    ends = [[socket.socketpair() for _ in range(2)] for _ in range(size)]
+
+    def deliver(source: socket.socket, target: socket.socket) -> None:
+        on_the_way: SimpleQueue[tuple[float, bytes]] = SimpleQueue()
+
+        def read() -> None:
+            while content := source.recv(1 << 16):
+                on_the_way.put((time.monotonic() + delay, content))
+            on_the_way.put((0, b""))
+
+        threading.Thread(target=read, daemon=True).start()
+        with target:
+            while (due := on_the_way.get())[1]:
+                time.sleep(max(0, due[0] - time.monotonic()))
+                target.sendall(due[1])
+
+    for (_, source), (target, _) in ends:
+        threading.Thread(target=deliver, args=(source, target), daemon=True).start()
+    for (out, _), (_, into) in ends:
+        out.setblocking(False)
+        into.setblocking(False)
+    names = [f"rank {index}" for index in range(size)]
+    return [
+        Ring(Neighbours(ends[index - 1][1][1], ends[index][0][0]), index, names, Alarm(), HANG)
+        for index in range(size)
+    ]
+
+
+def test_a_sum_takes_the_delays_of_its_steps_whatever_its_number_of_pieces(monkeypatch):
+    monkeypatch.setattr(module, "_PIECE", 1 << 10)
+    delay, size = 0.05, 3
+
+    def sums(index: int, member: Ring) -> tuple[bool, float]:
+        buffer = torch.full((size * 40 << 8,), float(index))  # 40 pieces a part
+        member.barrier()
+        began = time.monotonic()
+        member.sum(buffer)
+        return bool((buffer == 3).all()), time.monotonic() - began
+
+    found = together(delayed(size, delay), sums)
+    assert all(right for right, _ in found)
+    # Piece after piece it would take 2 * 2 * 40 delays.
+    assert max(seconds for _, seconds in found) < 20 * delay

@@ -74,7 +74,7 @@ def pair() -> Iterator[list[World]]:
 
 
 def test_an_interrupt_that_comes_late_leaves_the_next_group_alone(pair):
-    order = Form(5, ("tower", "laptop"), "127.0.0.1", free_port(), ("127.0.0.1",), False)
+    order = Form(5, ("tower", "laptop"), "127.0.0.1", free_port(), ("127.0.0.1",), False, key="key")
     with ThreadPoolExecutor(2) as pool:
         list(pool.map(lambda world: world.form(order), pair, timeout=HANG))
         # The thread that reads orders found it to be of the group of then, and was held up.

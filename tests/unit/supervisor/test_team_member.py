@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import asyncio
 
-from hearth.ranks.orders import EVALUATION, FOR_OTHERS, Alive, Doing
+from hearth.ranks.orders import EVALUATION, FOR_OTHERS, Alive, Doing, Waiting
 from hearth.supervisor import keeper
 from hearth.supervisor.decisions.voting import Attempt, Config
 from hearth.supervisor.life import Interrupted
 from hearth.supervisor.member import Member
+from hearth.supervisor.messages import FormTeam, encode
 from hearth.supervisor.spec import spec_of
 
 NODES = ["desk", "laptop"]
@@ -107,3 +108,25 @@ def test_a_node_is_either_in_a_team_or_on_its_way_back_to_the_queue(tmp_path):
     start(late, "desk")
     asyncio.run(late._handle(asked))
     assert (late._leaving, late._has_begun()) == ("", True)
+
+
+def test_ranks_get_a_key_that_every_supervisor_derives_and_none_sends(tmp_path):
+    def key_of(name: str, token: str, generation: int) -> str:
+        own, orders = member(tmp_path / name, token=token), []
+        own._tell_ranks = orders.append
+        own._ranks.said(0, Waiting("new", 0, 0, loaded=False))
+        order = FormTeam(generation, tuple(NODES), "192.0.2.1", 1, (), True, {})
+
+        async def scene() -> None:
+            attempt = Attempt(Config(generation, order.nodes), (), (), None)
+            assert await own._ballot.propose(attempt, True)
+            await own._form(order)
+
+        asyncio.run(scene())
+        (form,) = orders
+        assert form.key and form.key not in encode(order).decode() + repr(form)
+        return form.key
+
+    key = key_of("first", "secret", 3)
+    assert key_of("second", "secret", 3) == key
+    assert len({key, key_of("third", "secret", 4), key_of("fourth", "another", 3)}) == 3

@@ -7,7 +7,6 @@ own, else gloo, so that a CPU or a shared card can join.
 
 from __future__ import annotations
 
-import json
 import threading
 from collections.abc import Callable, Sequence
 from concurrent.futures import Future
@@ -24,6 +23,14 @@ from hearth.ranks.alarm import Alarm, GroupBroken
 from hearth.ranks.meeting import FORM_TIMEOUT
 from hearth.ranks.orders import Form
 from hearth.ranks.ring import Ring
+from hearth.ranks.values import (
+    LONGEST_BYTES,
+    LONGEST_VALUE,
+    check_length,
+    check_own_length,
+    from_bytes,
+    to_bytes,
+)
 
 _GLANCE = 0.002
 """Seconds between two glances at a group that is being connected."""
@@ -34,18 +41,26 @@ class WholeGroup:
 
     def gather(self, value: Any) -> list[Any]:
         """Return the JSON `value` of each rank."""
-        own = json.dumps(value).encode()
+        own = to_bytes(value)
+        check_own_length(len(own), LONGEST_VALUE)
         lengths = [torch.tensor(0) for _ in range(dist.get_world_size())]
         dist.all_gather(lengths, torch.tensor(len(own)))
         longest = int(max(lengths))
+        check_length(longest, LONGEST_VALUE, "a rank")
         buffers = [torch.empty(longest, dtype=torch.uint8) for _ in lengths]
         dist.all_gather(buffers, _tensor(own.ljust(longest)))
-        return [json.loads(buffer.numpy().tobytes()) for buffer in buffers]
+        return [
+            from_bytes(buffer.numpy().tobytes(), f"rank {rank}")
+            for rank, buffer in enumerate(buffers)
+        ]
 
     def bytes_from(self, source: int, content: bytes) -> bytes:
         """Return the `content` of rank `source` on every rank."""
+        if dist.get_rank() == source:
+            check_own_length(len(content), LONGEST_BYTES)
         length = torch.tensor(len(content))
         dist.broadcast(length, src=source)
+        check_length(int(length), LONGEST_BYTES, f"rank {source}")
         buffer = _tensor(content if dist.get_rank() == source else bytes(int(length)))
         dist.broadcast(buffer, src=source)
         return buffer.numpy().tobytes()

@@ -1,24 +1,34 @@
 """The meeting of a group's members: from an order to connections in a ring.
 
 Every member tells the first one at which port it listens, and is told all others' addresses; then
-each connects to the next. All of them answer the addresses of the nodes only. A member that comes
-with an old order is turned away.
+each connects to the next. All of them answer the addresses of the nodes only, and both ends of each
+connection prove that they know the key of the order; nobody else is told or believed anything:
+
+    leader    challenge                              other for each connection
+    member    hello(index, port, nonce), proof       of the key and the challenge
+    leader    proof, table of (address, port, nonce) of the key, the hello and the table
+    member    hello to the next member, proof        of the key and that member's nonce in the table
+    next      proof                                  of the key and the hello
 """
 
 from __future__ import annotations
 
+import hmac
 import ipaddress
 import json
+import secrets
 import select
 import socket
 import struct
 from collections.abc import Collection, Iterator, Sequence
 from contextlib import ExitStack, contextmanager, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, field
+from typing import Any
 
 from hearth.base.packet_filter import listening
 from hearth.ranks.alarm import Alarm, Deadline, GroupBroken
 from hearth.ranks.orders import Form
+from hearth.ranks.values import check_length, from_bytes
 
 FORM_TIMEOUT = 30.0
 """Seconds after which the forming of a group is given up."""
@@ -33,15 +43,21 @@ A router may forget an idle connection, while that of the supervisors lives on. 
 it would also end the connection to a member that has not begun to read yet.
 """
 
-_HELLO = struct.Struct("!8sQIII")
-"""Magic, generation, index of the member that connects, purpose, port at which it listens."""
+_NONCE = 16
+_PROOF = 32
+_HELLO = struct.Struct(f"!8sQIIH{_NONCE}s")
+"""Magic, generation, index of the member, purpose, port at which it listens, its nonce."""
 
-_MAGIC = b"hearth-1"
+_MAGIC = b"hearth-2"
 _TABLE, _RING = 0, 1
 _LENGTH = struct.Struct("!I")
 
-_RUBBISH = (ValueError, LookupError, TypeError)
-"""Errors of reading a table that another program has sent, which listens at the leader's port."""
+_LONGEST_TABLE = 1 << 20
+_MOST_STRANGERS = 64
+"""Connections beyond the members' that may stay open without a valid hello; older ones end."""
+
+_INVALID = (ValueError, LookupError, TypeError, OverflowError)
+"""Errors of a table with a valid proof that another version of Hearth has sent."""
 
 _MOST = 1 << 16
 """Bytes to read at once, whatever length was announced."""
@@ -60,17 +76,45 @@ class Neighbours:
         self.behind.close()
 
 
+@dataclass
+class _Caller:
+    """An accepted connection, which is a member's once its hello has a valid proof."""
+
+    connection: socket.socket
+    challenge: bytes
+    said: bytearray = field(default_factory=bytearray)
+
+    @property
+    def member(self) -> tuple[int, int]:
+        """Index and purpose."""
+        _, _, index, purpose, _, _ = _HELLO.unpack(self.said[: _HELLO.size])
+        return index, purpose
+
+    @property
+    def listens(self) -> tuple[int, str]:
+        """Port and nonce for the member before."""
+        _, _, _, _, port, nonce = _HELLO.unpack(self.said[: _HELLO.size])
+        return port, nonce.hex()
+
+    @property
+    def proof(self) -> bytes:
+        """The proof of the hello."""
+        return bytes(self.said[_HELLO.size :])
+
+
 def meet(order: Form, index: int, size: int, alarm: Alarm) -> Neighbours:
     """Return the connections of member `index` of `size` to its neighbours in the ring.
 
     Raises `GroupBroken` if not all members come within FORM_TIMEOUT, one leaves, the address cannot
-    be used, or the alarm sounds.
+    be used, the order has no key, or the alarm sounds.
     """
+    if not order.key:
+        raise GroupBroken("the order to form a group has no key")
     meeting = _Meeting(order, index, size, alarm)
     try:
         with ExitStack() as opened:
             return meeting.lead(opened) if index == 0 else meeting.take_part(opened)
-    except (OSError, *_RUBBISH) as error:
+    except (OSError, *_INVALID) as error:
         raise GroupBroken(
             f"the group could not be formed at {order.address} port {order.port}: {error}"
         ) from error
@@ -82,69 +126,100 @@ class _Meeting:
     def __init__(self, order: Form, index: int, size: int, alarm: Alarm) -> None:
         self._order, self._index, self._size, self._alarm = order, index, size, alarm
         self._deadline = Deadline(FORM_TIMEOUT)
+        self._nonce = secrets.token_bytes(_NONCE)
 
     def lead(self, opened: ExitStack) -> Neighbours:
         """Take part as the first member, which all others know."""
         order = self._order
         listener = opened.enter_context(listening(order.address, order.port, order.clients))
         found = self._greet(listener, {(index, _TABLE) for index in range(1, self._size)})
-        places = [(order.address.partition("%")[0], order.port)]
+        places = [(order.address.partition("%")[0], order.port, self._nonce.hex())]
         for index in range(1, self._size):
-            member, port = found[index, _TABLE]
-            opened.enter_context(member)
-            places.append((member.getpeername()[0], port))
+            member = found[index, _TABLE]
+            opened.enter_context(member.connection)
+            places.append((member.connection.getpeername()[0], *member.listens))
         table = json.dumps(places).encode()
         for index in range(1, self._size):
-            self._send(found[index, _TABLE][0], _LENGTH.pack(len(table)) + table)
-        address, port = places[1]
-        scope = found[1, _TABLE][0].getsockname()[2:]
-        return self._close_ring(listener, (_scoped(address, scope), port))
+            member = found[index, _TABLE]
+            proof = self._welcome(member.proof, table)
+            self._send(member.connection, _LENGTH.pack(len(table)) + proof + table)
+        scope = found[1, _TABLE].connection.getsockname()[2:]
+        return self._close_ring(listener, places[1], scope)
 
     def take_part(self, opened: ExitStack) -> Neighbours:
         """Take part as another member."""
         order = self._order
-        table = opened.enter_context(self._connect((order.address, order.port)))
-        own, _, *scope = table.getsockname()
+        leader = opened.enter_context(self._connect((order.address, order.port)))
+        own, _, *scope = leader.getsockname()
         listener = opened.enter_context(listening(_scoped(own, scope), 0, order.clients))
-        self._send(table, self._hello(_TABLE, listener.getsockname()[1]))
-        (length,) = _LENGTH.unpack(self._receive(table, _LENGTH.size))
-        places = json.loads(self._receive(table, length))
-        address, port = places[(self._index + 1) % self._size]
-        return self._close_ring(listener, (_scoped(address, scope), port))
+        who = f"the first rank of the group, at {order.address} port {order.port},"
+        challenge = self._receive(leader, _NONCE, who)
+        hello, own_proof = self._hello(_TABLE, listener.getsockname()[1], challenge)
+        self._send(leader, hello + own_proof)
+        (length,) = _LENGTH.unpack(self._receive(leader, _LENGTH.size, who))
+        check_length(length, _LONGEST_TABLE, who)
+        proof = self._receive(leader, _PROOF, who)
+        table = self._receive(leader, length, who)
+        self._check(proof, self._welcome(own_proof, table), who)
+        place = from_bytes(table, who)[(self._index + 1) % self._size]
+        return self._close_ring(listener, place, scope)
 
-    def _close_ring(self, listener: socket.socket, behind: tuple[str, int]) -> Neighbours:
-        """Connect to the member behind, and accept the one before."""
-        connection = self._connect(behind)
+    def _close_ring(
+        self, listener: socket.socket, place: Sequence[Any], scope: Sequence[int]
+    ) -> Neighbours:
+        """Connect to the member behind, which listens at `place`, and accept the one before."""
+        address, port, nonce = place
+        connection = self._connect((_scoped(address, scope), port))
         try:
-            self._send(connection, self._hello(_RING, 0))
+            hello, own_proof = self._hello(_RING, 0, bytes.fromhex(nonce))
+            self._send(connection, hello + own_proof)
             before = (self._index - 1) % self._size
-            found = self._greet(listener, {(before, _RING)})
+            found = self._greet(listener, {(before, _RING)})[before, _RING]
         except BaseException:
             connection.close()
             raise
-        for each in (connection, found[before, _RING][0]):
+        neighbours = Neighbours(found.connection, connection)
+        try:
+            self._send(found.connection, self._welcome(found.proof))
+            who = f"the next rank of the group, at {address} port {port},"
+            self._check(self._receive(connection, _PROOF, who), self._welcome(own_proof), who)
+        except BaseException:
+            neighbours.close()
+            raise
+        for each in (connection, found.connection):
             each.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
             each.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 1)
             for option, value in _PROBES.items():
                 each.setsockopt(socket.IPPROTO_TCP, option, value)
-        return Neighbours(found[before, _RING][0], connection)
+        return neighbours
 
-    def _hello(self, purpose: int, port: int) -> bytes:
-        return _HELLO.pack(_MAGIC, self._order.generation, self._index, purpose, port)
+    def _hello(self, purpose: int, port: int, challenge: bytes) -> tuple[bytes, bytes]:
+        """Return this member's hello, and its proof to whoever has sent or told the challenge."""
+        generation = self._order.generation
+        hello = _HELLO.pack(_MAGIC, generation, self._index, purpose, port, self._nonce)
+        return hello, self._mac(b"hello", challenge, hello)
+
+    def _welcome(self, proof: bytes, table: bytes = b"") -> bytes:
+        """Return the proof of a listening member to the one that has sent a hello with `proof`."""
+        return self._mac(b"welcome", proof, table)
+
+    def _mac(self, *parts: bytes) -> bytes:
+        return hmac.digest(self._order.key.encode(), b"".join(parts), "sha256")
+
+    def _check(self, proof: bytes, expected: bytes, who: str) -> None:
+        if not hmac.compare_digest(proof, expected):
+            raise GroupBroken(f"{who} does not know the key of the group: it is another program")
 
     def _greet(
         self, listener: socket.socket, wanted: Collection[tuple[int, int]]
-    ) -> dict[tuple[int, int], tuple[socket.socket, int]]:
-        """Accept connections until each member with its purpose has come; return them.
-
-        With each comes the port at which that member listens.
-        """
+    ) -> dict[tuple[int, int], _Caller]:
+        """Accept connections until each member with its purpose has come; return them."""
         listener.setblocking(False)
-        said: dict[socket.socket, bytes] = {}
-        found: dict[tuple[int, int], tuple[socket.socket, int]] = {}
-        with _closing(said), _closing_unless_done(found, wanted):
+        callers: dict[socket.socket, _Caller] = {}
+        found: dict[tuple[int, int], _Caller] = {}
+        with _closing(callers), _closing_unless_done(found, wanted):
             while found.keys() != set(wanted):
-                events = {each.fileno(): select.POLLIN for each in (listener, *said)}
+                events = {each.fileno(): select.POLLIN for each in (listener, *callers)}
                 if not self._alarm.wait(events, self._deadline.left):
                     missing = sorted(index for index, _ in set(wanted) - found.keys())
                     raise GroupBroken(
@@ -154,40 +229,59 @@ class _Meeting:
                 with suppress(BlockingIOError, ConnectionAbortedError):
                     connection, _ = listener.accept()
                     connection.setblocking(False)
-                    said[connection] = b""
-                for connection in list(said):
-                    self._hear(connection, said, found, wanted)
+                    callers[connection] = _Caller(connection, self._challenge(connection, wanted))
+                if len(callers) > self._size + _MOST_STRANGERS:
+                    oldest = next(iter(callers))
+                    del callers[oldest]
+                    oldest.close()
+                for caller in list(callers.values()):
+                    self._hear(caller, callers, found, wanted)
         return found
+
+    def _challenge(self, connection: socket.socket, wanted: Collection[tuple[int, int]]) -> bytes:
+        """Return the challenge of an accepted connection, and send it unless the table has it."""
+        if all(purpose == _RING for _, purpose in wanted):
+            return self._nonce
+        challenge = secrets.token_bytes(_NONCE)
+        with suppress(OSError):  # who is gone already is noticed when nothing arrives
+            connection.send(challenge)
+        return challenge
 
     def _hear(
         self,
-        connection: socket.socket,
-        said: dict[socket.socket, bytes],
-        found: dict[tuple[int, int], tuple[socket.socket, int]],
+        caller: _Caller,
+        callers: dict[socket.socket, _Caller],
+        found: dict[tuple[int, int], _Caller],
         wanted: Collection[tuple[int, int]],
     ) -> None:
         """Read more of a hello; move a member to `found`, and close the connection of others."""
+        size = _HELLO.size + _PROOF
         try:
-            news = connection.recv(_HELLO.size - len(said[connection]))
+            news = caller.connection.recv(size - len(caller.said))
         except BlockingIOError:
             return
         except OSError:
             news = b""
-        said[connection] += news
-        if news and len(said[connection]) < _HELLO.size:
+        caller.said += news
+        if news and len(caller.said) < size:
             return
-        hello = said.pop(connection)
-        member, port = self._understand(hello) if len(hello) == _HELLO.size else (None, 0)
-        if member in wanted and member not in found:
-            found[member] = connection, port
+        del callers[caller.connection]
+        if (
+            news
+            and self._belongs(caller)
+            and caller.member in wanted
+            and caller.member not in found
+        ):
+            found[caller.member] = caller
         else:
-            connection.close()
+            caller.connection.close()
 
-    def _understand(self, hello: bytes) -> tuple[tuple[int, int] | None, int]:
-        """Return index and purpose of a member of this group, else None, and its port."""
-        magic, generation, index, purpose, port = _HELLO.unpack(hello)
-        belongs = (magic, generation) == (_MAGIC, self._order.generation)
-        return (index, purpose) if belongs else None, port
+    def _belongs(self, caller: _Caller) -> bool:
+        """Return whether a caller's hello is one of this group, with a valid proof."""
+        hello = bytes(caller.said[: _HELLO.size])
+        proof = self._mac(b"hello", caller.challenge, hello)
+        group = _HELLO.unpack(hello)[:2] == (_MAGIC, self._order.generation)
+        return hmac.compare_digest(proof, caller.proof) and group
 
     def _connect(self, place: tuple[str, int]) -> socket.socket:
         """Return a connection to a member, which may not listen yet.
@@ -224,20 +318,20 @@ class _Meeting:
                 raise GroupBroken(f"not all ranks met within {FORM_TIMEOUT:g} s")
             content = content[connection.send(content) :]
 
-    def _receive(self, connection: socket.socket, length: int) -> bytes:
+    def _receive(self, connection: socket.socket, length: int, who: str) -> bytes:
         content = bytearray()
         while len(content) < length:
             if not self._alarm.wait({connection.fileno(): select.POLLIN}, self._deadline.left):
                 raise GroupBroken(f"not all ranks met within {FORM_TIMEOUT:g} s")
             news = connection.recv(min(length - len(content), _MOST))
             if not news:
-                raise GroupBroken("the first rank of the group gave up forming it")
+                raise GroupBroken(f"{who} gave up forming it")
             content += news
         return bytes(content)
 
 
 @contextmanager
-def _closing(connections: dict[socket.socket, bytes]) -> Iterator[None]:
+def _closing(connections: dict[socket.socket, _Caller]) -> Iterator[None]:
     """Close what is left of these connections in the end."""
     try:
         yield
@@ -248,15 +342,15 @@ def _closing(connections: dict[socket.socket, bytes]) -> Iterator[None]:
 
 @contextmanager
 def _closing_unless_done(
-    found: dict[tuple[int, int], tuple[socket.socket, int]], wanted: Collection[tuple[int, int]]
+    found: dict[tuple[int, int], _Caller], wanted: Collection[tuple[int, int]]
 ) -> Iterator[None]:
     """Close the connections in `found` if not all that are wanted came."""
     try:
         yield
     finally:
         if found.keys() != set(wanted):
-            for each, _ in found.values():
-                each.close()
+            for each in found.values():
+                each.connection.close()
 
 
 def _scoped(address: str, scope: Sequence[int]) -> str:

@@ -62,7 +62,8 @@ class Form:
 
     The first local rank of the first node opens the store at `address:port`; it answers `clients`
     only, the cluster addresses of the nodes. `fresh`: no member has loaded anything yet; they
-    construct the trainer together. `left` has, by node, why nodes left in order.
+    construct the trainer together. `left` has, by node, why nodes left in order. The ranks
+    prove to each other that they know `key`; the groups that torchrun forms have none.
     """
 
     generation: int
@@ -72,6 +73,7 @@ class Form:
     clients: tuple[str, ...]
     fresh: bool
     left: dict[str, str] = field(default_factory=dict)
+    key: str = field(default="", repr=False)
 
 
 @dataclass(frozen=True)

@@ -10,25 +10,33 @@ Every collective begins with a header, so that members that do different things 
 
 from __future__ import annotations
 
-import json
 import select
 import socket
 import struct
-from collections.abc import Sequence
-from itertools import pairwise
+from collections import deque
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain, pairwise
 from typing import Any
 
 import torch
 
+from hearth.base.text import plain
 from hearth.ranks.alarm import Alarm, GroupBroken
 from hearth.ranks.meeting import Neighbours
+from hearth.ranks.values import (
+    LONGEST_BYTES,
+    LONGEST_VALUE,
+    check_length,
+    check_own_length,
+    from_bytes,
+    to_bytes,
+)
 
 _PIECE = 1 << 20
-"""Bytes that are added, or passed on, at once: what arrives meanwhile waits in the kernel."""
+"""Bytes that are added, or sent on, once they have arrived."""
 
 _HEADER = struct.Struct("!8sQ")
 _LENGTH = struct.Struct("!Q")
-_NOTHING = memoryview(b"")
 
 
 class Ring:
@@ -63,114 +71,155 @@ class Ring:
 
     def gather(self, value: Any) -> list[Any]:
         """Return the JSON `value` of every member, in order, on every member."""
-        self._begin("gather", 0)
-        found = [b""] * self._size
-        found[self._index] = json.dumps(value).encode()
-        for step in range(self._size - 1):
-            out = found[(self._index - step) % self._size]
-            length = bytearray(_LENGTH.size)
-            self._move(memoryview(_LENGTH.pack(len(out))), memoryview(length))
-            into = bytearray(_LENGTH.unpack(length)[0])
-            self._move(memoryview(out), memoryview(into))
-            found[(self._index - step - 1) % self._size] = bytes(into)
-        return [json.loads(each) for each in found]
+        own = to_bytes(value)
+        check_own_length(len(own), LONGEST_VALUE)
+        found = {self._index: own}
+        outgoing = deque([memoryview(_LENGTH.pack(len(own)) + own)])
+
+        def incoming() -> Iterator[memoryview]:
+            for step in range(1, self._size):
+                pieces: list[bytearray] = []
+                for each in self._announced(LONGEST_VALUE, pieces):
+                    yield each
+                    if step < self._size - 1:
+                        outgoing.append(each)
+                found[(self._index - step) % self._size] = b"".join(pieces)
+
+        self._exchange("gather", 0, outgoing, incoming())
+        return [from_bytes(found[index], name) for index, name in enumerate(self._names)]
 
     def bytes_from(self, source: int, content: bytes) -> bytes:
         """Return the `content` of member `source` on every member."""
-        self._begin("bytes", source)
-        length = bytearray(_LENGTH.pack(len(content)))
-        self._pass_on(source, memoryview(length))
         if self._index == source:
-            self._pass_on(source, memoryview(content))
+            check_own_length(len(content), LONGEST_BYTES)
+            length = memoryview(_LENGTH.pack(len(content)))
+            self._give("bytes", source, (length, *_pieces(memoryview(content))))
             return content
-        into = bytearray(_LENGTH.unpack(length)[0])
-        self._pass_on(source, memoryview(into))
-        return bytes(into)
+        found: list[bytearray] = []
+        self._relay("bytes", source, source, self._announced(LONGEST_BYTES, found))
+        return b"".join(found)
 
     def broadcast(self, buffer: torch.Tensor, source: int) -> None:
         """Replace `buffer`, a contiguous tensor on the CPU, by that of member `source`."""
         view = _bytes_of(buffer)
-        self._begin("copy", len(view) * self._size + source)
-        self._pass_on(source, view)
+        size = len(view) * self._size + source
+        if self._index == source:
+            self._give("copy", size, _pieces(view))
+        else:
+            self._relay("copy", size, source, _pieces(view))
 
     def sum(self, buffer: torch.Tensor) -> None:
         """Replace `buffer`, a contiguous tensor on the CPU, by its sum over all members.
 
-        The result is the same on all members, bit for bit.
+        The result is the same on all members, bit for bit. In the first `size` - 1 steps a member
+        adds what arrives to its own summand, in the others it takes what arrives as the sum. Each
+        step sends on what arrived in the step before, piece by piece: a piece waits for no other.
         """
         flat = buffer.detach().view(-1)
-        self._begin("sum", flat.numel() * flat.element_size())
+        most = _PIECE // flat.element_size()
         ends = [flat.numel() * part // self._size for part in range(self._size + 1)]
-        parts = [flat[begin:end] for begin, end in pairwise(ends)]
-        for step in range(self._size - 1):
-            self._add(
-                parts[(self._index - step) % self._size],
-                parts[(self._index - step - 1) % self._size],
-            )
-        for step in range(self._size - 1):
-            self._move(
-                _bytes_of(parts[(self._index - step + 1) % self._size]),
-                _bytes_of(parts[(self._index - step) % self._size]),
-            )
+        parts = [
+            [flat[at : min(at + most, end)] for at in range(begin, end, most)]
+            for begin, end in pairwise(ends)
+        ]
+        outgoing = deque(map(_bytes_of, parts[self._index]))
+        steps = 2 * (self._size - 1)
+
+        def incoming() -> Iterator[memoryview]:
+            summand = torch.empty(min(most, flat.numel()), dtype=flat.dtype)
+            for step in range(steps):
+                for piece in parts[(self._index - step - 1) % self._size]:
+                    if step < self._size - 1:
+                        arrived = summand[: piece.numel()]
+                        yield _bytes_of(arrived)
+                        piece.add_(arrived)
+                    else:
+                        yield _bytes_of(piece)
+                    if step < steps - 1:
+                        outgoing.append(_bytes_of(piece))
+
+        self._exchange("sum", flat.numel() * flat.element_size(), outgoing, incoming())
 
     def barrier(self) -> None:
         """Wait until every member has called this."""
         self.gather(None)
 
-    def _begin(self, what: str, size: int) -> None:
-        """Exchange headers with the neighbours.
+    def _give(self, what: str, size: int, content: Iterable[memoryview]) -> None:
+        """Send this member's own `content` to the member behind."""
+        self._exchange(what, size, deque(content), iter(()))
+
+    def _relay(self, what: str, size: int, source: int, incoming: Iterable[memoryview]) -> None:
+        """Fill the buffers from `source`, and send them on unless the next member is the source."""
+        outgoing: deque[memoryview] = deque()
+
+        def relayed() -> Iterator[memoryview]:
+            for each in incoming:
+                yield each
+                if (self._index + 1) % self._size != source:
+                    outgoing.append(each)
+
+        self._exchange(what, size, outgoing, relayed())
+
+    def _announced(self, most: int, pieces: list[bytearray]) -> Iterator[memoryview]:
+        """Yield a buffer for a length, at most `most`, and then buffers for so many bytes.
+
+        The latter are put into `pieces`. Each is made once the one before it is full: a length
+        alone takes no memory.
+        """
+        length = bytearray(_LENGTH.size)
+        yield memoryview(length)
+        (left,) = _LENGTH.unpack(length)
+        check_length(left, most, self._before)
+        while left:
+            pieces.append(bytearray(min(left, _PIECE)))
+            left -= len(pieces[-1])
+            yield memoryview(pieces[-1])
+
+    def _exchange(
+        self, what: str, size: int, outgoing: deque[memoryview], incoming: Iterator[memoryview]
+    ) -> None:
+        """Send a header and `outgoing` while a header and `incoming` arrive.
 
         Raises `GroupBroken` if the member before begins another collective.
         """
-        own = _HEADER.pack(what.encode(), size)
-        other = bytearray(len(own))
-        self._move(memoryview(own), memoryview(other))
-        if own != other:
-            kind, length = _HEADER.unpack(other)
+        header = _HEADER.pack(what.encode(), size)
+        self._move(deque([memoryview(header)]), iter(()))  # before one that differs ends the rest
+        self._move(outgoing, chain(self._same(header), incoming))
+
+    def _same(self, header: bytes) -> Iterator[memoryview]:
+        """Yield the buffer for the header of the member before, which must have sent the same."""
+        other = bytearray(len(header))
+        yield memoryview(other)
+        if other != header:
+            (kind, length), (what, size) = map(_HEADER.unpack, (other, header))
+            there, here = (
+                plain(each.rstrip(bytes(1)).decode("ascii", "replace")) for each in (kind, what)
+            )
             raise GroupBroken(
-                f"{self._before} is elsewhere: {kind.rstrip(bytes(1)).decode(errors='replace')} "
-                f"{length} there, {what} {size} here"
+                f"{self._before} is elsewhere: {there} {length} there, {here} {size} here"
             )
 
-    def _add(self, out: torch.Tensor, into: torch.Tensor) -> None:
-        """Send `out`, and add what the member before sends to `into`."""
-        most = _PIECE // out.element_size()
-        arrived = torch.empty(min(most, into.numel()), dtype=into.dtype)
-        for begin in range(0, max(out.numel(), into.numel()), most):
-            target = into[begin : begin + most]
-            piece = arrived[: target.numel()]
-            self._move(_bytes_of(out[begin : begin + most]), _bytes_of(piece))
-            target.add_(piece)
+    def _move(self, outgoing: deque[memoryview], incoming: Iterator[memoryview]) -> None:
+        """Send to the member behind while the one before fills the buffers of `incoming`.
 
-    def _pass_on(self, source: int, content: memoryview) -> None:
-        """Fill `content` with that of `source`, and send it on unless the next one has it."""
-        receives = self._index != source
-        sends = (self._index + 1) % self._size != source
-        pieces = [content[begin : begin + _PIECE] for begin in range(0, len(content), _PIECE)]
-        last = _NOTHING if receives else None
-        for piece in pieces:
-            if last is None:
-                self._move(piece, _NOTHING)
-            else:
-                self._move(last if sends else _NOTHING, piece)
-                last = piece
-        if last is not None and sends:
-            self._move(last, _NOTHING)
-
-    def _move(self, out: memoryview, into: memoryview) -> None:
-        """Send all of `out` to the member behind while `into` is filled by the one before."""
+        `incoming` goes on once its last buffer is full, and may add to `outgoing`. No buffer of
+        either is empty.
+        """
         before, behind = self._neighbours.before, self._neighbours.behind
-        while out or into:
+        into = next(incoming, None)
+        while into or outgoing:
             moved = 0
             if into:
                 moved += (count := self._receive(before, into))
-                into = into[count:]
-            if out:
-                moved += (count := self._send(behind, out))
-                out = out[count:]
+                into = into[count:] or next(incoming, None)
+            if outgoing:
+                moved += (count := self._send(behind, outgoing[0]))
+                outgoing[0] = outgoing[0][count:]
+                if not outgoing[0]:
+                    outgoing.popleft()
             if not moved:
                 events = {before.fileno(): select.POLLIN} if into else {}
-                if out:
+                if outgoing:
                     events[behind.fileno()] = select.POLLOUT
                 if not self._alarm.wait(events, self._patience):
                     whom = self._before if into else self._behind
@@ -207,3 +256,8 @@ class Ring:
 def _bytes_of(tensor: torch.Tensor) -> memoryview:
     """Return the bytes of a contiguous tensor on the CPU, which share its memory."""
     return memoryview(tensor.detach().view(-1).view(torch.uint8).numpy())
+
+
+def _pieces(content: memoryview) -> Iterator[memoryview]:
+    """Yield the pieces of `content` that are sent on one by one."""
+    return (content[begin : begin + _PIECE] for begin in range(0, len(content), _PIECE))

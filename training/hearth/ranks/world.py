@@ -10,7 +10,6 @@ from __future__ import annotations
 
 import atexit
 import itertools
-import json
 import os
 import threading
 from collections.abc import Iterator, Mapping
@@ -29,6 +28,7 @@ from hearth.ranks.meeting import meet
 from hearth.ranks.memory import is_out_of_memory, limit_gpu_memory
 from hearth.ranks.orders import Form, Interrupt
 from hearth.ranks.ring import Ring
+from hearth.ranks.values import from_bytes, to_bytes
 
 # Default timeouts of the process groups. Supervisors detect a lost peer by a heartbeat, so theirs
 # need only exceed the longest wait for a healthy one: with `sync_every` a round of a slow rank.
@@ -120,7 +120,7 @@ class World:
         Tuples become lists, here and in the other methods.
         """
         with self._collective() as group:
-            return group.gather(value) if group else [json.loads(json.dumps(value))]
+            return group.gather(value) if group else [from_bytes(to_bytes(value), "this rank")]
 
     def from_leader(self, value: Any) -> Any:
         """Return the leader's JSON `value` on every member."""
@@ -128,8 +128,8 @@ class World:
 
     def from_rank(self, rank: int, value: Any) -> Any:
         """Return the JSON `value` of `rank`, a member, on every member."""
-        own = json.dumps(value).encode() if self.rank == rank else b""
-        return json.loads(self.bytes_from(rank, own))
+        own = to_bytes(value) if self.rank == rank else b""
+        return from_bytes(self.bytes_from(rank, own), f"rank {rank}")
 
     def bytes_from(self, rank: int, content: bytes) -> bytes:
         """Return the `content` of `rank`, a member, on every member."""

@@ -125,6 +125,11 @@ def welcome_proof(token: str, hello: Hello) -> str:
     return _mac(token, "hub", hello.nonce, hello.proof)
 
 
+def group_key(token: str, generation: int) -> str:
+    """Return the key of the ranks of one generation, from which nobody can derive the token."""
+    return _mac(token, "ring", str(generation))
+
+
 def same(proof: str, expected: str) -> bool:
     """Compare two proofs in constant time."""
     return hmac.compare_digest(proof.encode(), expected.encode())

@@ -44,6 +44,7 @@ from hearth.supervisor.decisions.view import (
     View,
 )
 from hearth.supervisor.decisions.voting import Attempt, Config, Refusal
+from hearth.supervisor.handshake import group_key
 from hearth.supervisor.keeper import NotStarted, RanksExited, RanksKeeper
 from hearth.supervisor.life import POLL, STOP, Interrupted, StopAsked
 from hearth.supervisor.mesh import Gone, InQueue, Joined, Mesh
@@ -391,7 +392,8 @@ class Member(RanksKeeper):
         self._teams.follow(config)
         self._say(f"forming a group of {', '.join(config.nodes)} (generation {config.generation})")
         if self._ranks.state in ({"ready"} if order.fresh else WAITING):
-            self._tell_ranks(Form(*dataclasses.astuple(order)))
+            key = group_key(self._spec.token, order.generation)
+            self._tell_ranks(Form(*dataclasses.astuple(order), key))
 
     # Moves
 
