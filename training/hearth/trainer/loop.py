@@ -49,7 +49,7 @@ from hearth.trainer.window import LogWindow
 from hearth.trainer.work import Work
 
 RECORDING = 900.0
-"""Seconds in which a rank must begin or end its part of the record, also at Weights & Biases."""
+"""Seconds in which a rank must begin or end its part of the record, on a slow disk."""
 
 STOP_FILE = "stop"
 """Stop file: if it exists in the run's folder, the run stops after the current step."""
@@ -182,6 +182,7 @@ class Trainer:
                 raise  # a network error, not a disk error
             raise not_written(self.checkpoints, "what the run recorded", error) from error
         finally:
+            self.work.begin("end of the record", RECORDING)
             self.energy.close()
             self.telemetry.close(failed=outcome is None)
         return outcome
@@ -350,6 +351,7 @@ class Trainer:
 
     def _announce(self) -> None:
         """Record the start of the run."""
+        self.work.wait()
         self.reports.start(
             self.progress.step,
             self.rows,
