@@ -36,6 +36,7 @@ from hearth.record.history import METRICS, joules_so_far
 from hearth.trainer.assembly import assemble, limit_resources
 from hearth.trainer.checkpointing import BEST, Checkpointer
 from hearth.trainer.choices import choose
+from hearth.trainer.drift import mend
 from hearth.trainer.evaluation import Evaluator
 from hearth.trainer.placing import choose_placement
 from hearth.trainer.planning import choose_planner
@@ -88,7 +89,9 @@ class Trainer:
         self.rows: Rows = prepared.data.train
         self.inputs = inputs_of(prepared)
         self.power = power_here(run, layout, prepared, world.device)
-        self.identity = {"run": run.name} | software_here() | self.inputs
+        data = prepared.data
+        self.order = choose_order(settings, len(data.train), data.parts)
+        self.identity = {"run": run.name} | software_here() | self.inputs | self.order.identity()
         agree(world, self.identity)
         launch = "" if joins else world.from_leader(secrets.token_hex(8))
         found = None if joins else self._newest()
@@ -102,8 +105,6 @@ class Trainer:
             self.planner: Planner = Staged(self.placement, world.size, micro_batch)
         else:
             self.planner = choose_planner(settings, measured, layout, world, joins)
-        data = prepared.data
-        self.order = choose_order(settings, len(data.train), data.parts)
         self.steps = self.order.steps(settings.epochs, settings.max_steps)
         limit_resources(settings, world)
         parts = assemble(
@@ -188,6 +189,12 @@ class Trainer:
         return outcome
 
     @property
+    def has_replicas(self) -> bool:
+        """Whether several ranks hold the whole model each."""
+        parted = self.settings.parallel == "fsdp" or self.placement
+        return not parted and not self.world.alone
+
+    @property
     def step(self) -> int:
         """The number of steps done."""
         return self.progress.step
@@ -212,7 +219,11 @@ class Trainer:
             self._announce()
         if not progress.step and not progress.begun:
             self._evaluate("before")
-        while not progress.stopping:
+        while True:
+            if progress.comparison_due:
+                self._compare()
+            if progress.stopping:
+                break
             if progress.evaluation_due:
                 self._evaluate("during")
             if progress.checkpoint_due and not self.evaluator.gives_up:
@@ -234,8 +245,8 @@ class Trainer:
         if isinstance(self.rows, StreamedRows):
             self.rows.forget(self._next_row)
         bad = result.skipped and not result.by_scaler
-        # A round fails only if no rank learned anything; for a single step labels are all 0.
-        failed = bad and not sum(result.summed.labels)
+        # A round fails only if no rank learned anything; for a single step `taken` are all 0.
+        failed = bad and not sum(result.summed.taken)
         progress.failures = progress.failures + 1 if failed else 0
         progress.window.add(result, time.perf_counter() - started)
         metered = zip(result.summed.joules, result.summed.metered, strict=True)
@@ -248,6 +259,7 @@ class Trainer:
         eval_every = settings.eval_every
         progress.evaluation_due = bool(not last and eval_every and self._passed(before, eval_every))
         progress.checkpoint_due = keep and not last
+        progress.comparison_due = keep and self.has_replicas
         may_end = progress.evaluation_due and settings.early_stop
         # Log before each checkpoint too, so that a run resumed from it has no gap in metrics.
         if keep or may_end or self._passed(before, settings.log_every):
@@ -365,6 +377,15 @@ class Trainer:
             for example in first_examples(self.model.tokenizer, self.rows, 1):
                 self.telemetry.record("example", step=0, **record_of(example))
         self.progress.announced = True
+        self.progress.done += 1
+
+    def _compare(self) -> None:
+        """Compare the ranks' replicas, and take over the leader's where they differ."""
+        self.work.begin("comparison of the replicas", RECORDING)
+        state = self.state.get()
+        self.work.wait()
+        self.reports.drift(self.progress.step, mend(state, self.world))
+        self.progress.comparison_due = False
         self.progress.done += 1
 
     def _evaluate(self, when: str) -> None:

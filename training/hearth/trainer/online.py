@@ -17,8 +17,11 @@ from typing import Any
 
 from hearth.config import Run
 
-AT_END = 120.0
+AT_END = 160.0
 """Seconds at the end of a run until all is sent; wandb itself gives up a start after 90."""
+
+_UPLOAD = 60.0
+"""Seconds at the end of a run in which wandb sends the last lines; `wandb sync` sends the rest."""
 
 _MOST = 20_000
 """Lines that wait at most: about 60 MB."""
@@ -97,9 +100,8 @@ class WeightsAndBiases:
         import wandb  # takes seconds
 
         logging.getLogger("wandb").setLevel(logging.ERROR)
-        init = functools.partial(
-            wandb.init, **self._how, settings=wandb.Settings(silent=True)
-        )
+        how = wandb.Settings(silent=True, finish_timeout=_UPLOAD)
+        init = functools.partial(wandb.init, **self._how, settings=how)
         wanted, key = self._settings.wandb, os.environ.get("WANDB_API_KEY")
         if wanted == "online" or (wanted == "auto" and key):
             try:
@@ -111,6 +113,8 @@ class WeightsAndBiases:
                     f"({error}); check WANDB_API_KEY and the network, then `wandb sync`",
                     flush=True,
                 )
+                # To wandb, the run that was refused is in use as long as this process lives.
+                init.keywords["id"] += "-offline"
         self._online = init(mode="offline")
 
     def _finish(self, failed: bool) -> None:

@@ -4,8 +4,8 @@ Every rank knows all that is recorded: it gets the other ranks' measurements in 
 exchange. Under a supervisor that forms groups in place every node keeps the whole record, else the
 leader does.
 The rest of Hearth reads `metrics.jsonl`: one JSON object per line, each with its `kind`:
-start, plan, step, skip, evaluate, sample, checkpoint, team or end. What follows the training adds
-scores and shared (`hearth.share`).
+start, plan, step, skip, drift, evaluate, sample, checkpoint, team or end. What follows the training
+adds scores and shared (`hearth.share`).
 """
 
 from __future__ import annotations
