@@ -12,7 +12,6 @@ import numpy as np
 from hearth.config import Settings
 from hearth.data.parts import Part
 
-
 _WINDOW = 2000
 """Rows of an order that is drawn to compare it, about as many as a stream shuffles at once."""
 
@@ -87,7 +86,7 @@ class RowOrder:
         return _order_of_epoch(parts, self.seed, number)
 
     def identity(self) -> dict[str, str]:
-        """Return what must be equal on all ranks: a checksum of the first epoch's order."""
+        """Return the checksum of the first epoch's order, which must be equal on all ranks."""
         return _identity(self.epoch(0))
 
     def batch(self, step: int) -> np.ndarray:
@@ -114,7 +113,7 @@ class StreamOrder:
         return self.global_batch
 
     def identity(self) -> dict[str, str]:
-        """Return what must be equal on all ranks: a checksum of an order as a window has it."""
+        """Return the checksum of an order as a window has it, which must be equal on all ranks."""
         return _identity(np.random.default_rng([self.seed, 0]).permutation(_WINDOW))
 
     def batch(self, step: int) -> np.ndarray:

@@ -65,7 +65,7 @@ def mend(state: Any, world: World) -> Drift:
 
 
 def compare(everyone: dict[int, Sequence[Sequence[float]]], leader: int) -> Drift:
-    """Return how the ranks' sums of each tensor differ from the leader's."""
+    """Return the tensors and ranks whose sums differ from the leader's."""
     numbers: set[int] = set()
     ranks: dict[int, float] = {}
     for rank, sums in everyone.items():

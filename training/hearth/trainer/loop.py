@@ -89,9 +89,7 @@ class Trainer:
         self.rows: Rows = prepared.data.train
         self.inputs = inputs_of(prepared)
         self.power = power_here(run, layout, prepared, world.device)
-        data = prepared.data
-        self.order = choose_order(settings, len(data.train), data.parts)
-        self.identity = {"run": run.name} | software_here() | self.inputs | self.order.identity()
+        self.identity = {"run": run.name} | software_here() | self.inputs
         agree(world, self.identity)
         launch = "" if joins else world.from_leader(secrets.token_hex(8))
         found = None if joins else self._newest()
@@ -105,6 +103,9 @@ class Trainer:
             self.planner: Planner = Staged(self.placement, world.size, micro_batch)
         else:
             self.planner = choose_planner(settings, measured, layout, world, joins)
+        data = prepared.data
+        self.order = choose_order(settings, len(data.train), data.parts)
+        agree(world, self.order.identity())
         self.steps = self.order.steps(settings.epochs, settings.max_steps)
         limit_resources(settings, world)
         parts = assemble(
@@ -121,7 +122,7 @@ class Trainer:
         self.exchange, self.learner = parts.exchange, parts.learner
         self.compute = parts.compute
         learning = self.model.learning()
-        self.identity |= learning | asdict(self.choices)
+        self.identity |= self.order.identity() | learning | asdict(self.choices)
         if not joins:
             agree(world, learning)
             if not self.placement:

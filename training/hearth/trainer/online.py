@@ -93,7 +93,7 @@ class WeightsAndBiases:
         """Send nothing more, and say so once."""
         if not self._given_up:
             self._given_up = True
-            print(f"wandb: the run goes on without Weights & Biases ({why}); {_ELSEWHERE}", flush=True)
+            print(f"wandb: the run goes on without it ({why}); {_ELSEWHERE}", flush=True)
 
     def _start(self) -> None:
         """Start a run of it: online if that is wanted and works, else offline."""

@@ -40,7 +40,6 @@ from hearth.trainer.optimizer_step import Learner
 from hearth.trainer.window import StepResult
 from hearth.trainer.work import OPTIMIZER, Work
 
-
 _ROUNDING = 1e-6
 """Relative error of a count of tokens: it travels as one of the gradients' numbers, of 24 bits."""
 
