@@ -184,9 +184,11 @@ class Trainer:
                 raise  # a network error, not a disk error
             raise not_written(self.checkpoints, "what the run recorded", error) from error
         finally:
-            self.work.begin("end of the record", RECORDING)
             self.energy.close()
-            self.telemetry.close(failed=outcome is None)
+            try:
+                self.work.begin("end of the record", RECORDING)
+            finally:
+                self.telemetry.close(failed=outcome is None)
         return outcome
 
     @property

@@ -20,6 +20,9 @@ from hearth.config import Run
 AT_END = 160.0
 """Seconds at the end of a run until all is sent; wandb itself gives up a start after 90."""
 
+_AFTER_FAILURE = 20.0
+"""Seconds of it at the end of a run that failed, whose nodes are to be free soon."""
+
 _UPLOAD = 60.0
 """Seconds at the end of a run in which wandb sends the last lines; `wandb sync` sends the rest."""
 
@@ -75,9 +78,10 @@ class WeightsAndBiases:
         self.leave(failed)
         if self._thread.is_alive():
             self._calls.put(None)
-            self._thread.join(AT_END)
+            seconds = min(_AFTER_FAILURE, AT_END) if failed else AT_END
+            self._thread.join(seconds)
             if self._thread.is_alive():
-                self._give_up(f"it did not take the last lines within {AT_END:g} s")
+                self._give_up(f"it did not take the last lines within {seconds:g} s")
 
     def _work(self) -> None:
         """Make the calls one after another, until the end or an error; this is the thread."""
