@@ -7,6 +7,7 @@ import shutil
 import pyarrow
 import pyarrow.parquet
 import pytest
+from support.facts import assert_names
 from support.ranks import (
     Origin,
     arguments_of,
@@ -297,6 +298,76 @@ def test_who_waits_for_a_rank_that_hangs_says_so(tmp_path, settings, call, numbe
         name = call.rpartition(".")[2]
         until((team.ranks.place("b") / f"fault-{number}-{name}-stop-0").exists)
         until_at_rest(team, 0, FOR_OTHERS)
+
+
+def test_who_waits_for_a_rank_that_is_slow_to_begin_the_record_says_so(tmp_path, settings):
+    slow = Fault("a", "hearth.trainer.reports:Reports.start", 1, "stop", before=True)
+    layout = {"a": 1, "b": 1}
+    with Team(tmp_path, settings, slow, layout=layout, prelude=QUICK_BEAT) as team:
+        team.begin_slowly("a")
+        until_at_rest(team, 1, FOR_OTHERS)
+        team.wake("a")
+        team.end()
+
+
+DEAF = """
+import time, wandb
+from hearth.trainer import online
+online.AT_END = 1
+wandb.init = lambda **how: time.sleep(1000)
+"""
+
+
+def test_weights_and_biases_that_never_answers_stops_nobody(tmp_path, settings, trained_by):
+    layout, online = {"a": 1, "b": 1}, {"wandb": "online"}
+    with Team(tmp_path, settings | online, layout=layout, prelude=DEAF) as team:
+        team.begin()
+        assert_ended_alike(team, ["a", "b"], trained_by())
+        assert team.ranks.log(0).count("wandb: ") == 1
+
+
+NUDGED = """
+if os.environ["HEARTH_NODE"] == "b":
+    import torch
+    from hearth.trainer.optimizer_step import Learner
+    commit, calls = Learner.commit, []
+
+    @torch.no_grad()
+    def commit_and_nudge(self):
+        commit(self)
+        calls.append(1)
+        if len(calls) == 3:
+            self._parameters[0].view(-1)[0] += 1e-3
+
+    Learner.commit = commit_and_nudge
+"""
+
+
+def test_a_replica_that_has_drifted_is_mended_at_the_checkpoint(tmp_path, settings, trained_by):
+    layout, often = {"a": 1, "b": 1}, {"checkpoint_every": 3}
+    with Team(tmp_path, settings | often, layout=layout, prelude=NUDGED) as team:
+        team.begin()
+        assert_ended_alike(team, ["a", "b"], trained_by())
+        (drift,) = of_kind(team, "a", "drift")
+        assert (drift["step"], drift["tensors"], drift["nodes"]) == (3, 1, ["b"])
+        assert "drifted" in team.ranks.log(0)
+
+
+SHUFFLED = """
+if os.environ["HEARTH_NODE"] == "b":
+    from hearth.plan import row_order
+    order = row_order._order_of_epoch
+    row_order._order_of_epoch = lambda *arguments: order(*arguments)[::-1]
+"""
+
+
+def test_a_rank_with_another_order_of_the_rows_is_refused_before_the_first_step(tmp_path, settings):
+    with Team(tmp_path, settings, layout={"a": 1, "b": 1}, prelude=SHUFFLED) as team:
+        team.begin()
+        assert all(team.ranks.wait(0, 1))
+        for rank in (0, 1):
+            assert_names(team.ranks.log(rank), "order of the rows", "rank 1 (b)", "rank 0 (a)")
+        assert not list(tmp_path.glob("*/runs/*/metrics.jsonl"))
 
 
 @pytest.mark.rotated

@@ -17,6 +17,7 @@ from support.several import on_ranks
 from hearth.base.errors import CheckpointError
 from hearth.record import checkpoint, folders
 from hearth.record.checkpoint import newest, save, share_newest
+from hearth.record.history import METRICS, forget_after, restore
 from hearth.trainer.training_state import save_parts
 
 
@@ -39,6 +40,84 @@ def test_what_was_saved_is_found_with_its_step_and_facts(tmp_path):
     found = newest(tmp_path, warn=pytest.fail)
     assert (found.step, found.facts["created"], found.path.name) == (5, "today", "step-00000005")
     assert found.facts["files"].keys() == {"state.pt", "adapter/weights"}
+
+
+def on_record(*steps):
+    return "".join(json.dumps({"kind": "step", "step": step}) + "\n" for step in steps)
+
+
+def with_record(folder, metrics, steps=(5, 10)):
+    """Keep checkpoints after `steps` of a run whose record grows meanwhile and afterwards."""
+    for step in steps:
+        with metrics.open("a") as file:
+            file.write(on_record(step))
+        save(folder, step, {"created": "today"}, 2, write_something, metrics)
+    with metrics.open("a") as file:
+        file.write(on_record(99))
+
+
+def test_checkpoints_have_the_record_of_their_time_without_a_copy_of_it(tmp_path):
+    metrics = tmp_path / METRICS
+    with_record(tmp_path / "checkpoints", metrics)
+    found = newest(tmp_path / "checkpoints", warn=pytest.fail)
+    assert (found.path / METRICS).samefile(metrics)
+    for lost in (metrics.unlink, lambda: metrics.write_text(on_record(5))):
+        lost()
+        restore(metrics, found.path / METRICS, found.step, found.recorded)
+        assert metrics.read_text() == on_record(5, 10)
+    assert (found.path / METRICS).read_text() == on_record(5, 10, 99)
+
+
+def test_a_run_that_begins_again_leaves_older_checkpoints_their_record(tmp_path):
+    metrics = tmp_path / METRICS
+    with_record(tmp_path / "checkpoints", metrics)
+    forget_after(metrics, 5)
+    assert metrics.read_text() == on_record(5)
+    found = newest(tmp_path / "checkpoints", warn=pytest.fail)
+    restore(metrics, found.path / METRICS, found.step, found.recorded)
+    assert metrics.read_text() == on_record(5, 10)
+
+
+def test_where_a_disk_has_no_links_the_record_is_copied(tmp_path, monkeypatch):
+    def refuse(*paths):
+        raise PermissionError(errno.EPERM, "no links")
+
+    monkeypatch.setattr("os.link", refuse)
+    metrics = tmp_path / METRICS
+    with_record(tmp_path / "checkpoints", metrics)
+    found = newest(tmp_path / "checkpoints", warn=pytest.fail)
+    assert (found.path / METRICS).read_text() == on_record(5, 10)
+    restore(tmp_path / "other", found.path / METRICS, found.step, found.recorded)
+    assert (tmp_path / "other").read_text() == on_record(5, 10)
+
+
+@pytest.mark.parametrize("recorded", [None, "many", True])
+def test_of_a_checkpoint_with_a_copy_of_the_record_all_counts(tmp_path, recorded):
+    """As of an earlier version."""
+    keep(tmp_path, 10, recorded=recorded)
+    found = newest(tmp_path, warn=pytest.fail)
+    (found.path / METRICS).write_text(on_record(5, 10))
+    restore(tmp_path / METRICS, found.path / METRICS, found.step, found.recorded)
+    assert (tmp_path / METRICS).read_text() == on_record(5, 10)
+
+
+@pytest.mark.parametrize("own", [None, (5,), (5, 10, 11)])
+def test_a_node_without_a_checkpoint_gets_the_record_with_it(tmp_path, own):
+    folders = [tmp_path / f"node{rank}" for rank in range(2)]
+    for folder in folders:
+        (folder / "checkpoints").mkdir(parents=True)
+    with_record(folders[0] / "checkpoints", folders[0] / METRICS)
+    if own:
+        (folders[1] / METRICS).write_text(on_record(*own))
+
+    def resume(world):
+        folder = folders[world.rank]
+        found = share_newest(folder / "checkpoints", "today", world, pytest.fail)
+        restore(folder / METRICS, found.path / METRICS, found.step, found.recorded)
+        forget_after(folder / METRICS, found.step)
+
+    on_ranks(2, resume)
+    assert {(folder / METRICS).read_text() for folder in folders} == {on_record(5, 10)}
 
 
 def test_the_newest_ones_are_kept(tmp_path):

@@ -8,7 +8,6 @@ import os
 import pytest
 from support.several import on_ranks
 
-from hearth.config import resolve_run
 from hearth.ranks.world import World
 from hearth.record.history import (
     METRICS,
@@ -18,7 +17,6 @@ from hearth.record.history import (
     records_of,
     restore,
 )
-from hearth.trainer.telemetry import Telemetry
 
 
 def lines(*steps: int, **more: object) -> str:
@@ -89,28 +87,6 @@ def test_every_node_gets_what_is_new(tmp_path):
 
     on_ranks(3, rank)
     assert {(folder / METRICS).read_text() for folder in folders} == {lines(1, 2, 3)}
-
-
-@pytest.mark.parametrize(
-    ("wanted", "key", "modes"),
-    [
-        ("off", "k", []),
-        ("auto", "", ["offline"]),
-        ("auto", "k", ["online"]),
-        ("online", "", ["online"]),
-        ("offline", "k", ["offline"]),
-    ],
-)
-def test_weights_and_biases_is_online_only_if_wanted(tmp_path, monkeypatch, wanted, key, modes):
-    used = []
-    monkeypatch.setattr("wandb.init", lambda mode, **_: used.append(mode))  # stands in for it
-    monkeypatch.setenv("WANDB_API_KEY", key)
-    run = resolve_run({"model": "smollm2-135m", "wandb": wanted}, tmp_path)
-    telemetry = Telemetry(run, tmp_path, keeps=True)
-    telemetry.begin(0, False)
-    telemetry.lead(True, 0)
-    telemetry.close(failed=False)
-    assert used == modes
 
 
 def test_the_energy_of_a_run_is_what_any_node_has_on_record_of_it(tmp_path):

@@ -8,11 +8,14 @@ import os
 import pickle
 import subprocess
 import sys
+import threading
+import time
 from types import SimpleNamespace
 
 import pytest
 
 from hearth.config import resolve_run
+from hearth.trainer import online
 from hearth.trainer.regrouping import Parting
 from hearth.trainer.telemetry import Telemetry
 
@@ -55,8 +58,8 @@ def test_a_node_that_joins_goes_on_with_the_record_of_the_others(tmp_path, run, 
 
 def test_another_leader_takes_over_the_boards_and_may_give_them_back(tmp_path, run, monkeypatch):
     begun, ended = [], []
-    online = SimpleNamespace(log=lambda *a, **k: None, finish=lambda exit_code: ended.append(1))
-    monkeypatch.setattr("wandb.init", lambda **how: begun.append(how["id"]) or online)
+    there = SimpleNamespace(log=lambda *a, **k: None, finish=lambda exit_code: ended.append(1))
+    monkeypatch.setattr("wandb.init", lambda **how: begun.append(how["id"]) or there)
     run = resolve_run({"model": "smollm2-135m", "wandb": "offline", "run": "night"}, tmp_path)
     telemetry = Telemetry(run, tmp_path, keeps=True)
     telemetry.begin(0, False)
@@ -112,3 +115,129 @@ def test_a_disk_that_fills_under_tensorboard_is_one_error_and_no_traceback(run, 
     done = subprocess.run(words, capture_output=True, text=True)
     assert done.stderr.splitlines()[-1] == f"refused: {os.strerror(errno.EFBIG)}"
     assert "Traceback" not in done.stderr
+
+
+class Service:
+    """A stand-in for Weights & Biases; `begin` is called by each start with its mode."""
+
+    def __init__(self, monkeypatch, begin=lambda mode: None):
+        self.modes, self.got, self.ended, self._begin = [], [], [], begin
+        monkeypatch.setattr("wandb.init", self._init)
+        monkeypatch.setattr(online, "AT_END", 0.3)
+
+    def _init(self, mode, **how):
+        self.modes.append(mode)
+        self._begin(mode)
+        return self
+
+    def log(self, numbers, step):
+        self.got.append((step, numbers["train/loss"]))
+
+    def finish(self, exit_code):
+        self.ended.append(exit_code)
+
+
+def steps_taken(tmp_path, then=lambda: None, **settings):
+    """Record 50 steps as a run does, which calls `then` before its end; return its seconds."""
+    run = resolve_run({"model": "smollm2-135m", "wandb": "offline"} | settings, tmp_path)
+    telemetry, started = Telemetry(run, tmp_path, keeps=True), time.monotonic()
+    telemetry.begin(0, False)
+    telemetry.lead(True, 0)
+    for step, loss in ALL:
+        telemetry.record("step", step=step, loss=loss)
+    then()
+    telemetry.close(failed=False)
+    assert [(each["step"], each["loss"]) for each in records(tmp_path)] == ALL
+    return time.monotonic() - started
+
+
+ALL = [(step, float(step)) for step in range(1, 51)]
+
+
+@pytest.mark.parametrize(
+    ("wanted", "key", "modes"),
+    [
+        ("off", "k", []),
+        ("auto", "", ["offline"]),
+        ("auto", "k", ["online"]),
+        ("online", "", ["online"]),
+        ("offline", "k", ["offline"]),
+    ],
+)
+def test_weights_and_biases_is_online_only_if_wanted(tmp_path, monkeypatch, wanted, key, modes):
+    service = Service(monkeypatch)
+    monkeypatch.setenv("WANDB_API_KEY", key)
+    steps_taken(tmp_path, wandb=wanted)
+    assert service.modes == modes
+    assert (service.got, service.ended) == ((ALL, [0]) if modes else ([], []))
+
+
+def test_a_service_that_starts_late_gets_what_was_logged_before_in_order(tmp_path, monkeypatch):
+    late = threading.Event()
+    service = Service(monkeypatch, lambda mode: late.wait(30))
+    monkeypatch.setattr(online, "AT_END", 30)
+
+    def start():
+        assert service.got == []
+        late.set()
+
+    steps_taken(tmp_path, start)
+    assert (service.got, service.ended) == (ALL, [0])
+
+
+@pytest.mark.parametrize("wanted", ["online", "offline"])
+def test_a_service_that_never_answers_costs_a_line(tmp_path, monkeypatch, capsys, wanted):
+    never = threading.Event()
+    service = Service(monkeypatch, lambda mode: never.wait(60))
+    assert steps_taken(tmp_path, wandb=wanted) < 30
+    assert (service.got, service.ended) == ([], [])
+    assert capsys.readouterr().out.count("\n") == 1
+    never.set()
+
+
+@pytest.mark.parametrize("error", [OSError("no route"), SystemExit(1), RuntimeError("refused")])
+def test_a_service_that_refuses_gets_everything_offline(tmp_path, monkeypatch, capsys, error):
+    def refuse(mode):
+        if mode == "online":
+            raise error
+
+    service = Service(monkeypatch, refuse)
+    steps_taken(tmp_path, wandb="online")
+    assert (service.modes, service.got) == (["online", "offline"], ALL)
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+@pytest.mark.parametrize("where", ["begin", "log", "finish"])
+def test_a_service_that_fails_does_not_fail_the_run(tmp_path, monkeypatch, capsys, where):
+    service = Service(monkeypatch)
+
+    def fail(*arguments, **named):
+        raise RuntimeError("its process has ended")
+
+    setattr(service, {"begin": "_begin"}.get(where, where), fail)
+    steps_taken(tmp_path)
+    assert capsys.readouterr().out.count("\n") == 1
+
+
+def test_what_waits_for_a_service_takes_bounded_memory(tmp_path, monkeypatch, capsys):
+    never = threading.Event()
+    Service(monkeypatch, lambda mode: never.wait(60))
+    monkeypatch.setattr(online, "_MOST", 10)
+    steps_taken(tmp_path)
+    assert capsys.readouterr().out.count("\n") == 1
+    never.set()
+
+
+def test_a_rank_that_leads_no_more_does_not_wait_for_the_service(tmp_path, monkeypatch):
+    late = threading.Event()
+    service = Service(monkeypatch, lambda mode: late.wait(30))
+    monkeypatch.setattr(online, "AT_END", 30)
+    run = resolve_run({"model": "smollm2-135m", "wandb": "offline"}, tmp_path)
+    telemetry, started = Telemetry(run, tmp_path, keeps=False), time.monotonic()
+    for step in (1, 2, 3):  # leads in the first and the last
+        telemetry.lead(step != 2, step)
+        telemetry.record("step", step=step, loss=float(step))
+    assert time.monotonic() - started < 10
+    late.set()
+    telemetry.close(failed=True)
+    assert (service.got, service.ended) == ([(1, 1.0), (3, 3.0)], [0, 1])

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import hashlib
 import math
 from dataclasses import dataclass
 
@@ -10,6 +11,9 @@ import numpy as np
 
 from hearth.config import Settings
 from hearth.data.parts import Part
+
+_WINDOW = 2000
+"""Rows of an order that is drawn to compare it, about as many as a stream shuffles at once."""
 
 
 @functools.lru_cache(maxsize=1)  # All steps of an epoch share it.
@@ -37,6 +41,12 @@ def _mixed(parts: tuple[Part, ...], seed: int, epoch: int) -> np.ndarray:
         places.append((np.arange(part.per_epoch) + 0.5) / part.per_epoch)
         first += part.rows
     return np.concatenate(numbers)[np.argsort(np.concatenate(places), kind="stable")]
+
+
+def _identity(order: np.ndarray) -> dict[str, str]:
+    """Return a checksum of an order, by a name that says what it depends on."""
+    digest = hashlib.sha256(order.astype("<i8").tobytes())
+    return {"order of the rows, which NumPy's version decides": digest.hexdigest()[:12]}
 
 
 @dataclass(frozen=True)
@@ -75,6 +85,10 @@ class RowOrder:
         parts = self.parts or (Part(self.rows, self.rows),)
         return _order_of_epoch(parts, self.seed, number)
 
+    def identity(self) -> dict[str, str]:
+        """Return the checksum of the first epoch's order, which must be equal on all ranks."""
+        return _identity(self.epoch(0))
+
     def batch(self, step: int) -> np.ndarray:
         """Return the row numbers of 0-based `step`, int64, in the order the ranks share them."""
         epoch, position = divmod(step, self.steps_per_epoch)
@@ -83,9 +97,10 @@ class RowOrder:
 
 @dataclass(frozen=True)
 class StreamOrder:
-    """The order of a stream, whose rows are shuffled before they are numbered."""
+    """The order of a stream, whose rows are shuffled with `seed` before they are numbered."""
 
     global_batch: int
+    seed: int
 
     steps_per_epoch = math.inf
 
@@ -97,6 +112,10 @@ class StreamOrder:
         """Return the number of rows in a step."""
         return self.global_batch
 
+    def identity(self) -> dict[str, str]:
+        """Return the checksum of an order as a window has it, which must be equal on all ranks."""
+        return _identity(np.random.default_rng([self.seed, 0]).permutation(_WINDOW))
+
     def batch(self, step: int) -> np.ndarray:
         """Return the row numbers of 0-based `step`, int64."""
         return np.arange(step * self.global_batch, (step + 1) * self.global_batch)
@@ -107,5 +126,5 @@ def choose_order(
 ) -> RowOrder | StreamOrder:
     """Return the order of `rows`, in their `parts`: as they come in a stream, else shuffled."""
     if settings.streaming:
-        return StreamOrder(settings.global_batch)
+        return StreamOrder(settings.global_batch, settings.seed)
     return RowOrder(rows, settings.global_batch, settings.seed, parts)

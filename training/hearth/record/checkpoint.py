@@ -4,6 +4,9 @@ A checkpoint is a folder `step-00000050/` with the trained weights (`adapter/` o
 state of optimizer, schedule and loss scaler, and `checkpoint.json` with the step and the checksum
 of every file. It is written under a temporary name, synced and renamed, so that a crash or a full
 disk leaves the previous checkpoint intact.
+
+The run's record is in it as a link, which takes no room: the record only grows, and the bytes that
+it had then, `recorded`, are those of the checkpoint.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ from safetensors import SafetensorError
 from hearth.base.errors import CheckpointError
 from hearth.base.files import read_object, sha256_of, sync, sync_below
 from hearth.record.folders import broadcast_folder, files_below, inside, store_pieces
+from hearth.record.history import METRICS
 
 if TYPE_CHECKING:  # with torch
     from hearth.ranks.world import World
@@ -42,15 +46,26 @@ class Checkpoint:
     step: int
     facts: dict[str, Any]
 
+    @property
+    def recorded(self) -> int:
+        """Bytes of the run's record that are the checkpoint's; -1 for all, a copy of that time."""
+        found = self.facts.get("recorded")
+        return found if type(found) is int else -1
+
 
 def save(
-    folder: Path, step: int, facts: Mapping[str, Any], keep: int, write: Callable[[Path], None]
+    folder: Path,
+    step: int,
+    facts: Mapping[str, Any],
+    keep: int,
+    write: Callable[[Path], None],
+    metrics: Path | None = None,
 ) -> Path:
     """Write a checkpoint after `step` steps into `folder` and return its path.
 
     `write` puts the files into the folder it is given; `facts` are recorded with the checksums and
     identify the run by `created` and the launch of the run by `launch`. The newest `keep`
-    checkpoints up to `step` stay.
+    checkpoints up to `step` stay. `metrics` is the run's record, synced.
 
     If the folder is removed meanwhile, it is written once more.
 
@@ -62,7 +77,7 @@ def save(
         temporary = folder / f"{_TEMPORARY}{final.name}"
         folder.mkdir(parents=True, exist_ok=True)
         _recover(folder)
-        _write_complete(temporary, step, facts, write)
+        _write_complete(temporary, step, facts, write, metrics)
         _publish(temporary, final)
         for old in sorted(path for path in folder.glob("step-*") if path <= final)[:-keep]:
             shutil.rmtree(old)
@@ -111,7 +126,11 @@ def _is(number: int, error: Exception) -> bool:
 
 
 def _write_complete(
-    folder: Path, step: int, facts: Mapping[str, Any], write: Callable[[Path], None]
+    folder: Path,
+    step: int,
+    facts: Mapping[str, Any],
+    write: Callable[[Path], None],
+    metrics: Path | None,
 ) -> None:
     """Write a checkpoint with the checksums of its files into `folder`, synced to the disk.
 
@@ -121,12 +140,23 @@ def _write_complete(
         folder.mkdir()
         write(folder)
         sums = {str(path.relative_to(folder)): sha256_of(path) for path in files_below(folder)}
+        if metrics:
+            facts = {**facts, "recorded": metrics.stat().st_size}
+            _link(metrics, folder / METRICS)
         content = json.dumps({"step": step, **facts, "files": sums}, indent=1)
         (folder / _MANIFEST).write_text(content + "\n")
         sync_below(folder)
     except BaseException:
         shutil.rmtree(folder, ignore_errors=True)
         raise
+
+
+def _link(file: Path, place: Path) -> None:
+    """Link `file` to `place`; copy it where there are no links, as on FAT."""
+    try:
+        place.hardlink_to(file)
+    except OSError:
+        shutil.copyfile(file, place)
 
 
 def _publish(temporary: Path, final: Path) -> None:

@@ -2,13 +2,14 @@
 
 Rank 0 writes it. The nodes with a folder of their own receive its new lines with every checkpoint,
 so that it survives if the run is resumed with another rank 0 or if that node's disk is lost.
+
+It only grows, or is replaced by another file: checkpoints have links to it.
 """
 
 from __future__ import annotations
 
 import json
 import os
-import shutil
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -47,12 +48,16 @@ def records_of(metrics: Path) -> list[dict[str, Any]]:
     return [record for _, record in records_in(text_of(metrics))] if metrics.is_file() else []
 
 
-def restore(metrics: Path, kept: Path, step: int) -> None:
-    """Replace `metrics` by the checkpoint's copy `kept` if `metrics` does not reach `step`."""
+def restore(metrics: Path, kept: Path, step: int, recorded: int = -1) -> None:
+    """Replace `metrics` by that of a checkpoint if `metrics` does not reach its `step`.
+
+    The checkpoint's are the first `recorded` bytes of `kept`, all of them for -1.
+    """
     own = records_of(metrics)
     reached = any(each["kind"] == "step" and each.get("step") == step for each in own)
     if not reached and kept.exists():
-        shutil.copyfile(kept, metrics)
+        with open_regular(kept) as file:
+            write_whole(metrics, file.read(recorded).decode("utf-8", "replace"), synced=True)
 
 
 def forget_after(metrics: Path, step: int, evaluation_due: bool = False) -> None:
@@ -70,7 +75,7 @@ def forget_after(metrics: Path, step: int, evaluation_due: bool = False) -> None
         if over or owed or record.get("step", 0) > step:
             continue
         kept.append(line + "\n")
-    write_whole(metrics, "".join(kept))
+    write_whole(metrics, "".join(kept), synced=True)
 
 
 def joules_so_far(records: Iterable[Path], world: World) -> float | None:
@@ -105,8 +110,9 @@ class Copies:
                 news = file.read()
         news = self._world.bytes_from(self._world.leader, news)
         if self._world.keeps and not self._world.leads:
+            if not self._given:  # it may have lines of an earlier launch
+                self._metrics.unlink(missing_ok=True)
             with self._metrics.open("ab") as file:
-                file.truncate(self._given)  # remove lines of an earlier launch
                 file.write(news)
                 file.flush()
                 os.fsync(file.fileno())

@@ -65,7 +65,7 @@ class Checkpointer:
         state.load(found.path)
         if not self._world.keeps:
             return
-        restore(self._folder / METRICS, found.path / METRICS, found.step)
+        restore(self._folder / METRICS, found.path / METRICS, found.step, found.recorded)
         if (found.path / BEST).exists():
             with replaced_folder(self._folder / BEST) as folder:
                 shutil.copytree(found.path / BEST, folder, dirs_exist_ok=True)
@@ -116,7 +116,6 @@ class Checkpointer:
 
         def write(folder: Path) -> None:
             write_state(folder, self._run.source.id)
-            shutil.copyfile(self._folder / METRICS, folder / METRICS)
             if facts["best"] is not None:
                 shutil.copytree(self._folder / BEST, folder / BEST)
 
@@ -128,6 +127,7 @@ class Checkpointer:
                 facts={"created": self._run.created, **facts},
                 keep=self._run.settings.checkpoint_keep,
                 write=write,
+                metrics=self._folder / METRICS,
             )
         self._last_at, self.newest_step = time.monotonic(), step
         telemetry.record(

@@ -53,7 +53,8 @@ class StepSum:
         celsius: temperature of the GPU or processor; 0 if unknown.
         joules: energy of the rank's node since the rank reported it before.
         metered: 1 for a rank that measures its node's energy, else 0.
-        labels, taken, skipped, norm: for a round (see `rounds.Local`); else 0.
+        labels: label tokens of a rank's rows; for a round, those that it learned from.
+        taken, skipped, norm: for a round (see `rounds.Local`); else 0.
         squares: in a pipeline, the squared norm of the gradients of a rank's layers; else 0.
     """
 

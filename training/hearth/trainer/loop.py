@@ -36,6 +36,7 @@ from hearth.record.history import METRICS, joules_so_far
 from hearth.trainer.assembly import assemble, limit_resources
 from hearth.trainer.checkpointing import BEST, Checkpointer
 from hearth.trainer.choices import choose
+from hearth.trainer.drift import mend
 from hearth.trainer.evaluation import Evaluator
 from hearth.trainer.placing import choose_placement
 from hearth.trainer.planning import choose_planner
@@ -49,7 +50,7 @@ from hearth.trainer.window import LogWindow
 from hearth.trainer.work import Work
 
 RECORDING = 900.0
-"""Seconds in which a rank must begin or end its part of the record, also at Weights & Biases."""
+"""Seconds in which a rank must begin or end its part of the record, on a slow disk."""
 
 STOP_FILE = "stop"
 """Stop file: if it exists in the run's folder, the run stops after the current step."""
@@ -104,6 +105,7 @@ class Trainer:
             self.planner = choose_planner(settings, measured, layout, world, joins)
         data = prepared.data
         self.order = choose_order(settings, len(data.train), data.parts)
+        agree(world, self.order.identity())
         self.steps = self.order.steps(settings.epochs, settings.max_steps)
         limit_resources(settings, world)
         parts = assemble(
@@ -120,7 +122,7 @@ class Trainer:
         self.exchange, self.learner = parts.exchange, parts.learner
         self.compute = parts.compute
         learning = self.model.learning()
-        self.identity |= learning | asdict(self.choices)
+        self.identity |= self.order.identity() | learning | asdict(self.choices)
         if not joins:
             agree(world, learning)
             if not self.placement:
@@ -183,8 +185,17 @@ class Trainer:
             raise not_written(self.checkpoints, "what the run recorded", error) from error
         finally:
             self.energy.close()
-            self.telemetry.close(failed=outcome is None)
+            try:
+                self.work.begin("end of the record", RECORDING)
+            finally:
+                self.telemetry.close(failed=outcome is None)
         return outcome
+
+    @property
+    def has_replicas(self) -> bool:
+        """Whether several ranks hold the whole model each."""
+        parted = self.settings.parallel == "fsdp" or self.placement
+        return not parted and not self.world.alone
 
     @property
     def step(self) -> int:
@@ -211,7 +222,11 @@ class Trainer:
             self._announce()
         if not progress.step and not progress.begun:
             self._evaluate("before")
-        while not progress.stopping:
+        while True:
+            if progress.comparison_due:
+                self._compare()
+            if progress.stopping:
+                break
             if progress.evaluation_due:
                 self._evaluate("during")
             if progress.checkpoint_due and not self.evaluator.gives_up:
@@ -233,8 +248,8 @@ class Trainer:
         if isinstance(self.rows, StreamedRows):
             self.rows.forget(self._next_row)
         bad = result.skipped and not result.by_scaler
-        # A round fails only if no rank learned anything; for a single step labels are all 0.
-        failed = bad and not sum(result.summed.labels)
+        # A round fails only if no rank learned anything; for a single step `taken` are all 0.
+        failed = bad and not sum(result.summed.taken)
         progress.failures = progress.failures + 1 if failed else 0
         progress.window.add(result, time.perf_counter() - started)
         metered = zip(result.summed.joules, result.summed.metered, strict=True)
@@ -247,6 +262,7 @@ class Trainer:
         eval_every = settings.eval_every
         progress.evaluation_due = bool(not last and eval_every and self._passed(before, eval_every))
         progress.checkpoint_due = keep and not last
+        progress.comparison_due = keep and self.has_replicas
         may_end = progress.evaluation_due and settings.early_stop
         # Log before each checkpoint too, so that a run resumed from it has no gap in metrics.
         if keep or may_end or self._passed(before, settings.log_every):
@@ -350,6 +366,7 @@ class Trainer:
 
     def _announce(self) -> None:
         """Record the start of the run."""
+        self.work.wait()
         self.reports.start(
             self.progress.step,
             self.rows,
@@ -363,6 +380,15 @@ class Trainer:
             for example in first_examples(self.model.tokenizer, self.rows, 1):
                 self.telemetry.record("example", step=0, **record_of(example))
         self.progress.announced = True
+        self.progress.done += 1
+
+    def _compare(self) -> None:
+        """Compare the ranks' replicas, and take over the leader's where they differ."""
+        self.work.begin("comparison of the replicas", RECORDING)
+        state = self.state.get()
+        self.work.wait()
+        self.reports.drift(self.progress.step, mend(state, self.world))
+        self.progress.comparison_due = False
         self.progress.done += 1
 
     def _evaluate(self, when: str) -> None:

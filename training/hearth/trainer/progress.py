@@ -17,10 +17,12 @@ class Progress:
         launch: identifies the launch whose training this rank has; empty while it has none.
         generation: of the newest group that has settled, or of the launch.
         step: steps done.
-        done: things done together besides steps: announcement, evaluations, new groups.
+        done: things done together besides steps: announcement, comparisons, evaluations, new
+            groups.
         announced: whether the start is recorded.
         begun: whether the evaluation before the first step is done.
         ended: whether the evaluation after the last step is done.
+        comparison_due: whether the ranks have to compare their replicas after the newest step.
         evaluation_due: whether the newest step is still to be evaluated. A stop does not wait for
             it: it then runs after the run is resumed.
         checkpoint_due: whether this node has to write a checkpoint of the newest step.
@@ -39,6 +41,7 @@ class Progress:
     announced: bool = False
     begun: bool = False
     ended: bool = False
+    comparison_due: bool = False
     evaluation_due: bool = False
     checkpoint_due: bool = False
     stopping: bool = False

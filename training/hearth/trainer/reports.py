@@ -21,6 +21,7 @@ from hearth.plan.staged import describe_stages
 from hearth.plan.straggler import moves
 from hearth.prepare.node import versions_here
 from hearth.ranks.world import World
+from hearth.trainer.drift import Drift
 from hearth.trainer.planning import rows_over, slowness_of
 from hearth.trainer.regrouping import nodes_of
 from hearth.trainer.telemetry import Telemetry, step_line
@@ -207,6 +208,21 @@ class Reports:
         self._telemetry.record("step", **record)
         present = nodes_of(self._world)
         self._telemetry.say(step_line(record, self._world.layout, present, bool(self._placement)))
+
+    def drift(self, step: int, drift: Drift) -> None:
+        """Report the ranks that took over tensors of the leader, if there are any."""
+        if not drift.ranks:
+            return
+        layout, leader = self._world.layout, self._world.leader
+        count, largest = len(drift.numbers), max(drift.ranks.values())
+        nodes = list(dict.fromkeys(layout[rank] for rank in drift.ranks))
+        self._telemetry.record("drift", step=step, tensors=count, largest=largest, nodes=nodes)
+        self._telemetry.say(
+            f"step {step}: {count} of {drift.all} tensors of weights and moments on "
+            f"{', '.join(nodes)} had drifted from those of {layout[leader]} by up to "
+            f"{largest:.1g} of their size, as unlike processors round unlike; all ranks go on with "
+            f"those of {layout[leader]}"
+        )
 
     def team(
         self,

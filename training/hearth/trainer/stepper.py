@@ -23,6 +23,7 @@ from dataclasses import replace
 
 import numpy as np
 
+from hearth.base.errors import HearthError
 from hearth.config import Settings
 from hearth.data.rows import Rows
 from hearth.plan.planner import Planner, Replayed
@@ -38,6 +39,9 @@ from hearth.trainer.exchange import Exchange, StepSum
 from hearth.trainer.optimizer_step import Learner
 from hearth.trainer.window import StepResult
 from hearth.trainer.work import OPTIMIZER, Work
+
+_ROUNDING = 1e-6
+"""Relative error of a count of tokens: it travels as one of the gradients' numbers, of 24 bits."""
 
 
 class Stepper:
@@ -127,7 +131,12 @@ class Stepper:
             squares=computed.squares or 0.0,
             **self._sensors(),
             micro_batch=computed.micro_batch,
+            labels=int(self._rows.label_tokens[own].sum()),
         )
+        members = [batch[plan.slice_of(rank)] for rank in self._world.members]
+        labels = sum(int(self._rows.label_tokens[rows].sum()) for rows in members)
+        self._check(step, "tokens", summed.tokens, int(self._rows.tokens[batch].sum()))
+        self._check(step, "label tokens", summed.labels, labels)
         in_parts = computed.squares is not None
         self._work.begin(OPTIMIZER)
         started, waited = time.perf_counter(), self._exchange.waited
@@ -165,6 +174,8 @@ class Stepper:
         self._work.wait()
         summed = round_.propose(local, self._flags(), **self._sensors())
         skipped = sum(summed.skipped)
+        if not skipped:
+            self._check(step + len(plans) - 1, "label tokens", summed.labels, local.of_all)
         bad = self._of_all(local.bad) if skipped else []
         # From here on the rank is by itself, and the round is done.
         self._energy.settle()
@@ -172,6 +183,22 @@ class Stepper:
         self._in_round = False
         self._note(step, plans)
         return StepResult(plans, summed, rate, rounds.norm_of_all(summed), skipped, bad=bad)
+
+    def _check(self, step: int, what: str, counts: Sequence[int], planned: int) -> None:
+        """Check that the ranks' `counts` up to 0-based `step` add up to what this rank planned.
+
+        Raises `HearthError` if not: the gradient would have a wrong scale, or be of other rows.
+        """
+        found = sum(counts)
+        if not math.isclose(found, planned, rel_tol=_ROUNDING):
+            each = zip(self._world.members, (counts[n] for n in self._world.members), strict=True)
+            by_rank = ", ".join(f"{self._world.layout[rank]} {count}" for rank, count in each)
+            raise HearthError(
+                f"step {step + 1}: the ranks computed {found} {what} ({by_rank}), but the plan of "
+                f"{self._world.node} has {planned}: their rows are not the same, so the step was "
+                "not taken. Delete data/prepared in each node's workspace, then resume the run; if "
+                "it happens again, test the memory of these machines"
+            )
 
     def _of_all(self, bad: list[str]) -> list[str]:
         """Return the rows with a non-finite gradient that all ranks have found."""

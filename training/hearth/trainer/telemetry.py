@@ -4,15 +4,13 @@ Every rank knows all that is recorded: it gets the other ranks' measurements in 
 exchange. Under a supervisor that forms groups in place every node keeps the whole record, else the
 leader does.
 The rest of Hearth reads `metrics.jsonl`: one JSON object per line, each with its `kind`:
-start, plan, step, skip, evaluate, sample, checkpoint, team or end. What follows the training adds
-scores and shared (`hearth.share`).
+start, plan, step, skip, drift, evaluate, sample, checkpoint, team or end. What follows the training
+adds scores and shared (`hearth.share`).
 """
 
 from __future__ import annotations
 
-import functools
 import json
-import logging
 import math
 import os
 import threading
@@ -24,12 +22,12 @@ from typing import Any, TextIO
 
 from torch.utils.tensorboard import SummaryWriter
 
-from hearth.base.errors import HearthError
 from hearth.base.files import write_whole
 from hearth.base.text import duration
 from hearth.config import Run
 from hearth.plan.straggler import waited_for
 from hearth.record.history import METRICS, forget_after
+from hearth.trainer.online import WeightsAndBiases
 
 
 class Telemetry:
@@ -40,11 +38,11 @@ class Telemetry:
     """
 
     def __init__(self, run: Run, folder: Path, keeps: bool) -> None:
-        self._run, self._folder, self._keeps = run, folder, keeps
+        self._folder, self._keeps = folder, keeps
         self._metrics = folder / METRICS
         self._file: TextIO | None = None
         self._board: SummaryWriter | None = None
-        self._wandb: Any = None
+        self._wandb = WeightsAndBiases(run, folder)
         self._leads = False
 
     def begin(self, step: int, evaluation_due: bool) -> None:
@@ -61,7 +59,7 @@ class Telemetry:
         if self._keeps:
             if self._file:
                 self._file.close()
-            write_whole(self._metrics, text)
+            write_whole(self._metrics, text, synced=True)
             self._open()
 
     def text(self) -> str:
@@ -77,9 +75,10 @@ class Telemetry:
         if leads and not self._board:
             threading.excepthook = _report_unless_kept
             self._board = SummaryWriter(str(self._folder / "tensorboard"), purge_step=step + 1)
-            self._wandb = _start_wandb(self._run, self._folder)
+            self._wandb.begin()
         elif not leads:
-            self._end_boards(failed=False)
+            self._wandb.leave(failed=False)
+            self._close_board()
 
     def record(self, kind: str, **values: Any) -> None:
         """Write one line of `kind` to metrics.jsonl, and its numbers to TensorBoard and W&B."""
@@ -92,8 +91,7 @@ class Telemetry:
             if self._board:
                 for name, number in numbers.items():
                     self._board.add_scalar(name, number, values["step"])
-            if self._wandb:
-                self._wandb.log(numbers, step=values["step"])
+            self._wandb.log(numbers, values["step"])
 
     def say(self, text: str) -> None:
         """Print a line to the log of the leader."""
@@ -109,24 +107,22 @@ class Telemetry:
         """Flush and close all writers; tell Weights & Biases whether the run failed."""
         # A full disk has been reported already by the write that failed first.
         with suppress(OSError) if failed else nullcontext():
-            if self._file:
-                self._file.close()
-            self._end_boards(failed)
+            try:
+                if self._file:
+                    self._file.close()
+                self._close_board()
+            finally:
+                self._wandb.close(failed)
 
     def _open(self) -> None:
         """Open the record to append to it, line by line."""
         self._file = self._metrics.open("a", encoding="utf-8", buffering=1)
 
-    def _end_boards(self, failed: bool) -> None:
-        """Close TensorBoard and W&B."""
+    def _close_board(self) -> None:
+        """Close TensorBoard."""
         board, self._board = self._board, None
-        online, self._wandb = self._wandb, None
-        try:
-            if board:
-                board.close()
-        finally:
-            if online:
-                online.finish(exit_code=int(failed))
+        if board:
+            board.close()
 
 
 def _report_unless_kept(failure: threading.ExceptHookArgs) -> None:
@@ -162,39 +158,6 @@ def _numbers(kind: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float]
                 yield f"held_out/{name.removesuffix('_by_set')}/{each}", number
         elif isinstance(value, int | float) and name not in ("step", "steps"):
             yield f"{'train' if kind == 'step' else 'held_out'}/{name}", value
-
-
-def _start_wandb(run: Run, folder: Path) -> Any:
-    """Return a Weights & Biases run, or None if it is switched off.
-
-    Raises `HearthError` if `online` is set and fails; `auto` then falls back to offline.
-    """
-    wanted = run.settings.wandb
-    if wanted == "off":
-        return None
-    import wandb
-
-    logging.getLogger("wandb").setLevel(logging.ERROR)
-    init = functools.partial(
-        wandb.init,
-        project=run.settings.wandb_project,
-        name=run.name,
-        id=run.name,
-        dir=str(folder),
-        config=run.settings.model_dump(mode="json"),
-        settings=wandb.Settings(silent=True),
-    )
-    try:
-        if wanted == "online" or (wanted == "auto" and os.environ.get("WANDB_API_KEY")):
-            return init(mode="online", resume="allow")
-    except wandb.errors.Error as error:
-        if wanted == "online":
-            raise HearthError(
-                f"wandb: Weights & Biases refused this run ({error}); check WANDB_API_KEY or take "
-                "wandb=offline"
-            ) from error
-        print(f"wandb: staying offline, since Weights & Biases does not answer ({error})")
-    return init(mode="offline")
 
 
 def step_line(
