@@ -119,7 +119,7 @@ def test_ranks_get_a_key_that_every_supervisor_derives_and_none_sends(tmp_path):
 
         async def scene() -> None:
             attempt = Attempt(Config(generation, order.nodes), (), (), None)
-            assert await own._ballot.propose(attempt, True)
+            assert await own._vote_store.propose(attempt, True)
             await own._form(order)
 
         asyncio.run(scene())
