@@ -580,14 +580,15 @@ def test_a_killed_rank_is_started_again_and_not_for_ever():
     assert_names(conclude.outcome.cause.message, "signal 9", f"{FUTILE} starts in a row")
 
 
-def test_a_node_that_fails_again_and_again_ends_only_its_own_part_while_others_train():
+@pytest.mark.parametrize("elastic", [True, False])
+def test_a_node_that_fails_again_and_again_ends_its_own_part_if_others_can_go_on(elastic):
     seen = with_facts(joining("loaded"), "shelf", state="failed", failure=KILLED)
     own, others = seen.heard["shelf"].report, (seen.own, seen.heard["laptop"].report)
-    notes, now = Notes(), 100.0
+    notes, now, terms = Notes(), 100.0, Settings(NODES, elastic=elastic)
     for _ in range(FUTILE - 1):
         now += max(RESTART_WAITS)
-        moves(replace(view(own, *others), now=now), notes)
-    assert not end(moves(view(own, *others), notes)).everywhere
+        moves(replace(view(own, *others, settings=terms), now=now), notes)
+    assert end(moves(view(own, *others, settings=terms), notes)).everywhere != elastic
 
 
 def test_an_error_of_a_node_that_was_about_to_join_ends_only_its_own_part():

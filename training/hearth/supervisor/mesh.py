@@ -317,6 +317,7 @@ class Mesh:
         except OSError:
             pass  # its end is told below
         finally:
+            self._unless_suspended()  # the others may have given this node up meanwhile
             if self._connections.get(node) is connection:
                 self._end(node, BROKE_OFF)
 

@@ -199,7 +199,9 @@ def _futile(view: View, notes: Notes) -> Conclude | None:
     if notes.restarts.count + 1 < FUTILE or notes.step > notes.restarts.step:
         return None
     message = f"{failure.message} ({FUTILE} starts in a row without a step gained)"
-    others = any(report.state in TEAMED for report in view.reports.values())
+    others = view.settings.elastic and any(
+        report.state in TEAMED for report in view.reports.values()
+    )
     return _end("failed", replace(cause, message=message), everywhere=not others)
 
 
