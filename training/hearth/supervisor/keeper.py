@@ -1,4 +1,4 @@
-"""The ranks of a node in place: started, given orders, watched and started again."""
+"""The resident ranks of a node: started, given orders, watched and started again."""
 
 from __future__ import annotations
 
@@ -237,16 +237,24 @@ class RanksKeeper(NodeSupervisor):
                 self._evaluating.discard(local_rank)
                 self._ranks.said(local_rank, message)
 
-    async def _ranks_exited(self, status: int) -> None:
+    def _note_exit(self, status: int) -> None:
+        """Record how torchrun ended."""
         self._record.exit_code = status
         self._say(f"torchrun ended with status {status}")
+
+    def _ask_kernel(self) -> None:
+        """Have what the kernel said of the ranks put into the log, beside all else."""
+        self._kernel = self._spawn(self._say_kernel_messages())
+        self._tasks.add(self._kernel)
+
+    async def _ranks_exited(self, status: int) -> None:
+        self._note_exit(status)
         if status == 0 and (self._leave or self._over):
             self._ranks_over()
         elif not self._ranks.failure and not self._told:
             # In a thread: while a long log is read, the other nodes must hear from this one.
             self._ranks_failed(await asyncio.to_thread(self._failure, status))
-            self._kernel = self._spawn(self._say_kernel_messages())
-            self._tasks.add(self._kernel)
+            self._ask_kernel()
 
     def _ranks_over(self) -> None:
         """Note that this node's ranks have ended by themselves."""

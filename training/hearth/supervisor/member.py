@@ -1,7 +1,7 @@
 """The supervisor of one node of a run: it keeps the node's ranks in a team.
 
-It joins the mesh, starts its own ranks, and follows the council: what it hears of peers and ranks
-changes its state, every change goes to the peers as a report, and the council's moves are carried
+It joins the mesh, starts its own ranks, and follows the decisions: what it hears of peers and ranks
+changes its state, every change goes to the peers as a report, and the moves decided on are carried
 out. All events arrive in one queue and are handled one at a time.
 """
 
@@ -149,7 +149,7 @@ class Member(RanksKeeper):
                 if end := await self._handle(event):
                     return end
                 if isinstance(event, Said | PeerSaid) and isinstance(event.message, _NO_NEWS):
-                    continue  # said often, and nothing to the council
+                    continue  # said often, and nothing to decide on
                 if end := await self._decide():
                     return end
         finally:
@@ -254,7 +254,7 @@ class Member(RanksKeeper):
         return None
 
     def _house_says(self, why: str) -> None:
-        """Take note of what the house wants, which the council then sees in this node's report."""
+        """Take note of what the house wants, which this node's report then tells."""
         if why == self._wish.why:
             return
         self._wish.why = why
@@ -296,11 +296,11 @@ class Member(RanksKeeper):
                 f"(generation {team.generation})"
             )
 
-    async def _ranks_exited(self, status: int) -> None:
+    def _note_exit(self, status: int) -> None:
         if self._asked() == STOP and not self._stopping:
             # The trainer saw the stop file before this supervisor did.
             self._stop_run(Stop(self._spec.node))
-        await super()._ranks_exited(status)
+        super()._note_exit(status)
 
     def _ranks_failed(self, failure: Failure) -> None:
         super()._ranks_failed(failure)
@@ -405,7 +405,7 @@ class Member(RanksKeeper):
             ranks.state,
             self._vote_store.votes,
             self._mesh.connected,
-            self._teams.now.generation if self._teams.now else 0,
+            self._teams.generation,
             ranks.trained,
             ranks.step,
             ranks.choices,
@@ -431,7 +431,7 @@ class Member(RanksKeeper):
             self._mesh.tell_all(report)
 
     async def _decide(self) -> LaunchOutcome | Interrupted | None:
-        """Carry out the council's moves until it has no more; return the end if it is one."""
+        """Carry out moves until there are no more; return the end if it is one."""
         for _ in range(MOST_ROUNDS):
             self._tell_peers()
             moves = next_moves(self._view(), self._notes)

@@ -1,6 +1,7 @@
 """The protocol between the supervisors of a mesh: one JSON object a line over TCP.
 
-Any two connected nodes of a run speak it, after the handshake that `supervise` defines:
+After the handshake (`handshake`: Challenge, Hello, and Welcome or Refused) any two nodes of a run
+speak it:
 
     both    Report(…), on connecting and on each change of the node's state
     both    Propose(attempt) → Vote(generation, yes); FormTeam(generation, …)

@@ -25,7 +25,7 @@ from hearth.ranks.orders import (
 )
 from hearth.supervisor.channel import Said
 from hearth.supervisor.keeper import NotStarted, RanksExited
-from hearth.supervisor.life import KILL_GRACE, PAUSE, STOP
+from hearth.supervisor.life import KILL_GRACE, PAUSE
 from hearth.supervisor.member import Member
 from hearth.supervisor.messages import Stop
 from hearth.supervisor.workers import command
@@ -81,7 +81,6 @@ class RelaunchedMember(Member):
 
     def _tell_ranks(self, order: Order) -> None:
         """Carry out an order that resident ranks would be given."""
-        generation = self._teams.now.generation if self._teams.now else 0
         match order:
             case Load():
                 self._ranks.told(order)
@@ -94,7 +93,8 @@ class RelaunchedMember(Member):
                 for task in self._of_launch:
                     task.cancel()
                 self._forget_ranks()  # what exits now is no news
-                broken = Waiting("broken", generation, self._gained(), loaded=True, message=why)
+                generation, step = self._teams.generation, self._gained()
+                broken = Waiting("broken", generation, step, loaded=True, message=why)
                 self._of_launch = {self._spawn(self._end_launch(self._start, broken))}
             case Pause():
                 self._say("ending this node's ranks after the step, to start them in a new team")
@@ -118,16 +118,12 @@ class RelaunchedMember(Member):
 
     async def _ranks_exited(self, status: int) -> None:
         """Note how torchrun ended: paused, at the end of the run, by another node, by an error."""
-        self._record.exit_code = status
         asked = self._asked()
-        if asked == STOP and not self._stopping:
-            # The trainer saw the stop file before this supervisor did.
-            self._stop_run(Stop(self._spec.node))
-        self._say(f"torchrun ended with status {status}")
+        self._note_exit(status)
         if time.monotonic() - self._launched > LASTING:
             self._lasted += 1
         paused = asked == PAUSE and not self._stopping
-        generation, step = self._teams.now.generation if self._teams.now else 0, self._gained()
+        generation, step = self._teams.generation, self._gained()
         # A user's script may exit with any status on SIGTERM: not a failure.
         if status == 0 or self._told or (paused and self._spec.scripted):
             if paused:
@@ -144,8 +140,7 @@ class RelaunchedMember(Member):
             self._each_says(self._start, broken)
             return
         self._ranks_failed(failure)
-        self._kernel = self._spawn(self._say_kernel_messages())
-        self._tasks.add(self._kernel)
+        self._ask_kernel()
 
     def _hear_rank(self, local_rank: int, message: News) -> None:
         self._ranks.said(local_rank, message)

@@ -25,6 +25,11 @@ class Teams:
         self._broke: Cause | None = None
         self._unexplained = ""
 
+    @property
+    def generation(self) -> int:
+        """Generation of the present team; 0 before the first."""
+        return self.now.generation if self.now else 0
+
     def has(self, node: str) -> bool:
         """Return whether a node is in the present team."""
         return self.now is not None and node in self.now.nodes

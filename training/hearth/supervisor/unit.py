@@ -16,7 +16,7 @@ from hearth.base.systemd import call, units_folder, user_systemctl
 from hearth.supervisor.spec import Spec
 
 STOP_MARGIN = 45
-"""Seconds beyond the spec's grace for a stop: closing the hub, and killing remaining ranks."""
+"""Seconds beyond the spec's grace for a stop: closing the mesh, and killing remaining ranks."""
 
 MOST_RESTARTS = 3
 """Maximum number of restarts of a run's killed supervisor by systemd."""

@@ -1,7 +1,7 @@
-"""The decisions of a node of a run in place: what its view of the others asks it to do. Pure.
+"""The decisions of a node of a run: what its view of the others asks it to do. Pure.
 
-Every node has a council, and no council commands another node: it interrupts its own ranks when
-their group is over, has them load or leave, and, if its node is the first of the next team,
+Every node decides for itself, and none commands another: it interrupts its own ranks when
+their group is over, has them load or leave, and, if it is the first of the next team,
 proposes that team to all its nodes, which vote (`voting`). The caller passes the time, calls
 `next_moves` after each event and several times a second, and executes the moves in their order.
 """

@@ -1,4 +1,4 @@
-"""Everything that the council of a node keeps from one call to the next."""
+"""Everything that the decisions of a node keep from one call to the next."""
 
 from __future__ import annotations
 
@@ -54,7 +54,7 @@ class Promise:
 
 @dataclass
 class Notes:
-    """The council's memory. Only the council changes it.
+    """The memory of a node's decisions. Only they change it.
 
     Attributes:
         ended: outcome by node whose ranks have ended, even if it is gone since.

@@ -1,4 +1,4 @@
-"""A node's view of the run, from which the council decides, and the moves that it decides on."""
+"""A node's view of the run, from which it decides, and the moves that it decides on."""
 
 from __future__ import annotations
 
