@@ -11,7 +11,13 @@ from support.facts import assert_names
 from hearth.ranks.orders import Interrupt, Leave, Load, Pause
 from hearth.supervisor.decisions.decide import BRIEF, answer
 from hearth.supervisor.decisions.notes import FUTILE, RESTART_WAITS, Notes
-from hearth.supervisor.decisions.own_ranks import FORM_TIMEOUT, LET_GO, SETTLE, SHUTDOWN_PATIENCE
+from hearth.supervisor.decisions.own_ranks import (
+    FORM_TIMEOUT,
+    LET_GO,
+    OWN_END,
+    SETTLE,
+    SHUTDOWN_PATIENCE,
+)
 from hearth.supervisor.decisions.verdicts import COLLECT, LEAVE_TIMEOUT
 from hearth.supervisor.decisions.view import (
     Absence,
@@ -578,6 +584,15 @@ def test_a_killed_rank_is_started_again_and_not_for_ever():
     conclude = end(moves(seen, notes))
     assert conclude.everywhere
     assert_names(conclude.outcome.cause.message, "signal 9", f"{FUTILE} starts in a row")
+
+
+@pytest.mark.parametrize("state", ["breaking", "broken"])
+def test_relaunched_ranks_have_time_to_tell_their_own_error_after_those_of_another_node(state):
+    relaunched = Settings(NODES, relaunched=True)
+    seen = everybody(f"training {state} training", team=TEAM, settings=relaunched)
+    assert moves(seen) == []
+    (told,) = moves(replace(seen, now=seen.now + OWN_END + 1))
+    assert isinstance(told.order, Interrupt)
 
 
 @pytest.mark.parametrize("elastic", [True, False])

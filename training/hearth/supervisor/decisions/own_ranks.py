@@ -197,7 +197,7 @@ def _broken_by(view: View, notes: Notes) -> str:
             return loss(view, node).message
         heard = view.heard[node]
         soon = view.settings.relaunched and view.now - heard.at < OWN_END
-        if soon and heard.report.state == "broken":
+        if soon and heard.report.state in ("breaking", "broken"):
             continue
         if why := _parted(view, notes, heard.report):
             return f"{node} {why}"
