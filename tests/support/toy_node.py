@@ -164,6 +164,7 @@ class Node:
             self.proposal,
             False,
             cluster.random.random(),
+            gained=self.rank.step - self.rank.formed_at,
         )
 
     def wake(self) -> None:

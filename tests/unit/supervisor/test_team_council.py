@@ -10,7 +10,8 @@ from support.facts import assert_names
 
 from hearth.ranks.orders import Interrupt, Leave, Load, Pause
 from hearth.supervisor.decisions.decide import BRIEF, answer
-from hearth.supervisor.decisions.notes import FUTILE, RESTART_WAITS, Notes
+from hearth.supervisor.decisions.notes import Notes
+from hearth.supervisor.decisions.retries import FUTILE, LASTING, LEFT_OUT_WITHIN, WAITS
 from hearth.supervisor.decisions.own_ranks import (
     FORM_TIMEOUT,
     LET_GO,
@@ -39,7 +40,9 @@ from hearth.supervisor.messages import Failure, Propose, Stop
 KILLED = Failure(1, "rank 1 was killed by signal 9 (SIGKILL)", curable=True)
 TAKEN = "another machine has its address 192.0.2.3, too"
 LOST = ("broke off", "silent for 6 s", "refused connections")
-OUT_OF_MEMORY = Failure(1, "torch.OutOfMemoryError: CUDA out of memory")
+OUT_OF_MEMORY = Failure(1, "torch.OutOfMemoryError: CUDA out of memory", local=True)
+OFF_THE_BUS = Failure(1, "RuntimeError: CUDA error: unspecified launch failure", local=True)
+BAD_ROW = Failure(1, "ValueError: the row is bad")
 
 
 def everybody(states: str, me: str = "desk", **facts: object) -> View:
@@ -570,20 +573,94 @@ def test_a_first_group_that_cannot_be_formed_again_and_again_ends_the_run():
 # Errors of ranks
 
 
-def test_a_killed_rank_is_started_again_and_not_for_ever():
-    seen = with_facts(everybody("failed broken broken"), "desk", failure=KILLED)
-    notes, began = Notes(), seen.now
-    for wait in RESTART_WAITS:
+def fails_until_futile(seen: View, failure: Failure, notes: Notes) -> tuple[View, list]:
+    """Have the ranks of the view's node fail until they are started no more; return the last view.
+
+    Between two failures they live again, in no group. What the node does then comes with it.
+    """
+    failed = with_facts(seen, seen.node, state="failed", failure=failure)
+    for wait in WAITS:
         if wait:
-            assert moves(seen, notes) == []
-        seen = replace(seen, now=seen.now + wait)
-        assert moves(seen, notes) == [RestartRanks(KILLED.message)]
-        living = with_facts(seen, "desk", state="starting", failure=None)
-        moves(living, notes)
-    assert seen.now - began > 60  # what is gone for a minute ends nothing
-    conclude = end(moves(seen, notes))
+            assert moves(failed, notes) == []
+        failed = replace(failed, now=failed.now + wait)
+        assert moves(failed, notes) == [RestartRanks(failure.message)]
+        moves(with_facts(failed, seen.node, state="starting", failure=None), notes)
+    return failed, moves(failed, notes)
+
+
+def test_a_killed_rank_is_started_again_and_not_for_ever():
+    notes, seen = Notes(), everybody("failed starting starting")
+    last, found = fails_until_futile(seen, KILLED, notes)
+    assert last.now - seen.now > 60  # what is gone for a minute ends nothing
+    conclude = end(found)
     assert conclude.everywhere
     assert_names(conclude.outcome.cause.message, "signal 9", f"{FUTILE} starts in a row")
+
+
+@pytest.mark.parametrize("failure", [KILLED, OUT_OF_MEMORY, OFF_THE_BUS])
+def test_the_others_have_time_to_go_on_without_a_node_before_the_run_ends(failure):
+    notes = Notes()
+    last, found = fails_until_futile(everybody("failed broken broken"), failure, notes)
+    assert found == []
+    late = replace(last, now=last.now + LEFT_OUT_WITHIN)
+    assert end(moves(late, notes)).everywhere
+
+
+@pytest.mark.parametrize("failure", [OUT_OF_MEMORY, OFF_THE_BUS])
+@pytest.mark.parametrize("states", ["failed training training", "failed broken broken"])
+def test_an_error_of_one_machine_ends_nothing_while_others_have_the_state(states, failure):
+    notes = Notes()
+    seen = with_facts(everybody(states), "desk", failure=failure)
+    assert moves(seen, notes) == [RestartRanks(failure.message)]
+    for node in NODES[1:]:
+        others = {each: seen.reports[each] for each in NODES}
+        other = view(others.pop(node), *others.values())
+        late = replace(other, now=other.now + 100)
+        assert not any(isinstance(move, Conclude) for move in moves(late))
+
+
+@pytest.mark.parametrize("states", ["failed starting starting", "failed failed failed"])
+def test_an_error_of_one_machine_ends_the_run_if_nobody_else_has_the_state(states):
+    notes, seen = Notes(), everybody(states)
+    for node, report in seen.reports.items():
+        if report.state == "failed":
+            seen = with_facts(seen, node, failure=OUT_OF_MEMORY)
+    moves(seen, notes)
+    ended = end(moves(replace(seen, now=seen.now + COLLECT), notes))
+    assert ended.everywhere
+    assert ended.outcome.cause.message == OUT_OF_MEMORY.message
+
+
+@pytest.mark.parametrize(("trained", "tries"), [(LASTING - 1, 2), (LASTING + 1, 1)])
+def test_steps_gained_do_not_excuse_an_error_of_the_machine_but_a_long_time_does(trained, tries):
+    notes, seen = Notes(), everybody("training training training", gained=9)
+    for _ in range(2):
+        moves(seen, notes)
+        seen = replace(seen, now=seen.now + trained)
+        moves(with_facts(seen, "desk", state="failed", failure=OUT_OF_MEMORY), notes)
+        moves(with_facts(seen, "desk", state="starting", trained=0), notes)
+    assert notes.restarts == tries
+
+
+def test_steps_gained_excuse_a_killed_rank():
+    notes, seen = Notes(), everybody("training training training", gained=9)
+    for _ in range(2 * FUTILE):
+        moves(seen, notes)
+        failed = with_facts(seen, "desk", state="failed", failure=KILLED)
+        assert moves(failed, notes) == [RestartRanks(KILLED.message)]
+        moves(with_facts(seen, "desk", state="starting", trained=0), notes)
+
+
+def test_a_node_whose_ranks_are_to_be_started_again_has_a_vote():
+    # Of two nodes the first decides: without its vote the other one would have to wait for it.
+    pair, settings = Config(5, NODES[:2]), Settings(NODES[:2])
+    failed = report("desk", "failed", pair, failure=OFF_THE_BUS, generation=5)
+    waits = report("laptop", "broken", pair)
+    other = view(waits, failed, settings=settings, gone={}, team=pair)
+    (proposed,) = moves(other)
+    assert proposed.attempt == Attempt(Config(6, ("laptop",)), ("desk",), NODES[:2], pair)
+    own = view(failed, waits, settings=settings, gone={}, team=pair)
+    assert isinstance(answer(own, Notes(), Propose(proposed.attempt, False), "laptop"), Votes)
 
 
 @pytest.mark.parametrize("state", ["breaking", "broken"])
@@ -595,30 +672,32 @@ def test_relaunched_ranks_have_time_to_tell_their_own_error_after_those_of_anoth
     assert isinstance(told.order, Interrupt)
 
 
+@pytest.mark.parametrize("failure", [KILLED, OUT_OF_MEMORY])
 @pytest.mark.parametrize("elastic", [True, False])
-def test_a_node_that_fails_again_and_again_ends_its_own_part_if_others_can_go_on(elastic):
-    seen = with_facts(joining("loaded"), "shelf", state="failed", failure=KILLED)
+def test_a_node_that_fails_again_and_again_ends_its_own_part_if_others_can_go_on(elastic, failure):
+    seen = joining("loaded")
     own, others = seen.heard["shelf"].report, (seen.own, seen.heard["laptop"].report)
-    notes, now, terms = Notes(), 100.0, Settings(NODES, elastic=elastic)
-    for _ in range(FUTILE - 1):
-        now += max(RESTART_WAITS)
-        moves(replace(view(own, *others, settings=terms), now=now), notes)
-    assert end(moves(view(own, *others, settings=terms), notes)).everywhere != elastic
+    notes, terms = Notes(), Settings(NODES, elastic=elastic)
+    _, found = fails_until_futile(view(own, *others, settings=terms), failure, notes)
+    ended = end(found)
+    assert ended.everywhere != elastic
+    if elastic:
+        assert_names(ended.outcome.cause.message, failure.message, "shelf is left out")
 
 
 def test_an_error_of_a_node_that_was_about_to_join_ends_only_its_own_part():
-    seen = with_facts(joining("loading"), "shelf", state="failed", failure=OUT_OF_MEMORY)
+    seen = with_facts(joining("loading"), "shelf", state="failed", failure=BAD_ROW)
     assert moves(seen) == []
     own, others = seen.heard["shelf"].report, (seen.own, seen.heard["laptop"].report)
     ended = end(moves(view(own, *others)))
     assert not ended.everywhere
-    assert (ended.outcome.state, ended.outcome.cause.message) == ("failed", OUT_OF_MEMORY.message)
+    assert (ended.outcome.state, ended.outcome.cause.message) == ("failed", BAD_ROW.message)
 
 
 def test_an_error_of_ranks_that_trained_ends_the_run_though_the_others_have_gone_on():
     notes = Notes()
     seen = joining("loading")
-    seen = with_facts(seen, "shelf", state="failed", failure=OUT_OF_MEMORY, trained=3)
+    seen = with_facts(seen, "shelf", state="failed", failure=BAD_ROW, trained=3)
     assert moves(seen, notes) == []
     late = end(moves(replace(seen, now=seen.now + COLLECT), notes))
     assert late.everywhere
@@ -626,7 +705,7 @@ def test_an_error_of_ranks_that_trained_ends_the_run_though_the_others_have_gone
 
 
 def test_such_an_error_does_not_spoil_the_end_of_the_others():
-    seen = with_facts(joining("loading"), "shelf", state="failed", failure=OUT_OF_MEMORY)
+    seen = with_facts(joining("loading"), "shelf", state="failed", failure=BAD_ROW)
     for node in NODES[:2]:
         seen = with_facts(seen, node, state="ended", ended="finished")
     assert end(moves(seen)).outcome.state == "finished"
@@ -635,13 +714,13 @@ def test_such_an_error_does_not_spoil_the_end_of_the_others():
 @pytest.mark.parametrize(("me", "after"), [("desk", 0), ("laptop", 0.5)])
 def test_an_error_of_a_ranks_own_ends_the_run_once_others_had_time_to_tell_theirs(me, after):
     notes = Notes()
-    seen = with_facts(everybody("broken failed failed", me), "laptop", failure=OUT_OF_MEMORY)
+    seen = with_facts(everybody("broken failed failed", me), "laptop", failure=BAD_ROW)
     seen = with_facts(seen, "shelf", failure=Failure(2, "RuntimeError: Connection closed by peer"))
     assert not any(isinstance(move, Conclude) for move in moves(seen, notes))
     late = replace(seen, now=seen.now + COLLECT + after)
     cause = end(moves(late, notes)).outcome.cause
     assert (cause.node, cause.rank, cause.kind) == ("laptop", 1, "rank_failed")
-    assert cause.message == OUT_OF_MEMORY.message
+    assert cause.message == BAD_ROW.message
 
 
 def test_a_killed_rank_ends_the_run_if_the_first_loss_does():

@@ -211,7 +211,7 @@ class RanksKeeper(NodeSupervisor):
             case RanksExited(_, status):
                 await self._ranks_exited(status)
             case NotStarted(_, message):
-                self._ranks_failed(Failure(None, message))
+                self._ranks_failed(Failure(None, message, local=True))
 
     def _hear_rank(self, local_rank: int, message: News) -> None:
         match message:
@@ -220,6 +220,7 @@ class RanksKeeper(NodeSupervisor):
                     self._channel.tell(self._leave)
             case Doing():
                 self._hangs.began(local_rank, message, boot_clock())
+                self._ranks.does(local_rank, message.step)
                 if message.what in EVALUATION:
                     self._evaluating.add(local_rank)
                 elif message.what != FOR_OTHERS:
@@ -270,7 +271,12 @@ class RanksKeeper(NodeSupervisor):
         found = self._log.failure(status, self._offset)
         again = RANK_AGAIN in (status, failed_status(self._log.text()))
         message = "its group broke before it trained" if again else found.message
-        return Failure(found.rank, message, again or found.curable or is_echo(found.message))
+        curable = again or found.curable or is_echo(found.message)
+        return Failure(found.rank, message, curable, found.local)
+
+    def _steps_gained(self) -> int:
+        """Return the steps that this node's ranks have done in their last group."""
+        return self._ranks.gained
 
     def _ranks_failed(self, failure: Failure) -> None:
         """Note the error that ended this node's ranks."""

@@ -21,6 +21,8 @@ class _Rank:
     place: _Place = "starting"
     trained: int = 0
     step: int = 0
+    formed_at: int = 0
+    gained: int = 0
 
 
 class LocalRanks:
@@ -74,10 +76,17 @@ class LocalRanks:
                 rank.place = "paused"
             case Waiting(message=why):
                 rank.place, self.why = "broken", why
-            case Formed(generation, _, choices):
+            case Formed(generation, step, choices):
                 rank.place, rank.trained, self.choices = "in", generation, choices
+                rank.formed_at, rank.gained = step, 0
             case Ended(outcome):
                 rank.place, self.ended = "over", outcome
+
+    def does(self, local_rank: int, step: int) -> None:
+        """Note that a rank is in this step, counted from 1."""
+        rank = self._ranks[local_rank]
+        if rank.place == "in":
+            rank.gained = max(rank.gained, step - 1 - rank.formed_at)
 
     def left(self, local_rank: int) -> None:
         """Note that a rank has died. torchrun tells why a moment later; its group is over now."""
@@ -87,6 +96,11 @@ class LocalRanks:
     def step(self) -> int:
         """The greatest number of steps that a rank has done."""
         return max(rank.step for rank in self._ranks)
+
+    @property
+    def gained(self) -> int:
+        """The greatest number of steps that a rank has done in its last group."""
+        return max(rank.gained for rank in self._ranks)
 
     @property
     def trained(self) -> int:

@@ -454,6 +454,7 @@ class Member(RanksKeeper):
             proposal=self._vote_store.proposal,
             evaluates=bool(self._evaluating),
             queued=dict(self._queued.heard),
+            gained=self._steps_gained(),
             jitter=random.random(),
         )
 

@@ -5,14 +5,11 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hearth.diagnose import is_echo
 from hearth.supervisor.cause import Cause, Failure
+from hearth.supervisor.decisions.retries import WAITS, is_retried, led_somewhere
 from hearth.supervisor.decisions.view import View
 from hearth.supervisor.decisions.voting import newest_committed
 from hearth.supervisor.messages import TEAMED, WAITING, Report, Stop
-
-FUTILE = 4
-"""Failures in a row without a step gained, after which another try would fail, too."""
 
 AVOID = 10.0
 """Seconds for which a node is left out after a group with it could not be formed, or voted on.
@@ -34,13 +31,6 @@ class Futility:
         """Note a failure after `step` steps."""
         self.count = 1 if step > self.step else self.count + 1
         self.step = max(step, self.step)
-
-
-RESTART_WAITS = (0.0, 5.0, 60.0)
-"""Seconds before each start of ranks that failed since the last step gained.
-
-What is gone for a minute, such as a driver or a mount, ends no node's part in the run.
-"""
 
 
 @dataclass(frozen=True)
@@ -75,8 +65,8 @@ class Notes:
         free_by: time at which they are ended if they have not done it by themselves; None: never.
         broken: breaks of groups that nothing else explains.
         failed_at: time at which this node's ranks failed; None if they have not, or live again.
-        restarts: failures of this node's ranks.
-        step: the greatest number of steps that this node's ranks have done in a group.
+        trains_since: time since which they have trained in their last group; None before it.
+        restarts: failures of this node's ranks in a row.
         failed_forms: groups in a row that could not be formed.
         late: whether this node has to start its ranks again, as it did not form them.
         avoid: nodes to leave out of teams, and until when.
@@ -110,9 +100,9 @@ class Notes:
     told_leave: bool = False
     free_by: float | None = None
     broken: Futility = field(default_factory=Futility)
-    restarts: Futility = field(default_factory=Futility)
+    restarts: int = 0
     failed_at: float | None = None
-    step: int = 0
+    trains_since: float | None = None
     failed_forms: int = 0
     late: bool = False
     avoid: dict[str, float] = field(default_factory=dict)
@@ -143,8 +133,7 @@ class Notes:
     @property
     def restart_wait(self) -> float:
         """Seconds between the failure of this node's ranks and their next start."""
-        again = self.restarts.count if self.step <= self.restarts.step else 0
-        return RESTART_WAITS[min(again, len(RESTART_WAITS) - 1)]
+        return WAITS[min(self.restarts, len(WAITS)) - 1]
 
     def avoided(self, now: float) -> set[str]:
         """Return the nodes to leave out of teams for now."""
@@ -165,8 +154,10 @@ class Notes:
             self._observe_node(view, node, report)
         if own.state != "failed":
             self.failed_at = None
-        elif self.failed_at is None:
+        elif self.failed_at is None and own.failure:
             self.failed_at = view.now
+            trained = 0.0 if self.trains_since is None else view.now - self.trains_since
+            self.restarts = 1 if led_somewhere(view, own.failure, trained) else self.restarts + 1
         if not own.leaving:
             self.left_at = None
         elif self.left_at is None or own.returns != self.returns:
@@ -177,9 +168,10 @@ class Notes:
             self.waits_at = view.now
         if own.state in ("starting", "away"):
             self.told_leave, self.free_by, self.late = False, None, False
-        if own.state in TEAMED:
-            self.step = max(self.step, own.step)
+            self.trains_since = None
         if own.state == "training":
+            if self.trains_since is None:
+                self.trains_since = view.now
             self.failed_forms = 0
             if view.team:
                 self._forgive(view.team.nodes, view)
@@ -205,10 +197,11 @@ class Notes:
                 self.ended.pop(node, None)
         if report.stopping and (self.stop is None or report.stopping.now > self.stop.now):
             self.stop = report.stopping
-        if report.state != "failed" or report.failure is None or curable(report.failure):
+        failure = report.failure if report.state == "failed" else None
+        if failure is None or is_retried(view, node, failure):
             self.failures.pop(node, None)
         elif not fails_apart(view, node):
-            self.failures.setdefault(node, (report.failure, view.now))
+            self.failures.setdefault(node, (failure, view.now))
 
     def _forgive(self, team: tuple[str, ...], view: View) -> None:
         """Forget the strikes of nodes that train with this one."""
@@ -264,11 +257,6 @@ class Notes:
             self.leave_out(node, view.now)
         if self.failed_forms > 1 and own.state in WAITING:
             self.late = own.node in late if late else own.node != keeper
-
-
-def curable(failure: Failure) -> bool:
-    """Return whether a new start of the ranks may succeed: the error is not their own."""
-    return failure.curable or is_echo(failure.message)
 
 
 def fails_apart(view: View, node: str) -> bool:

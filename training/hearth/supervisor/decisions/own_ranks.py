@@ -59,7 +59,6 @@ def orders(view: View, notes: Notes) -> list[Move]:
         assert notes.failed_at is not None
         if view.now - notes.failed_at < notes.restart_wait:
             return []
-        notes.restarts.add(notes.step)
         return [RestartRanks(own.failure.message)]
     if own.state in TEAMED:
         if notes.interrupted < own.generation and (why := _broken_by(view, notes)):

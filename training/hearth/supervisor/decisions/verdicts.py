@@ -6,7 +6,14 @@ from dataclasses import dataclass, replace
 
 from hearth.diagnose import first_failure, is_echo
 from hearth.supervisor.cause import Cause, LaunchOutcome
-from hearth.supervisor.decisions.notes import FUTILE, Notes, curable
+from hearth.supervisor.decisions.notes import Notes
+from hearth.supervisor.decisions.retries import (
+    FUTILE,
+    LEFT_OUT_WITHIN,
+    is_retried,
+    others_go_on,
+    state_elsewhere,
+)
 from hearth.supervisor.decisions.view import Conclude, Depart, View
 from hearth.supervisor.decisions.voting import newest_committed
 from hearth.supervisor.messages import TEAMED, WAITING
@@ -117,7 +124,7 @@ def _failed_apart(view: View) -> Conclude | None:
     An error that is the run's is among the notes, and has ended it.
     """
     own = view.own
-    if own.state != "failed" or own.failure is None or curable(own.failure):
+    if own.state != "failed" or own.failure is None or is_retried(view, own.node, own.failure):
         return None
     cause = Cause(own.node, own.failure.rank, "rank_failed", own.failure.message)
     return _end("failed", cause, everywhere=False)
@@ -191,18 +198,27 @@ def _futile(view: View, notes: Notes) -> Conclude | None:
         first = next((node for node in reasons if is_echo(reasons[node])), own.node)
         return _end("failed", Cause(first, None, "rank_failed", reasons[first]))
     failure = own.failure
-    if own.state != "failed" or failure is None or not curable(failure):
+    if own.state != "failed" or failure is None or not is_retried(view, own.node, failure):
         return None
     cause = Cause(own.node, failure.rank, "rank_failed", failure.message)
     if view.settings.return_timeout == 0:
         return _end("failed", cause)
-    if notes.restarts.count + 1 < FUTILE or notes.step > notes.restarts.step:
+    if notes.restarts < FUTILE:
         return None
-    message = f"{failure.message} ({FUTILE} starts in a row without a step gained)"
-    others = view.settings.elastic and any(
-        report.state in TEAMED for report in view.reports.values()
-    )
-    return _end("failed", replace(cause, message=message), everywhere=not others)
+    return _tries_no_more(view, notes, cause)
+
+
+def _tries_no_more(view: View, notes: Notes, cause: Cause) -> Conclude | None:
+    """Return the end after the last try of this node's ranks: of its part, if others go on."""
+    tries = f"{FUTILE} starts in a row led nowhere"
+    if view.settings.elastic and state_elsewhere(view, view.node):
+        if others_go_on(view):
+            out = f"{tries}; {view.node} is left out for the rest of the run"
+            message = f"{cause.message} ({out})"
+            return _end("failed", replace(cause, message=message), everywhere=False)
+        if notes.failed_at is None or view.now - notes.failed_at < LEFT_OUT_WITHIN:
+            return None
+    return _end("failed", replace(cause, message=f"{cause.message} ({tries})"))
 
 
 def _first_loss(view: View, notes: Notes) -> Conclude | None:

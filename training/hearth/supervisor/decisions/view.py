@@ -90,6 +90,7 @@ class View:
         gone: by node that is not connected now, but was, or that refuses to be, its absence.
         team: the team that this node was last told to form, since its supervisor's start.
         proposal: this node's own proposal in flight.
+        gained: steps that this node's ranks have done in their last group.
         evaluates: whether a rank of this node evaluates, which may take far longer than a step.
         jitter: a random number between 0 and 1, for the wait after a refused proposal.
         queued: by node of the run that is not connected and waits for its turn in the queue there,
@@ -107,6 +108,7 @@ class View:
     evaluates: bool = False
     jitter: float = 0.5
     queued: Mapping[str, float] = field(default_factory=dict)
+    gained: int = 0
 
     @property
     def node(self) -> str:
