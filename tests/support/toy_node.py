@@ -21,6 +21,7 @@ from hearth.supervisor.decisions.view import (
     RestartRanks,
     RestRanks,
     SayWaiting,
+    SendVerdict,
     StartTeam,
     TellRanks,
     View,
@@ -70,6 +71,7 @@ class Node:
         self.team: Config | None = None
         self.proposal: Proposal | None = None
         self.stop: Stop | None = None
+        self.verdict: LaunchOutcome | None = None
         self.leaving = ""
         self.wish = Wish()
         self.wish.why = self.house
@@ -164,6 +166,7 @@ class Node:
             self.proposal,
             False,
             cluster.random.random(),
+            verdict=self.verdict,
             gained=self.rank.step - self.rank.formed_at,
         )
 
@@ -216,6 +219,9 @@ class Node:
                 self.restart_ranks()
             case RestRanks():
                 self.rest()
+            case SendVerdict(outcome):
+                self.verdict = outcome
+                self.tell(Verdict(outcome.state, outcome.cause))
             case Conclude(outcome, everywhere):
                 if everywhere:
                     self.tell(Verdict(outcome.state, outcome.cause))
@@ -248,9 +254,13 @@ class Node:
                 self.form(message)
             case Stop():
                 self.stop_run(message)
-            case Verdict():
+            case Verdict() if self.verdict is None:
                 self.tell(message)
-                self.conclude(message.outcome)
+                if message.outcome.state == "failed":
+                    self.verdict = message.outcome
+                    self.wake()
+                else:
+                    self.conclude(message.outcome)
 
     def stop_run(self, stop: Stop | None) -> None:
         """Stop the run, and pass the request on."""

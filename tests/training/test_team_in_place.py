@@ -173,6 +173,9 @@ def test_a_ranks_own_error_ends_the_run_with_one_cause_on_all_nodes(team):
     for record in run.wait().values():
         assert (record["state"], record["cause"]) == ("failed", expected)
     run.until_down()
+    for node in ("node0", "node1"):  # each keeps the state that it had
+        last = max(step for *_, step in run.steps(node))
+        assert f"saved step {last}" in run.log(node)
 
 
 def test_a_card_that_fails_puts_only_its_node_apart_and_the_others_go_on(team):

@@ -9,16 +9,18 @@ from support.councils import CHOICES, NODES, TEAM, moves, report, view, with_fac
 from support.facts import assert_names
 
 from hearth.ranks.orders import Interrupt, Leave, Load, Pause
+from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions.decide import BRIEF, answer
 from hearth.supervisor.decisions.notes import Notes
-from hearth.supervisor.decisions.retries import FUTILE, LASTING, LEFT_OUT_WITHIN, WAITS
 from hearth.supervisor.decisions.own_ranks import (
     FORM_TIMEOUT,
     LET_GO,
     OWN_END,
     SETTLE,
     SHUTDOWN_PATIENCE,
+    STEP_PATIENCE,
 )
+from hearth.supervisor.decisions.retries import FUTILE, LASTING, LEFT_OUT_WITHIN, WAITS
 from hearth.supervisor.decisions.verdicts import COLLECT, LEAVE_TIMEOUT
 from hearth.supervisor.decisions.view import (
     Absence,
@@ -29,6 +31,7 @@ from hearth.supervisor.decisions.view import (
     ProposeTeam,
     RestartRanks,
     SayWaiting,
+    SendVerdict,
     Settings,
     StartTeam,
     TellRanks,
@@ -68,9 +71,12 @@ def first_start(states: str, **facts: object) -> View:
 
 
 def end(found: list) -> Conclude:
-    (only,) = found
-    assert isinstance(only, Conclude)
-    return only
+    """Return the end that a node comes to, before which its ranks may have a state to save."""
+    first, *others = found
+    if isinstance(first, SendVerdict):
+        return Conclude(first.outcome)
+    assert isinstance(first, Conclude) and not others
+    return first
 
 
 # The first start
@@ -622,8 +628,8 @@ def test_an_error_of_one_machine_ends_nothing_while_others_have_the_state(states
 @pytest.mark.parametrize("states", ["failed starting starting", "failed failed failed"])
 def test_an_error_of_one_machine_ends_the_run_if_nobody_else_has_the_state(states):
     notes, seen = Notes(), everybody(states)
-    for node, report in seen.reports.items():
-        if report.state == "failed":
+    for node, each in seen.reports.items():
+        if each.state == "failed":
             seen = with_facts(seen, node, failure=OUT_OF_MEMORY)
     moves(seen, notes)
     ended = end(moves(replace(seen, now=seen.now + COLLECT), notes))
@@ -795,3 +801,54 @@ def test_a_stopped_run_ends_once_all_have_stopped():
         seen = with_facts(seen, node, ended="stopped")
     outcome = end(moves(seen)).outcome
     assert (outcome.state, outcome.cause.node) == ("stopped", "laptop")
+
+
+# A run that ends by an error
+
+
+LOSS = LaunchOutcome("failed", Cause("shelf", 1, "rank_failed", BAD_ROW.message))
+
+
+@pytest.mark.parametrize("state", ["training", "broken"])
+def test_healthy_ranks_write_a_checkpoint_before_a_run_ends_by_an_error(state):
+    notes = Notes()
+    seen = everybody(f"{state} {state} failed")
+    seen = with_facts(seen, "shelf", failure=BAD_ROW, generation=5)
+    first = moves(seen, notes)
+    if state == "training":
+        assert isinstance(first[0].order, Interrupt)
+        seen = with_facts(seen, "desk", state="broken")
+    late = replace(seen, now=seen.now + COLLECT)
+    assert moves(late, notes) == [SendVerdict(LOSS), TellRanks(Leave(save=True))]
+    assert moves(replace(late, now=late.now + 500), notes) == []  # it takes its time
+    saved = with_facts(late, "desk", state="ended", ended="stopped")
+    assert moves(saved, notes) == [Conclude(LOSS)]
+
+
+def test_a_verdict_of_another_node_gets_healthy_ranks_out_of_their_group_to_save():
+    notes, seen = Notes(), everybody("training training training", verdict=LOSS)
+    (out,) = moves(seen, notes)
+    assert_names(out.order.why, BAD_ROW.message)
+    assert moves(seen, notes) == []
+    out_of_it = with_facts(seen, "desk", state="broken")
+    assert moves(out_of_it, notes) == [TellRanks(Leave(save=True))]
+
+
+@pytest.mark.parametrize("states", ["failed broken broken", "starting broken broken"])
+def test_a_node_with_nothing_to_save_ends_at_once(states):
+    seen = with_facts(everybody(states, verdict=LOSS), "desk", trained=0, failure=BAD_ROW)
+    assert moves(seen) == [Conclude(LOSS)]
+
+
+def test_a_rank_that_does_not_get_out_of_its_group_holds_up_no_end_for_ever():
+    notes, seen = Notes(), everybody("training training training", verdict=LOSS)
+    moves(seen, notes)
+    late = replace(seen, now=seen.now + STEP_PATIENCE + 1)
+    assert moves(late, notes) == [Conclude(LOSS)]
+
+
+def test_who_asks_to_stop_at_once_waits_for_no_checkpoint():
+    notes, seen = Notes(), everybody("broken broken broken", verdict=LOSS)
+    moves(seen, notes)
+    stopped = with_facts(seen, "desk", stopping=Stop("desk", now=True))
+    assert end(moves(stopped, notes)).outcome.state == "stopped"

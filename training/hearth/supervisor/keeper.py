@@ -189,7 +189,7 @@ class RanksKeeper(NodeSupervisor):
                 self._ranks.told(order)
             case Interrupt(generation, why):
                 self._say(f"interrupting generation {generation}: {why}")
-        if isinstance(order, Load | Form | Interrupt):
+        if isinstance(order, Load | Form | Interrupt | Leave):
             for local_rank in range(self._spec.nproc):
                 self._hangs.told(local_rank, order, boot_clock())
         self._channel.tell(order)

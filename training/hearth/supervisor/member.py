@@ -38,6 +38,7 @@ from hearth.supervisor.decisions.view import (
     RestartRanks,
     RestRanks,
     SayWaiting,
+    SendVerdict,
     Settings,
     StartTeam,
     TellRanks,
@@ -119,6 +120,8 @@ class Member(RanksKeeper):
         self._transfer = CheckpointTransfer(spec.checkpoints, self._mesh.tell)
         self._notes = Notes()
         self._stop: Stop | None = None
+        self._verdict: LaunchOutcome | None = None
+        self._absent_at_verdict: set[str] | None = None
         self._leaving = ""
         self._wish = Wish()
         self._availability: Availability | None = None
@@ -190,6 +193,8 @@ class Member(RanksKeeper):
         await self._mesh.close()
 
     def _absent(self) -> set[str]:
+        if self._absent_at_verdict is not None:
+            return self._absent_at_verdict  # who has ended since has told a person
         return {*self._spec.nodes} - {*self._heard, self._spec.node}
 
     def _limit(self) -> Limit:
@@ -315,10 +320,12 @@ class Member(RanksKeeper):
             return
         if leaving := heard.report.leaving:
             cause = causes.left(node, leaving, heard.report.returns)
+        elif failure := heard.report.failure:  # its ranks are not started again
+            cause = causes.failed(node, failure)
         else:
             cause = loss(self._view(), node)
         self._say(
-            f"{node} {why}; it was {cause.message}" if cause.kind == "away" else cause.message
+            cause.message if cause.kind == "node_lost" else f"{node} {why}; it was {cause.message}"
         )
         if self._teams.has(node):
             self._teams.breaks(cause)
@@ -351,10 +358,16 @@ class Member(RanksKeeper):
                 await self._form(message)
             case Stop():
                 self._stop_run(message)
-            case Verdict():
+            case Verdict() if self._verdict is None:
                 self._mesh.tell_all(message)
-                return message.outcome
+                if message.outcome.state != "failed":
+                    return message.outcome
+                self._note_verdict(message.outcome)
         return None
+
+    def _note_verdict(self, outcome: LaunchOutcome) -> None:
+        """Note how the run ends, before the ranks that have its state write a checkpoint."""
+        self._absent_at_verdict, self._verdict = self._absent(), outcome
 
     def _stop_run(self, stop: Stop) -> None:
         """Stop the run, and pass the request on."""
@@ -455,6 +468,7 @@ class Member(RanksKeeper):
             evaluates=bool(self._evaluating),
             queued=dict(self._queued.heard),
             gained=self._steps_gained(),
+            verdict=self._verdict,
             jitter=random.random(),
         )
 
@@ -476,6 +490,9 @@ class Member(RanksKeeper):
                 self._rest()
             case SayWaiting():
                 self._say_waiting(move)
+            case SendVerdict(outcome):
+                self._say("the run ends: this node's ranks write a checkpoint first")
+                self._note_verdict(self._end(outcome, everywhere=True))
             case Conclude(outcome, everywhere):
                 self._apart = not everywhere
                 return self._end(outcome, everywhere)

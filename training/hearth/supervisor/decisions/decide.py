@@ -8,6 +8,7 @@ proposes that team to all its nodes, which vote (`voting`). The caller passes th
 
 from __future__ import annotations
 
+from hearth.supervisor.decisions.ending import end_moves
 from hearth.supervisor.decisions.forming import Plan, next_team, returns_suffice
 from hearth.supervisor.decisions.notes import Notes, Promise
 from hearth.supervisor.decisions.own_ranks import SETTLE, orders
@@ -40,7 +41,7 @@ def next_moves(view: View, notes: Notes) -> list[Move]:
     """Return the moves of this node, in order. After `Conclude` or `Depart` there are no more."""
     notes.observe(view)
     if end := conclusion(view, notes):
-        return [end]
+        return end_moves(view, notes, end)
     moves = orders(view, notes)
     if view.proposal:
         return moves + _follow(view, notes)
@@ -50,7 +51,7 @@ def next_moves(view: View, notes: Notes) -> list[Move]:
     if wanted:
         notes.held_until = view.now
     if late := waited_too_long(view, notes, missing, why):
-        return [late]
+        return end_moves(view, notes, late)
     if not missing:
         missing, why = _slow(view, notes)
     wanted = wanted if missing else {}

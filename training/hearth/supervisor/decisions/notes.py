@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hearth.supervisor.cause import Cause, Failure
+from hearth.supervisor.cause import Cause, Failure, LaunchOutcome
 from hearth.supervisor.decisions.retries import WAITS, is_retried, led_somewhere
 from hearth.supervisor.decisions.view import View
 from hearth.supervisor.decisions.voting import newest_committed
@@ -77,6 +77,8 @@ class Notes:
         refusals: refused proposals in a row.
         idle_since: time since which no node that is connected trains; None while one does.
         held_until: last time at which nothing but the house held up the run.
+        verdict: the outcome of the run, which failed; this node may still save its state.
+        verdict_at: time at which it was known.
         said: the missing nodes that were last said.
         said_wanted: the nodes that the house wants, with reasons, that were last said to be waited
             for.
@@ -113,6 +115,8 @@ class Notes:
     refusals: int = 0
     idle_since: float | None = None
     held_until: float = 0.0
+    verdict: LaunchOutcome | None = None
+    verdict_at: float = 0.0
     said: tuple[str, ...] = ()
     said_wanted: Mapping[str, str] = field(default_factory=dict)
 
@@ -147,6 +151,8 @@ class Notes:
     def observe(self, view: View) -> None:
         """Take note of what the view shows for the first time."""
         own = view.own
+        if view.verdict and not self.verdict:
+            self.verdict, self.verdict_at = view.verdict, view.now
         newest = newest_committed(report.votes for report in view.reports.values())
         self.members = newest.nodes if newest else ()
         self.relaunched = view.settings.relaunched

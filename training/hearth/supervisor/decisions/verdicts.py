@@ -42,6 +42,8 @@ def conclusion(view: View, notes: Notes) -> Conclude | Depart | None:
     stop = notes.stop
     if stop and stop.now:
         return Conclude(_stopped(view, notes, "stopped at once"))
+    if notes.verdict:
+        return Conclude(notes.verdict)
     if notes.failures:
         return _failed(view, notes)
     return (

@@ -95,6 +95,7 @@ class View:
         jitter: a random number between 0 and 1, for the wait after a refused proposal.
         queued: by node of the run that is not connected and waits for its turn in the queue there,
             the time at which it last said so.
+        verdict: the outcome of the run that another node sent, if it failed.
     """
 
     now: float
@@ -109,6 +110,7 @@ class View:
     jitter: float = 0.5
     queued: Mapping[str, float] = field(default_factory=dict)
     gained: int = 0
+    verdict: LaunchOutcome | None = None
 
     @property
     def node(self) -> str:
@@ -192,6 +194,13 @@ class SayWaiting:
 
 
 @dataclass(frozen=True)
+class SendVerdict:
+    """Tell all connected nodes how the run ends; this node goes on until its state is saved."""
+
+    outcome: LaunchOutcome
+
+
+@dataclass(frozen=True)
 class Conclude:
     """End this node's part with this outcome: end its ranks, record it, close the mesh.
 
@@ -217,6 +226,7 @@ Move = (
     | RestartRanks
     | RestRanks
     | SayWaiting
+    | SendVerdict
     | Conclude
     | Depart
 )
