@@ -5,8 +5,9 @@ others over sockets to the first rank: whoever loses one, or is interrupted, lea
 
 STEPS is the number of steps, PACE the seconds of each, LOADING those of loading alone, and ALLOWED
 those that a step may take. Files in the results folder make it finish (`enough`), raise (`raise`;
-the error in it once), hang (`hang`) and evaluate (`evaluate`). Its checkpoint is a folder where those of a run are, so
-that supervisors bring it to each other; the number of the step is all that it holds.
+the error in it once), hang (`hang`) and evaluate (`evaluate`). Its checkpoint is a folder where
+those of a run are, so that supervisors bring it to each other; the number of the step is all that
+it holds.
 """
 
 from __future__ import annotations

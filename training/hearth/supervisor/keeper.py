@@ -18,6 +18,7 @@ from hearth.ranks.orders import (
     LAYOUT,
     RANK_AGAIN,
     Alive,
+    Disk,
     Doing,
     Form,
     Formed,
@@ -225,6 +226,8 @@ class RanksKeeper(NodeSupervisor):
                     self._evaluating.add(local_rank)
                 elif message.what != FOR_OTHERS:
                     self._evaluating.discard(local_rank)
+            case Disk(why):
+                self._note_disk(why)
             case Alive():
                 self._hangs.alive(local_rank, boot_clock())
             case RankEnded():
@@ -237,6 +240,11 @@ class RanksKeeper(NodeSupervisor):
                     self._hangs.rested(local_rank)
                 self._evaluating.discard(local_rank)
                 self._ranks.said(local_rank, message)
+
+    def _note_disk(self, why: str) -> None:
+        """Say that this node's disk takes no writes, or does again."""
+        self._say(f"this node goes on without checkpoints: {why}" if why else "the disk has room")
+        self._notices.disk(why)
 
     def _note_exit(self, status: int) -> None:
         """Record how torchrun ended."""

@@ -19,7 +19,7 @@ from typing import Any
 from hearth.base.clock import boot_clock
 from hearth.base.errors import LaunchError
 from hearth.notify.event import RETURN, Limit
-from hearth.ranks.orders import Alive, Doing, Form, Formed, News
+from hearth.ranks.orders import Alive, Disk, Doing, Form, Formed, News
 from hearth.supervisor.availability import FIRST_WORD, Availability, OwnerSays, asking
 from hearth.supervisor.cause import LaunchOutcome
 from hearth.supervisor.channel import Left, Said
@@ -77,7 +77,7 @@ MOST_ROUNDS = 8
 """Rounds of moves after one event; the next event goes on with the rest."""
 
 
-_NO_NEWS = (Doing, Alive, Ask, Given)
+_NO_NEWS = (Doing, Alive, Disk, Ask, Given)
 
 
 @dataclass(frozen=True)

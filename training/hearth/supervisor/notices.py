@@ -59,6 +59,11 @@ class Notices:
             cause = record.cause.message if record.cause else ""
             self._outbox.send(self._event("waiting", change.nodes, since, message=cause, **ends))
 
+    def disk(self, why: str) -> None:
+        """Send a message that this node's disk takes no writes, of which the others do not know."""
+        if why:
+            self._outbox.send(self._event("disk", (self._spec.node,), time.time(), message=why))
+
     def conclude(self, verdict: LaunchOutcome, absent: Set[str], apart: bool) -> None:
         """Keep the message on the end of the run for `send_end`, if it is this node's to send.
 
