@@ -19,7 +19,7 @@ from hearth_controller.script.run import script_of
 
 T = TypeVar("T")
 
-_LINES = ("before", "step", "after")
+_LINES = ("before", "disk", "step", "after")
 """The lines of a metrics digest after the launch and its teams, in the order in which they were
 written."""
 

@@ -195,6 +195,9 @@ class ObservedRun:
             reasons.append(f"goes on without {', '.join(map(self._absence, self.missing))}")
         elif self.missing:
             reasons.append(f"waits for {', '.join(self.missing)}")
+        if self.state == "running":
+            disks = self.story.disks.items()
+            reasons += [f"{node} writes no checkpoints ({why})" for node, why in disks]
         if self.away:
             had = ", ".join(f"{node} ({why})" for node, why in self.away.items())
             reasons.append(f"the house has {had}")

@@ -63,7 +63,7 @@ def judge(
             and (run.trouble or any(part.vanished for part in run.parts.values()))
         ):
             degraded.append(f"{run.name} is {run.state}: {run.why}")
-        elif run.state == "running" and run.missing:
+        elif run.state == "running" and (run.missing or run.story.disks):
             degraded.append(f"{run.name} {run.why}")
     silent = [
         f"{node['name']} does not answer: {node['why'].partition(chr(10))[0]}"

@@ -138,6 +138,8 @@ class Story:
         facts: The latest `start` record: precision, rows, versions and more.
         loss, learning_rate, tokens_per_second, eta_seconds: As of the last step, if they are known.
         joules: Energy of all nodes so far, None if none is measured.
+        disks: By node that writes no checkpoints now, the reason.
+        disk_news: The changes of that.
         joules_at_end: By node, the part of it after the last step.
         scores: By task and metric, those of lm-eval before and after.
         shared: By kind and place, the parts that followed the training; of a kind that failed, the
@@ -168,6 +170,8 @@ class Story:
     checkpoints: list[Mark] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
     skips: list[Mark] = field(default_factory=list)
+    disks: dict[str, str] = field(default_factory=dict)
+    disk_news: list[Mark] = field(default_factory=list)
     scores: dict[tuple[str, str], Score] = field(default_factory=dict)
     shared: dict[tuple[str, str], Shared] = field(default_factory=dict)
 
@@ -284,7 +288,7 @@ class Story:
         self.length = max(self.length, at)
         match line["kind"]:
             case "start":
-                self.facts, self.steps = line, line.get("steps", 0)
+                self.facts, self.steps, self.disks = line, line.get("steps", 0), {}
                 present = tuple(str(rank["node"]) for rank in line.get("ranks", []))
                 nodes = tuple(line.get("layout", present))
                 generation, step = line.get("generation", 0), line.get("step", 0)
@@ -316,6 +320,8 @@ class Story:
             case "skip":
                 rows = ", ".join(line["rows"]) or "no row by itself"
                 self.skips.append(Mark(at, line["step"], f"not finite: {rows}"))
+            case "disk":
+                self._disks(line, at)
             case "scores":
                 for score in from_records(line["scores"]):
                     self.scores[score.task, score.metric] = score
@@ -338,6 +344,13 @@ class Story:
         time = datetime.fromisoformat(line["time"])
         self.began = self.began or time
         return (time - self.began).total_seconds()
+
+    def _disks(self, line: Mapping[str, Any], at: float) -> None:
+        """Process a `disk` line: all nodes that write no checkpoints from its step on."""
+        before, self.disks = self.disks, dict(line.get("failing", {}))
+        texts = [f"{node} writes no checkpoints ({why})" for node, why in self.disks.items()]
+        texts += [f"{node} writes again" for node in before.keys() - self.disks.keys()]
+        self.disk_news += [Mark(at, line["step"], text) for text in texts]
 
     def _team(self, line: Mapping[str, Any], at: float) -> None:
         """Process a `team` line; one before any launch tells nothing."""

@@ -62,6 +62,9 @@ def summary(
         ]
     rows += _scores(story)
     rows += _job(outcome) + _absences(story) + _interruptions(outcome, story)
+    if story.disk_news:
+        news = [f"step {each.step}: {each.text}" for each in story.disk_news]
+        rows.append(("disks", _first(news)))
     rows += _unreported(outcome)
     if energy := energy_of(story, outcome.electricity_price):
         rows.append(("energy", textwrap.wrap(describe(energy), _WIDTH)))

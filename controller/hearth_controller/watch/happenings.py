@@ -23,6 +23,7 @@ def happenings(story: Story) -> list[Happening]:
     found = [
         *(_launch(launch, number) for number, launch in enumerate(story.launches)),
         *(Happening(team.at, team.text, bool(team.left)) for team in story.teams),
+        *(Happening(each.at, f"step {each.step}: {each.text}", True) for each in story.disk_news),
         *(Happening(mark.at, f"checkpoint at step {mark.step}") for mark in story.checkpoints),
         *(_evaluation(each) for each in story.evaluations),
         *(Happening(each.at, f"from step {each.step}: {each.text}") for each in story.replans),

@@ -61,6 +61,8 @@ def progress_text(story: Story, ended: bool = False) -> str:
         parts.append(f"the others wait for {slow}")
     if story.away and not ended:
         parts.append(f"without {', '.join(story.away)}")
+    if story.disks and not ended:
+        parts.append(f"no checkpoints on {', '.join(story.disks)}")
     return " · ".join(parts)
 
 

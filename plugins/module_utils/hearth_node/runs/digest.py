@@ -118,7 +118,7 @@ def digest(path: str, now: float | None = None) -> dict[str, Any]:
     """Return a summary of a `metrics.jsonl`; empty if there is none.
 
     The first `began` (time) and the last `start`, the last `step`, `before` and `after` (held-out
-    evaluation), `checkpoint` and `end`, each the whole line, the total `seconds` of its launches,
+    evaluation), `checkpoint` and `end`, each the whole line, of the last launch its last `disk`, the total `seconds` of its launches,
     and those from its first record to the last (`elapsed`); a run that is under way counts up to
     `now`. If nodes have left or joined, also the
     newest `teams` of the last launch, and the number of `regroups` of all launches.
@@ -136,10 +136,11 @@ def digest(path: str, now: float | None = None) -> dict[str, Any]:
             spans[-1][1] = at
         if kind == "evaluate" and line.get("when") in ("before", "during", "after"):
             story[line["when"]] = line
-        elif kind in ("start", "step", "checkpoint", "end"):
+        elif kind in ("start", "step", "disk", "checkpoint", "end"):
             story[kind] = line
         if kind == "start":
             teams = []
+            story.pop("disk", None)
         elif kind == "team":
             regroups += 1
             teams = [*teams[1 - _MOST_TEAMS :], line]

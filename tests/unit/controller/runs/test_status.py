@@ -67,6 +67,9 @@ IN_PLACE = digest(
 """Of a run that goes on in place without the laptop."""
 
 
+FULL = {"kind": "disk", "step": 9, "failing": {"laptop": "No space left on device"}}
+
+
 def gpu(**more):
     return HEALTH | {"gpus": [GPU | more], "gpu_trouble": ""}
 
@@ -105,6 +108,11 @@ def test_no_run_and_one_that_begins_is_under_way_or_ended_as_it_should_are_good(
             "degraded",
             {"desk": IN_PLACE, "laptop": digest("laptop")},
             ["evening", "without laptop, which left after step 12 (no sign of life for 6 s)"],
+        ),
+        (
+            "degraded",
+            {"desk": digest("desk", metrics=metrics(disk=FULL)), "laptop": digest("laptop")},
+            ["evening", "laptop writes no checkpoints (No space left on device)"],
         ),
         ("degraded", {"silent": ["laptop"]}, ["laptop", "No route to host"]),
         ("degraded", {"health": gpu(throttled_by=["power limit", "heat"])}, ["desk", HOT]),

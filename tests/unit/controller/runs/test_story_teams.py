@@ -170,6 +170,16 @@ def test_the_closing_text_says_who_left_and_who_came_back():
     assert "on the way" not in closing(START, ALL)
 
 
+def test_the_closing_text_says_which_disk_took_no_checkpoints():
+    full = {"kind": "disk", "step": 12, "failing": {"lap": "No space left on device"}}
+    assert story(START, ALL, full).disks == full["failing"]
+    again = full | {"step": 30, "failing": {}}
+    found = story(START, ALL, full, again)
+    assert found.disks == {}
+    text = closing(START, ALL, full, again)
+    assert_names(text, "step 12: lap writes no checkpoints", "step 30: lap writes again")
+
+
 def test_the_closing_text_tells_a_regroup_once_and_a_relaunch_as_before():
     again = start_line(*NODES, generation=3, step=10)
     launches = [launch(0, SILENT), launch(1, "lap is back", "node_back"), launch(2, "rank 1 died")]
