@@ -47,6 +47,7 @@ from hearth.ranks.control import take_ranks_in_place
 from hearth.ranks.ending import exit_with
 from hearth.ranks.orders import RANK_AGAIN
 from hearth.ranks.slurm import STEP, take_ranks
+from hearth.ranks.watch import FIRST_USE, IMPORTING, PREPARING, Starting, connect
 from hearth.record.held_out import describe_worse, held_out_in
 from hearth.share.by_hand import check_afterwards, go_on_afterwards
 
@@ -85,6 +86,9 @@ def check_first(run: Run) -> None:
 
 def train(run: Run, layout: Layout, by_hand: bool) -> int:
     """Train `run` as one of its ranks; return the exit status."""
+    supervisor = connect()
+    starting = Starting(supervisor)
+    starting.begin("the import of the libraries", IMPORTING)
     # Imported late, so that --help and a wrong setting are answered soon; Unsloth, where it is the
     # backend, must come before everything that imports transformers.
     with loading():
@@ -101,15 +105,21 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
     if not by_hand:
         spare_output()
     say = print if rank_from_environment() == 0 else lambda _: None
+    starting.begin("preparing model and data", PREPARING)
     prepared = prepare(run, layout, say, judge_fit=by_hand)
     run = pinned(prepared.run, prepared.model.commit, prepared.data.revision)
+    starting.begin("measuring", PREPARING)
     measured = measured_here(run, layout, prepared, say)
-    world = join(run.settings.collective_timeout)
+    starting.begin("the first use of its device", FIRST_USE)
+    world = join(
+        run.settings.collective_timeout, supervisor=supervisor, wait=starting.wait_for_others
+    )
     if STEP in os.environ:  # a MASTER_ADDR of one's own may lead to the ranks of another job
         agree(world, {"Slurm's step": os.environ[STEP]})
     if by_hand:  # every rank derived its own run name from the time; all use rank 0's
         run = run_of(world.from_leader(run_text(run)), "the run of rank 0")
     folder = layout.run_dir(run.name)
+    starting.end()
     choices = enter(world) if world.control else None
     try:
         made = TrainerInPlace if world.control else Trainer

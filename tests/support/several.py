@@ -40,7 +40,7 @@ class ThreadWorld:
     gradients = None
     device = gradient_device = torch.device("cpu")
     generation = 0
-    control = None
+    control = told = None
     leader = 0
     carrier = "gloo"
 

@@ -11,7 +11,7 @@ import torch
 from safetensors.torch import load_file
 from support.facts import assert_names
 from support.ranks import figures, furthest
-from support.supervisors import Nodes
+from support.supervisors import TRAINING, Nodes
 from support.waiting import until
 
 from hearth.config import resolve_run
@@ -140,6 +140,25 @@ def test_a_lost_stage_of_a_pipeline_ends_all_and_leaves_no_trace_when_it_is_back
     assert again in range(10, 60, 5)
     for node in lost.names:  # the whole adapter on each
         assert furthest(adapter(lost, node), adapter(whole)) == 0
+
+
+@pytest.mark.rotated(seconds=35)
+@pytest.mark.slow
+def test_a_rank_of_a_pipeline_that_hangs_is_named_and_started_again(house, tmp_path):
+    nodes = house("hangs", parallel="pipeline", checkpoint_every=5, max_steps=60)
+    for node in nodes.names:
+        nodes.change(node, return_timeout=60)
+    sooner = "from hearth.supervisor import hang\nhang.SILENT = 15.0\n"
+    (tmp_path / "sitecustomize.py").write_text(sooner)
+    nodes.variables["PYTHONPATH"] = f"{tmp_path}:{TRAINING}"
+    nodes.start()
+    until(lambda: 12 in steps(nodes))
+    nodes.rank("node1").suspend()
+    for record in nodes.wait().values():
+        assert record["state"] == "finished"
+        (loss, *_) = record["launches"]
+        assert_names(loss["cause"]["message"], "rank 1 of node1 did nothing for", "it hangs")
+    assert steps(nodes) == list(range(1, 61))
 
 
 @pytest.mark.rotated(seconds=35)

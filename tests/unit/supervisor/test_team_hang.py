@@ -7,8 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
 
-from hearth.ranks.orders import Doing, Form, Interrupt, Load
-from hearth.supervisor.hang import ENDING, FORMING, LEAST, SILENT, HangWatch
+from hearth.ranks.orders import Doing, Form, Interrupt, Leave, Load
+from hearth.supervisor.hang import ENDING, FORMING, LEAST, SILENT, STARTING, HangWatch
 
 FORM = Form(3, ("desk", "laptop"), "10.0.0.1", 29500, (), False)
 
@@ -123,3 +123,24 @@ def test_a_rank_whose_end_torchrun_never_tells_hangs():
     rank, message = watch.hanging(102.0 + ENDING)
     assert rank == 2
     assert "torchrun has not told" in message
+
+
+def test_a_rank_that_never_says_that_it_is_there_hangs():
+    hangs = watch()
+    hangs.started(0, 100)
+    assert hangs.hanging(100 + STARTING) is None
+    rank, message = hangs.hanging(101 + STARTING)
+    assert rank == 1
+    assert_names(message, "rank 1 of laptop", "its start")
+    hangs.began(0, Doing("preparing model and data", 0, 0, 3600.0), 150)
+    hangs.alive(0, 700)
+    assert hangs.hanging(101 + STARTING) is None
+    hangs.alive(0, 800)
+    assert "no sign of life" in hangs.hanging(801 + SILENT)[1]
+
+
+def test_a_rank_that_is_told_to_end_and_does_not_hangs():
+    hangs = watch()
+    hangs.told(0, Leave(save=True), 0)
+    assert hangs.hanging(FORMING) is None
+    assert_names(hangs.hanging(FORMING + 1)[1], "to end")

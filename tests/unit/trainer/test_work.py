@@ -46,6 +46,7 @@ class Listener:
         self.work = Work(
             SimpleNamespace(
                 control=control,
+                told=control,
                 generation=1,
                 device=torch.device(device),
                 check=lambda: None,

@@ -11,6 +11,8 @@
     rank        Waiting("broken" | "paused", …) …
     rank        Ended(outcome, step)      it exits with 0
 
+Ranks that take no orders, of fsdp and pipeline, send only Here, Doing and Alive.
+
 The supervisor listens at the Unix socket `control` in the results folder, which is the ranks'
 working directory. The layout of the run names every node with its number of ranks; a rank's number
 in it, the stable rank, never changes, whatever group it is in.
@@ -30,6 +32,9 @@ from typing import Any
 
 CONTROL = "HEARTH_CONTROL"
 """Environment variable of the ranks that a supervisor gives orders to."""
+
+WATCHED = "HEARTH_WATCHED"
+"""Environment variable of ranks that take no orders, and tell their supervisor what they do."""
 
 LAYOUT = "HEARTH_LAYOUT"
 """Environment variable with the layout of the run as JSON: `[["tower", 1], ["laptop", 2]]`."""

@@ -12,7 +12,7 @@ import atexit
 import itertools
 import os
 import threading
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import timedelta
 from typing import Any
@@ -29,6 +29,7 @@ from hearth.ranks.memory import is_out_of_memory, limit_gpu_memory
 from hearth.ranks.orders import Form, Interrupt
 from hearth.ranks.ring import Ring
 from hearth.ranks.values import from_bytes, to_bytes
+from hearth.ranks.watch import Watch, connect
 
 # Default timeouts of the process groups. Supervisors detect a lost peer by a heartbeat, so theirs
 # need only exceed the longest wait for a healthy one: with `sync_every` a round of a slow rank.
@@ -50,6 +51,7 @@ class World:
         members: stable ranks of the group, ascending; this rank alone if it is in none.
         generation: number of the launch, or of the newest group formed in place; 0 by hand.
         control: the connection to a supervisor that forms groups in place.
+        told: that, or the connection to one that only watches.
         gradients: the NCCL group of the gradients; None if they travel as values do.
         keeps: whether this rank writes the files that every node keeps, as the first rank of its
             node; of nodes that share the folder only the first writes (`record.folders`).
@@ -65,10 +67,11 @@ class World:
         generation: int = 0,
         timeout: timedelta = _BY_HAND,
         control: Control | None = None,
+        watch: Watch | None = None,
     ) -> None:
         self.rank, self.size, self.local_rank = rank, size, local_rank
         self.node, self.device, self.generation = node, device, generation
-        self.control = control
+        self.control, self.told = control, control or watch
         self.layout: tuple[str, ...] = control.nodes if control else (node,) * size
         self.members: tuple[int, ...] = (rank,)
         self.gradients: Any = None
@@ -290,15 +293,23 @@ def own_device(environment: Mapping[str, str] = os.environ) -> torch.device:
     return device
 
 
-def join(seconds: float = 0, environment: Mapping[str, str] = os.environ) -> World:
+def join(
+    seconds: float = 0,
+    environment: Mapping[str, str] = os.environ,
+    supervisor: Control | Watch | None = None,
+    wait: Callable[[], None] = lambda: None,
+) -> World:
     """Join the process group of torchrun's variables; without them return a world of one rank.
 
-    A collective fails after `seconds`; 0 is a day under supervisors and half an hour by hand. Under
-    a supervisor that forms groups in place the rank is alone at first, and waits for its orders.
+    `supervisor` is the connection to this node's, if it is open already, and `wait` is called
+    before the other ranks are waited for. A collective fails after `seconds`; 0 is a day under
+    supervisors and half an hour by hand. Under a supervisor that forms groups in place the rank is
+    alone at first, and waits for its orders.
 
     Raises `LaunchError` if that supervisor does not answer.
     """
     device = own_device(environment)
+    supervisor = supervisor or connect(environment)
     usual = _SUPERVISED if "HEARTH_GENERATION" in environment else _BY_HAND
     world = World(
         rank=int(environment.get("RANK", "0")),
@@ -308,9 +319,11 @@ def join(seconds: float = 0, environment: Mapping[str, str] = os.environ) -> Wor
         device=device,
         generation=int(environment.get("HEARTH_GENERATION", "0")),
         timeout=timedelta(seconds=seconds) if seconds else usual,
-        control=Control.connect(environment),
+        control=supervisor if isinstance(supervisor, Control) else None,
+        watch=supervisor if isinstance(supervisor, Watch) else None,
     )
     if world.size > 1 and not world.control:
+        wait()
         world.join_all()
     return world
 

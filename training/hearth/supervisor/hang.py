@@ -16,6 +16,9 @@ group.
 Its own timeout for a group is 30.
 """
 
+STARTING = 600.0
+"""Seconds from the start of torchrun until each rank has told that it is there."""
+
 SILENT = 120.0
 """Seconds without a sign of life after which a rank hangs, however long its work may take.
 
@@ -54,6 +57,10 @@ class HangWatch:
         self._node = node
         self._first_rank = first_rank
         self._work: dict[int, _Work] = {}
+
+    def started(self, local_rank: int, now: float) -> None:
+        """Note that a rank was started, which tells nothing until it is there."""
+        self._work[local_rank] = _Work("its start", now, STARTING, now + STARTING)
 
     def began(self, local_rank: int, doing: Doing, now: float) -> None:
         """Note that a rank began a piece of work at the time `now`, in seconds."""

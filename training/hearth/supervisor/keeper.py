@@ -154,7 +154,13 @@ class RanksKeeper(NodeSupervisor):
                 self._say(message)
                 self._events.put_nowait(NotStarted(start, message))
                 return
+            self._watch_start()
         self._events.put_nowait(RanksExited(start, await self._workers.ended()))
+
+    def _watch_start(self) -> None:
+        """Watch the ranks of the torchrun that was just started."""
+        for local_rank in range(self._spec.nproc):
+            self._hangs.started(local_rank, boot_clock())
 
     async def _bring_state(self) -> None:
         """Bring what the ranks need of other nodes before they start."""
@@ -208,11 +214,15 @@ class RanksKeeper(NodeSupervisor):
                 self._gone_ranks.add(local_rank)
                 self._hangs.left(local_rank, boot_clock())
                 if not self._leave and local_rank not in self._over:
-                    self._ranks.left(local_rank)
+                    self._note_left(local_rank)
             case RanksExited(_, status):
                 await self._ranks_exited(status)
             case NotStarted(_, message):
                 self._ranks_failed(Failure(None, message, local=True))
+
+    def _note_left(self, local_rank: int) -> None:
+        """Note that a rank has died before its time."""
+        self._ranks.left(local_rank)
 
     def _hear_rank(self, local_rank: int, message: News) -> None:
         match message:

@@ -132,7 +132,7 @@ class Member(RanksKeeper):
     async def _open(self) -> None:
         spec = self._spec
         self._vote_store.open(self._last["generation"] if self._last else -1)
-        if spec.resident:
+        if not spec.scripted:
             await self._channel.open()
         await self._listen_at(self._mesh.open)
         self._say(

@@ -12,6 +12,7 @@ from contextlib import suppress
 
 from hearth.diagnose import is_echo
 from hearth.ranks.orders import (
+    WATCHED,
     Ended,
     Form,
     Formed,
@@ -62,7 +63,9 @@ class RelaunchedMember(Member):
         self._say(f"training with {who}; starting torchrun (generation {group.generation})")
         try:
             async with self._starting:
-                await self._workers.start(words, group)
+                self._channel.expect(self._start)  # what an earlier launch has left
+                await self._workers.start(words, group, **self._watched)
+                self._watch_start()
         except OSError as error:
             message = f"cannot start {words[0]}: {error.strerror}"
             self._say(message)
@@ -71,6 +74,20 @@ class RelaunchedMember(Member):
         self._launched, self._launched_at = time.monotonic(), self._gained()
         self._each_says(start, Formed(group.generation, self._gained(), {}))
         self._events.put_nowait(RanksExited(start, await self._workers.ended()))
+
+    @property
+    def _watched(self) -> dict[str, str]:
+        """The variable by which Hearth's own ranks tell what they do; a user's script does not."""
+        return {} if self._spec.scripted else {WATCHED: "1"}
+
+    async def _end_hanging_ranks(self) -> None:
+        if self._spec.scripted and self._workers.ranks >= self._spec.nproc:
+            self._rest_all()  # of a script the start is all that is bounded
+        await super()._end_hanging_ranks()
+
+    def _rest_all(self) -> None:
+        for local_rank in range(self._spec.nproc):
+            self._hangs.rested(local_rank)
 
     async def _end_launch(self, start: int, broken: Waiting) -> None:
         """End this node's torchrun, whose group is over."""
@@ -143,7 +160,15 @@ class RelaunchedMember(Member):
         self._ranks_failed(failure)
         self._ask_kernel()
 
+    def _note_left(self, local_rank: int) -> None:
+        """Leave it to torchrun to tell how its ranks ended."""
+
     def _hear_rank(self, local_rank: int, message: News) -> None:
+        if not isinstance(message, Waiting | Formed | Ended):  # of the rank itself
+            super()._hear_rank(local_rank, message)
+            return
+        if not isinstance(message, Formed):
+            self._hangs.rested(local_rank)
         self._ranks.said(local_rank, message)
         self._note_training(message)
 

@@ -149,6 +149,14 @@ class Workers:
         await self._clear(grace=2.0 if status == 0 else 0.0)
         return status
 
+    @property
+    def ranks(self) -> int:
+        """The number of ranks that torchrun has started."""
+        with suppress(psutil.NoSuchProcess):
+            if self._process and self._process.returncode is None:
+                return len(psutil.Process(self._process.pid).children())
+        return 0
+
     async def tell_to_end(self) -> None:
         """Send each rank SIGTERM, once, until torchrun has ended.
 

@@ -91,7 +91,7 @@ class Work:
 
         Raises `GroupBroken` if the group is over.
         """
-        if not self._world.control:
+        if not self._world.told:
             return
         self._world.check()
         kind = (what, len(tokens))
@@ -112,7 +112,7 @@ class Work:
 
         It does not need the group.
         """
-        if not self._world.control:
+        if not self._world.told:
             return
         self._close()
         self._open, self._started = ({what}, 1.0), time.monotonic()
@@ -120,7 +120,7 @@ class Work:
 
     def wait(self) -> None:
         """Begin to wait for the other ranks."""
-        if not self._world.control:
+        if not self._world.told:
             return
         self._close()
         self._tell(FOR_OTHERS, 0, _LEAST, waits=True)
@@ -143,7 +143,7 @@ class Work:
         """Tell the supervisor of a piece of work, or that this rank waits for the others."""
         with self._telling:
             self._waits = waits
-            self._world.control.tell(Doing(what, self.step, part, round(allowed, 1)))
+            self._world.told.tell(Doing(what, self.step, part, round(allowed, 1)))
             self._works.set()
         if not self._beating:
             self._beating = threading.Thread(target=self._beat, name="beat", daemon=True)
@@ -151,7 +151,7 @@ class Work:
 
     def _beat(self) -> None:
         """Tell again and again that this process lives, while it works or waits."""
-        control = self._world.control
+        control = self._world.told
         while True:
             self._works.wait()
             time.sleep(_BEAT)

@@ -1,0 +1,113 @@
+"""A rank's words to its supervisor before it is in a group, and where it takes no orders."""
+
+from __future__ import annotations
+
+import os
+import socket
+import threading
+from collections.abc import Mapping
+from contextlib import suppress
+from pathlib import Path
+
+from hearth.ranks.control import Control
+from hearth.ranks.orders import (
+    FOR_OTHERS,
+    WATCHED,
+    Alive,
+    Doing,
+    Here,
+    News,
+    connect_to_supervisor,
+    encode,
+)
+
+IMPORTING = 900.0
+"""Seconds in which the libraries must be imported, from a slow disk."""
+
+PREPARING = 3600.0
+"""Seconds in which model and data must be ready, and the speed measured."""
+
+FIRST_USE = 600.0
+"""Seconds of the first use of the device."""
+
+_WAITING = 20.0
+"""Seconds until a rank that waits for others says so again, or hangs."""
+
+_BEAT = 5.0
+"""Seconds between two signs of life."""
+
+
+class Watch:
+    """The connection of a rank to a supervisor that only watches it.
+
+    Nothing depends on it: a rank goes on unwatched where the supervisor does not answer.
+    """
+
+    def __init__(self, connection: socket.socket) -> None:
+        self._connection = connection
+        self._sending = threading.Lock()
+
+    @classmethod
+    def connect(cls, environment: Mapping[str, str] = os.environ) -> Watch | None:
+        """Connect to the supervisor that listens in this folder; None if there is none."""
+        if WATCHED not in environment:
+            return None
+        try:
+            watch = cls(connect_to_supervisor(Path.cwd()))
+        except OSError:
+            return None
+        watch.tell(Here(int(environment["LOCAL_RANK"]), os.getpid()))
+        return watch
+
+    def tell(self, message: News) -> None:
+        """Send a message to the supervisor."""
+        with suppress(OSError), self._sending:
+            self._connection.sendall(encode(message))
+
+    def is_over(self, generation: int) -> str:
+        """Return '': no supervisor ends a group by this connection."""
+        return ""
+
+
+def connect(environment: Mapping[str, str] = os.environ) -> Control | Watch | None:
+    """Connect to this node's supervisor, if it gives orders or watches.
+
+    Raises `LaunchError` if one that gives orders does not answer.
+    """
+    return Control.connect(environment) or Watch.connect(environment)
+
+
+class Starting:
+    """Tells the supervisor what a rank does until it is in a group, and that its process lives."""
+
+    def __init__(self, supervisor: Control | Watch | None) -> None:
+        self._supervisor = supervisor
+        self._over, self._waits = threading.Event(), False
+        self._telling = threading.Lock()
+        if supervisor:
+            threading.Thread(target=self._beat, name="start", daemon=True).start()
+
+    def begin(self, what: str, seconds: float) -> None:
+        """Begin a piece of work that may take `seconds`."""
+        if self._supervisor:
+            self._supervisor.tell(Doing(what, 0, 0, seconds))
+
+    def wait_for_others(self) -> None:
+        """Begin to wait for the other ranks, which may take as long as they start."""
+        self._waits = True
+        self.begin(FOR_OTHERS, _WAITING)
+
+    def end(self) -> None:
+        """Tell nothing more: what follows has words of its own."""
+        with self._telling:
+            self._over.set()
+
+    def _beat(self) -> None:
+        while not self._over.wait(_BEAT):
+            with self._telling:
+                if self._supervisor is None or self._over.is_set():
+                    return
+                if self._waits:
+                    self._supervisor.tell(Doing(FOR_OTHERS, 0, 0, _WAITING))
+                else:
+                    self._supervisor.tell(Alive())
