@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import time
+from dataclasses import replace
+from datetime import datetime
 from pathlib import Path
 
 import pytest
@@ -146,6 +148,19 @@ def test_a_node_that_drops_out_while_the_others_go_on_is_no_failure_of_the_run()
     message = compose(apart, PROGRESS, explanation(MEMORY, "", True))
     assert message.title == "evening goes on without laptop"
     assert message.colour == "warning"
+
+
+def test_steps_are_not_told_with_the_time_of_the_last_supervisor_alone():
+    began = datetime.fromtimestamp(NIGHT - 7200).astimezone().isoformat()
+    progress = replace(PROGRESS, step=864, steps=1000, began=began)
+    message = compose(event("stopped", at=NIGHT + 6), progress)
+    assert_names(message.body, "864 of 1000 steps done, 2 h")
+
+
+def test_a_disk_that_takes_no_checkpoints_is_told():
+    message = compose(event("disk", "laptop", message="No space left on device"), PROGRESS)
+    assert_names(message.title, "without checkpoints of laptop")
+    assert_names(message.body, "No space left on device")
 
 
 @pytest.mark.parametrize("entry", entries(), ids=lambda entry: entry.id)

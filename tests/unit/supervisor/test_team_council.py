@@ -10,6 +10,7 @@ from support.facts import assert_names
 
 from hearth.ranks.orders import Interrupt, Leave, Load, Pause
 from hearth.supervisor.cause import Cause, LaunchOutcome
+from hearth.supervisor.decisions.causes import parted
 from hearth.supervisor.decisions.decide import BRIEF, answer
 from hearth.supervisor.decisions.notes import Notes
 from hearth.supervisor.decisions.own_ranks import (
@@ -801,6 +802,22 @@ def test_a_stopped_run_ends_once_all_have_stopped():
         seen = with_facts(seen, node, ended="stopped")
     outcome = end(moves(seen)).outcome
     assert (outcome.state, outcome.cause.node) == ("stopped", "laptop")
+
+
+# The record of a loss
+
+
+def test_each_of_two_nodes_that_are_lost_together_has_its_own_reason():
+    gone = {"laptop": Absence("silent for 6 s", 94.0), "shelf": Absence("broke off", 99.0)}
+    found = parted(everybody("broken gone gone", gone=gone), ["desk"])
+    assert_names(found["laptop"], "laptop was silent for 6 s")
+    assert_names(found["shelf"], "supervisor of shelf broke off")
+    failed = with_facts(everybody("broken failed away"), "laptop", failure=OFF_THE_BUS)
+    failed = with_facts(failed, "shelf", leaving="a game runs", returns=True)
+    assert parted(failed, ["desk"]) == {
+        "laptop": OFF_THE_BUS.message,
+        "shelf": "away: a game runs",
+    }
 
 
 # A run that ends by an error

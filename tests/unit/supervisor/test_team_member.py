@@ -17,7 +17,7 @@ ELSEWHERE = ["192.0.2.1", "192.0.2.2"]
 """Addresses that no machine has."""
 
 
-def member(folder, **changes: object) -> Member:
+def member(folder, last: dict | None = None, **changes: object) -> Member:
     given = {
         "run": "first",
         "node": "desk",
@@ -35,7 +35,7 @@ def member(folder, **changes: object) -> Member:
     spec = spec_of(given | changes, "the spec")
     spec.results.mkdir(parents=True)
     spec.log.parent.mkdir()
-    return Member(spec, None, None)
+    return Member(spec, None, last)
 
 
 def start(own: Member, *nodes: str) -> None:
@@ -130,3 +130,10 @@ def test_ranks_get_a_key_that_every_supervisor_derives_and_none_sends(tmp_path):
     key = key_of("first", "secret", 3)
     assert key_of("second", "secret", 3) == key
     assert len({key, key_of("third", "secret", 4), key_of("fourth", "another", 3)}) == 3
+
+
+def test_a_run_began_when_its_first_supervisor_did_whose_machine_lost_power_since(tmp_path):
+    began = "2026-11-20T10:00:00Z"
+    last = {"generation": 3, "launches": [], "heartbeat": began, "began": began}
+    own = member(tmp_path, last)
+    assert (own._record.began, own._record.generation) == (began, 3)

@@ -89,6 +89,9 @@ def test_who_left_and_who_joined_is_seen_by_a_rank_that_was_in_the_last_group():
     parting = Parting("broken", "laptop: silent for 6 s", 2, ("tower", "laptop"), 0.0)
     assert parting.left(("tower", "oldbox")) == {"laptop": "laptop: silent for 6 s"}
     assert parting.joined(("tower", "oldbox")) == ["oldbox"]
+    both = {"laptop": "silent for 6 s", "oldbox": "it was killed"}
+    parting = Parting("broken", "laptop: silent", 2, ("tower", *both), 0.0, both)
+    assert parting.left(("tower",)) == both
     paused = Parting("paused", "", 2, ("tower", "laptop"), 0.0)
     assert paused.left(("tower",)) == {"laptop": "it left in order"}
 

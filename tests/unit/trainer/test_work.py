@@ -118,6 +118,20 @@ def test_a_rank_that_waits_shows_that_it_lives_until_its_group_is_over(monkeypat
     assert len(listener.heard) == heard
 
 
+def test_what_a_rank_waited_for_others_counts_from_the_end_of_its_own_work(monkeypatch):
+    listener = Listener(monkeypatch, "cpu")
+    listener.step(2, parts=1)
+    done = listener.now
+    listener.now += 6  # in which a lost node is silent
+    listener.work.wait()
+    assert listener.work.idle_since == done
+    listener.work.abandon()
+    assert listener.work.idle_since == listener.now
+    listener.step(2, parts=1)
+    listener.work.begin("checkpoint", 30)
+    assert listener.work.idle_since == listener.now
+
+
 def test_a_rank_that_waits_for_its_supervisor_shows_nothing(monkeypatch):
     listener = Listener(monkeypatch, "cpu", beat=0.001)
     listener.step(1, parts=0)

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -102,7 +103,11 @@ def _perplexity(progress: Progress) -> str:
 
 def _when_it_ended(event: Event, progress: Progress) -> str:
     """Return the line with the steps of a run and the time that they took."""
-    return _joined(_so_far(event, progress), f"{_elapsed(event)} after its start")
+    began = event.began
+    with suppress(ValueError):  # else a run that was resumed did all its steps since then
+        began = min(began, datetime.fromisoformat(progress.began).timestamp())
+    elapsed = duration(max(0.0, event.at - began))
+    return _joined(_so_far(event, progress), f"{elapsed} after its start")
 
 
 def _so_far(event: Event, progress: Progress) -> str:

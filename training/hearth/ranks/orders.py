@@ -68,7 +68,7 @@ class Form:
 
     The first local rank of the first node opens the store at `address:port`; it answers `clients`
     only, the cluster addresses of the nodes. `fresh`: no member has loaded anything yet; they
-    construct the trainer together. `left` has, by node, why nodes left in order. The ranks
+    construct the trainer together. `left` has, by node, why nodes are not in it. The ranks
     prove to each other that they know `key`; the groups that torchrun forms have none.
     """
 

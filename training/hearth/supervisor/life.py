@@ -74,7 +74,8 @@ class NodeSupervisor:
     def __init__(self, spec: Spec, unit: str | None, last: dict[str, Any] | None) -> None:
         self._spec = spec
         self._last = last
-        facts = {"generation": last["generation"]} if last else {}
+        kept = ("generation", "began")  # its steps are counted from the beginning, too
+        facts = {name: last[name] for name in kept if name in last} if last else {}
         self._record = RunRecord.from_spec(spec, unit=unit, job=own_job(spec), **facts)
         if last:
             self._record.launches = last["launches"]

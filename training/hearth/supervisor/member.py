@@ -516,11 +516,7 @@ class Member(RanksKeeper):
         except (LaunchError, OSError) as error:
             self._say(f"no new team yet: {error}")
             return
-        left = {
-            node: causes.left(node, report.leaving, report.returns).message
-            for node, report in self._view().reports.items()
-            if report.leaving
-        }
+        left = causes.parted(self._view(), config.nodes)
         order = FormTeam(config.generation, config.nodes, address, port, clients, fresh, left)
         for node in config.nodes:
             self._mesh.tell(node, order)

@@ -38,7 +38,7 @@ def now() -> str:
 class RunRecord:
     """State of a run on this node. `rank` is the node's; times are ISO 8601 UTC.
 
-    `began` is when this supervisor was started, `since` when it entered its `state`;
+    `began` is when its first supervisor here was started, `since` when it entered its `state`;
     `unit` is the systemd unit that carries the supervisor, None for a process group of its own;
     `job` is the number of the Slurm job that does, '' until this node knows it, None without Slurm;
     `nodes` are all nodes of the run in rank order; `script` is the file name of a user's script,

@@ -48,8 +48,9 @@ class TrainerInPlace(Trainer):
             try:
                 outcome = self._go_on()
             except GroupBroken as broken:
+                # Silence of a node that is lost counts, too: this rank may have waited for it.
+                parting = self._parting("broken", str(broken), self.work.idle_since)
                 self.stepper.abandon()
-                parting = self._parting("broken", str(broken))
                 continue
             if outcome:
                 return outcome
@@ -57,10 +58,10 @@ class TrainerInPlace(Trainer):
             leave(self.world)
             parting = self._parting("paused")
 
-    def _parting(self, why: str, message: str = "") -> Parting:
-        """Return the parting of this rank from its group, now."""
+    def _parting(self, why: str, message: str = "", at: float | None = None) -> Parting:
+        """Return the parting of this rank from its group, now or at the time `at`."""
         generation, nodes = self.world.generation, self.progress.nodes
-        return Parting(why, message, generation, nodes, time.monotonic())
+        return Parting(why, message, generation, nodes, time.monotonic() if at is None else at)
 
     def _leave(self, order: Leave) -> str:
         """End by itself, as ordered; return `finished` if nothing is left to do, or `stopped`."""

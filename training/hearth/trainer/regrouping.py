@@ -19,8 +19,8 @@ class Parting:
         message: for "broken" why, by the supervisor or by the error that the rank saw.
         generation: of the group.
         nodes: of the group.
-        at: when, in seconds of `time.monotonic`.
-        reasons: why nodes left in order, by node.
+        at: when, in seconds of `time.monotonic`; if it waited for others by then, since when.
+        reasons: why nodes are not in the next group, by node.
     """
 
     why: str

@@ -80,6 +80,7 @@ class Work:
         # A GPU works on several micro-batches behind the back of Python.
         self._apart = world.device.type == "cpu"
         self._open: tuple[set[Hashable], float] | None = None
+        self._waits_since: float | None = None
         self._started = 0.0
         self._works, self._waits = threading.Event(), False
         self._telling = threading.Lock()
@@ -118,18 +119,24 @@ class Work:
         self._open, self._started = ({what}, 1.0), time.monotonic()
         self._tell(what, 0, seconds or self._allowances.allowed(what, 1.0))
 
+    @property
+    def idle_since(self) -> float:
+        """Time since which this rank waits for others; now, if it does not."""
+        return time.monotonic() if self._waits_since is None else self._waits_since
+
     def wait(self) -> None:
         """Begin to wait for the other ranks."""
         if not self._world.told:
             return
         self._close()
+        self._waits_since = self.idle_since
         self._tell(FOR_OTHERS, 0, _LEAST, waits=True)
 
     def abandon(self) -> None:
         """Forget the piece that was begun, whose end nobody will see, and wait for nobody."""
         with self._telling:  # else a sign of life could still follow whatever is told next
             self._works.clear()
-        self._open = None
+        self._open = self._waits_since = None
 
     def _close(self) -> None:
         """Learn from the piece that ends now."""
@@ -141,6 +148,8 @@ class Work:
 
     def _tell(self, what: str, part: int, allowed: float, waits: bool = False) -> None:
         """Tell the supervisor of a piece of work, or that this rank waits for the others."""
+        if not waits:
+            self._waits_since = None
         with self._telling:
             self._waits = waits
             self._world.told.tell(Doing(what, self.step, part, round(allowed, 1)))
