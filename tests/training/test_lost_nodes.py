@@ -114,6 +114,9 @@ def test_who_left_came_or_hangs_is_on_record_and_only_a_lone_survivor_of_three_w
     play(run, Case((Fault("hang", "node1"),)), random.Random(SEED), SILENCE)
     said = next(each["message"] for each in causes(run, "node0") if each["node"] == "node1")
     assert_names(said, "rank 1", "in step", "it hangs")
+    teams = [line for line in run.lines("node0") if line["kind"] == "team"]
+    without = next(line for line in teams[::-1] if "node1" in line["left"])
+    assert without["waited"] > 10  # while nobody knew that it hangs
 
     run.lose("node1", "node2")
     until(lambda: run.record("node0")["state"] == "waiting")
