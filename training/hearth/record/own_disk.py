@@ -56,7 +56,7 @@ class OwnDisk:
 
     @property
     def state(self) -> int:
-        """What the other ranks are told: 0, WRITES, or more by the number of the error."""
+        """The number that the other ranks get: 0, WRITES, or WRITES and the error's number."""
         if not self._failing:
             return WRITES if self._keeps else 0
         return WRITES + (number_of(next(iter(self._failing.values()))) or errno.EIO)
