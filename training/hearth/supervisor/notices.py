@@ -38,10 +38,10 @@ class Notices:
         """
         self._outbox.collect()
         spec, record = self._spec, self._record
-        # An evening at which the house has the machines is no news.
+        # An evening at which the owner has the machines is no news.
         wanted = record.cause is not None and record.cause.kind == "away"
         missing = () if wanted else tuple(n for n in record.missing if n not in in_queue)
-        # The others train if this node, which the house has, waits for nobody.
+        # The others train if this node, which the owner has, waits for nobody.
         trains = record.state == "running" or (bool(record.away) and not missing)
         now = time.monotonic()  # a clock that is set, as after a boot, makes no wait long
         change = self._waits.observe(now, trains, missing)
