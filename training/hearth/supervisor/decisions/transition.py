@@ -1,8 +1,28 @@
-"""What happens when: the state of a node after an event, and what it does about it.
+"""What happens when: the state of a node after an event, and its actions.
 
-`transition` is the whole of a node's part in a run, as a pure function: an event changes what the
-node knows (`HANDLERS` says how, by event), then `decide` says what follows, until nothing does.
-The supervisor (`member`) puts events in and carries the actions out; a simulation does the same.
+`transition` is the whole of a node's part in a run, as a pure function. An event first changes what
+the node knows:
+
+| event | when | the node |
+|---|---|---|
+| Tick | four times a second | looks at the clock, and tries a full disk again |
+| Joined | a node is connected | tells it how things stand here |
+| Gone | a node is lost, or left | notes why, and forgets a proposal on which that node votes |
+| InQueue | the run waits for its turn on a node | waits longer for that node |
+| PeerSaid | a node sent a message | notes its report; votes; counts its vote; forms a team; stops |
+| RankSaid | an own rank waits, trains or has ended | notes it, and records the training |
+| RankLeft | an own rank died | takes the group for broken |
+| RanksFailed | torchrun told why | keeps the error, by which it starts them again or ends |
+| Evaluates | the own ranks evaluate, or cease to | waits less long for them if it has to leave |
+| OwnerSays | the owner wants the machine, or lets go | leaves with a checkpoint, or comes back |
+| Leaves | the machine shuts down | leaves in order; the run stays open here |
+| StopAsked | a user asked to stop, or Slurm did | passes it on, and stops its ranks |
+| Saved | the votes are on the disk, or the disk is full | answers, proposes or forms the team |
+
+Then `decide` says what follows, again and again until nothing does: the end, if there is one
+(`verdicts.ENDS`), else an order for the own ranks (`own_ranks`), and the next step towards a team
+(`forming`, `voting`). The supervisor (`member`) puts events in and carries the actions out; a
+simulation does the same.
 """
 
 from __future__ import annotations

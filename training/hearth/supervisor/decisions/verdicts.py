@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hearth.diagnose import first_failure, is_echo
@@ -33,20 +34,9 @@ class _Error:
 
 def conclusion(state: State) -> Conclude | Depart | None:
     """Return the end of this node's part in the run, or None while it goes on."""
-    stop = state.stopping
-    if stop and stop.now:
-        return Conclude(_stopped(state, "stopped at once"))
-    if state.memory.failures:
-        return _failed(state)
-    return (
-        _over(state)
-        or _finished_alone(state)
-        or _departs(state)
-        or _failed_apart(state)
-        or (_stopped_alone(state) if stop else None)
-        or _futile(state)
-        or _first_loss(state)
-    )
+    # While others may still tell an error, which may be the cause, nothing else ends the run.
+    rules = ENDS[:2] if state.memory.failures else ENDS
+    return next((end for rule in rules if (end := rule(state))), None)
 
 
 def waited_too_long(state: State, missing: tuple[str, ...], why: str) -> Conclude | None:
@@ -95,10 +85,12 @@ def _all_refuse(state: State, missing: tuple[str, ...], patience: float) -> bool
 
 
 def _failed(state: State) -> Conclude | None:
-    """Return the end by a rank's own error, once other nodes had the time to tell theirs.
+    """Return the end of a run by a rank's own error, once other nodes had time to tell theirs.
 
     The first connected node decides, and the others a moment later if it did not.
     """
+    if not state.memory.failures:
+        return None
     turn = [*state.reports].index(state.node)
     heard = min(at for _, at in state.memory.failures.values())
     if state.now < heard + COLLECT + turn * _STEPS_APART:
@@ -109,6 +101,13 @@ def _failed(state: State) -> Conclude | None:
     ]
     first = first_failure(errors)
     return _end("failed", Cause(first.node, first.rank, "rank_failed", first.message))
+
+
+def _stopped_at_once(state: State) -> Conclude | None:
+    """Return the end of a run that is to stop at once."""
+    if state.stopping and state.stopping.now:
+        return Conclude(_stopped(state, "stopped at once"))
+    return None
 
 
 def _failed_apart(state: State) -> Conclude | None:
@@ -165,6 +164,8 @@ def _departs(state: State) -> Depart | None:
 def _stopped_alone(state: State) -> Conclude | None:
     """Return the end of a node that was asked to stop and whose ranks have nothing to save."""
     own = state.own
+    if not state.stopping:
+        return None
     if own.state == "failed" and own.failure:
         cause = Cause(own.node, own.failure.rank, "rank_failed", own.failure.message)
         return _end("failed", cause, everywhere=False)
@@ -221,3 +222,17 @@ def _stopped(state: State, how: str) -> LaunchOutcome:
     node = stop.node if stop else state.node
     message = f"{how}: {stop.why}" if stop and stop.why else f"{how}, as asked on {node}"
     return LaunchOutcome("stopped", Cause(node, None, "stopped", message))
+
+
+ENDS: tuple[Callable[[State], Conclude | Depart | None], ...] = (
+    _stopped_at_once,
+    _failed,
+    _over,
+    _finished_alone,
+    _departs,
+    _failed_apart,
+    _stopped_alone,
+    _futile,
+    _first_loss,
+)
+"""The ends of a run, or of a node's part in it: the first that holds."""
