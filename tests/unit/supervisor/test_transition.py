@@ -1,4 +1,4 @@
-"""What a node does about an event, as scripts of events in virtual time."""
+"""Scripts of events in virtual time: the actions of a node and its state after them."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a node's decisions ask of it: actions, which the supervisor carries out in their order."""
+"""Actions: the orders of a node's decisions, which its supervisor carries out one by one."""
 
 from __future__ import annotations
 

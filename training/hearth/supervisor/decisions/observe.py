@@ -1,4 +1,4 @@
-"""What a node's state shows for the first time, which its memory keeps. Pure."""
+"""Observations: a node's memory takes note of new facts in its state. Pure."""
 
 from __future__ import annotations
 

@@ -12,7 +12,7 @@ from hearth.supervisor.decisions.voting import Config
 
 @dataclass(frozen=True)
 class TeamRecord:
-    """What goes on record of the teams that this node was committed to.
+    """The record of the teams that this node was committed to.
 
     Attributes:
         now: the last one; None before the first.

@@ -1,4 +1,4 @@
-"""What happens when: the state of a node after an event, and its actions.
+"""Events and their effects: the state of a node after each, and its actions.
 
 `transition` is the whole of a node's part in a run, as a pure function. An event first changes what
 the node knows:
