@@ -18,6 +18,7 @@ TEAM = Config(5, NODES)
 def report(node: str, state: str, team: Config | None = TEAM, **facts: object) -> Report:
     """Return a report of a node that is in, or was in, the team, at step 7."""
     known = {"votes": Votes(team, (), counts=team is not None), "connected": NODES}
+    known |= {"serves": 40000, "reached": NODES, "joining": NODES}
     if team and state in ("forming", "training", "breaking", "broken", "paused", "ended"):
         known |= {"generation": team.generation, "trained": team.generation, "step": 7}
         known |= {"choices": CHOICES}

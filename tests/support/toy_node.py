@@ -9,6 +9,7 @@ from hearth.ranks.orders import Form, Leave, Load
 from hearth.supervisor.cause import LaunchOutcome
 from hearth.supervisor.decisions.decide import answer, next_moves
 from hearth.supervisor.decisions.notes import Notes
+from hearth.supervisor.decisions.reach import to_prove
 from hearth.supervisor.decisions.view import (
     Absence,
     Conclude,
@@ -20,6 +21,7 @@ from hearth.supervisor.decisions.view import (
     ProposeTeam,
     RestartRanks,
     RestRanks,
+    SayUnreached,
     SayWaiting,
     StartTeam,
     TellRanks,
@@ -42,6 +44,8 @@ if TYPE_CHECKING:
     from support.toy_cluster import Cluster
 
 TICK = 0.5
+PROOF, NO_PROOF = 0.01, 4.0
+"""Seconds until a node is found to be reached, or not to be."""
 
 
 class Node:
@@ -75,6 +79,10 @@ class Node:
         self.wish.why = self.house
         self.told: Report | None = None
         self.left: Leave | None = None
+        self.joining: tuple[str, ...] = ()
+        self.reached: set[str] = set()
+        self.unreached: set[str] = set()
+        self.proving: set[str] = set()
         self.rank: Rank = Rank(self)
         if self.house:
             self.rest()
@@ -149,6 +157,10 @@ class Node:
             tuple(name for name, each in sorted(self.heard.items()) if each.report.leaving),
             self.stop,
             f"the disk of {self.name} is full" if self.full else "",
+            serves=1,
+            reached=tuple(sorted(self.reached)),
+            joining=self.joining,
+            unreached=dict.fromkeys(sorted(self.unreached), "(a firewall)"),
         )
 
     def view(self) -> View:
@@ -166,8 +178,35 @@ class Node:
             cluster.random.random(),
         )
 
+    def prove(self) -> None:
+        """Try to reach the nodes that are to be reached now."""
+        nodes, joining = to_prove(self.view())
+        if joining != self.joining:
+            self.joining, self.reached = joining, set()
+        for node in {*nodes} - self.reached - self.proving:
+            self.proving.add(node)
+            wait = NO_PROOF if self.cluster.walled(self.name, node) else PROOF
+            self.cluster.later(wait, lambda n=node, s=self.starts: self._proved(n, joining, s))
+
+    def _proved(self, node: str, joining: tuple[str, ...], start: int) -> None:
+        if self.starts != start or not self.up:
+            return
+        self.proving.discard(node)
+        walled = self.cluster.walled(self.name, node)
+        if walled or node not in self.heard:
+            self.reached.discard(node)
+        elif joining == self.joining:
+            self.reached.add(node)
+        (self.unreached.add if walled else self.unreached.discard)(node)
+        self.wake()
+
     def wake(self) -> None:
         """Have the council decide until it has no more moves."""
+        self._decide()
+        if self.up and not self.asleep:
+            self.prove()
+
+    def _decide(self) -> None:
         for _ in range(8):
             if not self.up or self.asleep:
                 return
@@ -221,7 +260,7 @@ class Node:
                 self.conclude(outcome)
             case Depart():
                 self.down()
-            case SayWaiting():
+            case SayWaiting() | SayUnreached():
                 pass
 
     def conclude(self, outcome: LaunchOutcome) -> None:
@@ -285,6 +324,8 @@ class Node:
 
     def lost(self, peer: str, why: str) -> None:
         self.heard.pop(peer, None)
+        self.reached.discard(peer)
+        self.unreached.discard(peer)
         self.gone[peer] = Absence(why, self.cluster.now)
         if self.proposal and peer in self.proposal.attempt.voters:
             self.proposal = None

@@ -23,10 +23,11 @@ from hearth.ranks.orders import Alive, Doing, Form, Formed, News
 from hearth.supervisor.availability import FIRST_WORD, Availability, OwnerSays, asking
 from hearth.supervisor.cause import LaunchOutcome
 from hearth.supervisor.channel import Left, Said
-from hearth.supervisor.checkpoint_transfer import CheckpointTransfer
+from hearth.supervisor.checkpoint_transfer import CheckpointTransfer, HeldCheckpoint
 from hearth.supervisor.decisions import causes
 from hearth.supervisor.decisions.decide import answer, next_moves
 from hearth.supervisor.decisions.notes import Notes, loss
+from hearth.supervisor.decisions.reach import to_prove
 from hearth.supervisor.decisions.view import (
     Absence,
     Conclude,
@@ -37,6 +38,7 @@ from hearth.supervisor.decisions.view import (
     ProposeTeam,
     RestartRanks,
     RestRanks,
+    SayUnreached,
     SayWaiting,
     Settings,
     StartTeam,
@@ -44,7 +46,7 @@ from hearth.supervisor.decisions.view import (
     View,
 )
 from hearth.supervisor.decisions.voting import Attempt, Config, Refusal
-from hearth.supervisor.handshake import group_key
+from hearth.supervisor.handshake import file_key, group_key
 from hearth.supervisor.keeper import NotStarted, RanksExited, RanksKeeper
 from hearth.supervisor.life import POLL, STOP, Interrupted, StopAsked
 from hearth.supervisor.mesh import Gone, InQueue, Joined, Mesh
@@ -52,10 +54,8 @@ from hearth.supervisor.mesh import Heard as PeerSaid
 from hearth.supervisor.messages import (
     TEAMED,
     WAITING,
-    Ask,
     Failure,
     FormTeam,
-    Given,
     Message,
     Propose,
     Report,
@@ -63,6 +63,7 @@ from hearth.supervisor.messages import (
     Verdict,
     Vote,
 )
+from hearth.supervisor.reach import Reach
 from hearth.supervisor.rendezvous import meeting_place
 from hearth.supervisor.spec import Spec
 from hearth.supervisor.teams import Teams
@@ -76,7 +77,7 @@ MOST_ROUNDS = 8
 """Rounds of moves after one event; the next event goes on with the rest."""
 
 
-_NO_NEWS = (Doing, Alive, Ask, Given)
+_NO_NEWS = (Doing, Alive)
 
 
 @dataclass(frozen=True)
@@ -116,7 +117,13 @@ class Member(RanksKeeper):
         self._heard: dict[str, Heard] = {}
         self._gone: dict[str, Absence] = {}
         self._teams = Teams(self._record, spec.record)
-        self._transfer = CheckpointTransfer(spec.checkpoints, self._mesh.tell)
+        self._transfer = CheckpointTransfer(spec)
+        self._reach = Reach(
+            file_key(spec.token),
+            dict(zip(spec.nodes, spec.addresses, strict=True)),
+            self._events,
+            self._spawn,
+        )
         self._notes = Notes()
         self._stop: Stop | None = None
         self._leaving = ""
@@ -132,6 +139,7 @@ class Member(RanksKeeper):
         if spec.resident:
             await self._channel.open()
         await self._listen_at(self._mesh.open)
+        self._transfer.open()
         self._say(
             f"run {spec.run}: {spec.node} is rank {spec.rank} of {len(spec.nodes)}, meeting at "
             f"{spec.address} port {spec.ports[spec.rank]}"
@@ -177,16 +185,22 @@ class Member(RanksKeeper):
             while len(self._heard) + 1 < len(self._spec.nodes) and boot_clock() < until:
                 await asyncio.sleep(POLL)
         known = {node: heard.report for node, heard in self._heard.items()}
-        away = [node for node, report in known.items() if report.state == "away"]
         if any(report.trained for report in known.values()):
             return
-        if what := await self._transfer.bring(away):
+        held = {
+            node: HeldCheckpoint(report.checkpoint, report.serves)
+            for node, report in known.items()
+            if report.state == "away"
+        }
+        if what := await self._transfer.bring(held):
             self._say(what)
 
     async def _disconnect(self) -> None:
         if self._availability:
             self._availability.close()
         self._channel.close()
+        self._reach.close()
+        await self._transfer.close()
         await self._mesh.close()
 
     def _absent(self) -> set[str]:
@@ -233,6 +247,9 @@ class Member(RanksKeeper):
             case Joined(node):
                 self._say(f"{node} is connected")
                 self._gone.pop(node, None)
+                self._reach.forget(node)
+                with suppress(ConnectionError):  # it is lost again by now
+                    self._transfer.admit(self._mesh.source(node))
                 if self._stop:
                     self._mesh.tell(node, self._stop)
                 self._mesh.tell(node, self._report_to_peers())
@@ -343,10 +360,6 @@ class Member(RanksKeeper):
                     report = dataclasses.replace(heard.report, votes=message.votes)
                     self._heard[node] = Heard(report, heard.at)
                 self._vote_store.count(node, message)
-            case Ask():
-                self._mesh.tell(node, await asyncio.to_thread(self._transfer.give, message))
-            case Given():
-                self._transfer.given(node, message)
             case FormTeam():
                 await self._form(message)
             case Stop():
@@ -417,6 +430,11 @@ class Member(RanksKeeper):
             tuple(node for node in self._mesh.connected if self._is_leaving(node)),
             self._stop,
             self._vote_store.voteless,
+            self._transfer.port,
+            self._transfer.newest() if ranks.state == "away" else "",
+            self._reach.reached,
+            self._reach.joining,
+            self._reach.unreached,
         )
 
     def _is_leaving(self, node: str) -> bool:
@@ -440,6 +458,8 @@ class Member(RanksKeeper):
                     return end
             if not moves:
                 break
+        nodes, joining = to_prove(self._view())
+        self._reach.prove({node: self._heard[node].report.serves for node in nodes}, joining)
         return None
 
     def _view(self) -> View:
@@ -475,6 +495,8 @@ class Member(RanksKeeper):
                 self._rest()
             case SayWaiting():
                 self._say_waiting(move)
+            case SayUnreached(gaps):
+                self._say_unreached(gaps)
             case Conclude(outcome, everywhere):
                 self._apart = not everywhere
                 return self._end(outcome, everywhere)
@@ -522,6 +544,16 @@ class Member(RanksKeeper):
             self._record.cause = causes.held_up(waits.wanted)
         elif self._record.cause and self._record.cause.kind == "away":
             self._record.cause = None
+        self._record.write(self._spec.record)
+
+    def _say_unreached(self, gaps: tuple[str, ...]) -> None:
+        """Record which nodes do not reach each other."""
+        known, self._record.unreached = self._record.unreached, list(gaps)
+        for gap in gaps:
+            if gap not in known:
+                self._say(f"{gap}; trying again")
+        if known and not gaps:
+            self._say("all nodes reach each other again")
         self._record.write(self._spec.record)
 
     def _end(self, outcome: LaunchOutcome, everywhere: bool) -> LaunchOutcome:

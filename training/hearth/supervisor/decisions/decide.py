@@ -11,11 +11,13 @@ from __future__ import annotations
 from hearth.supervisor.decisions.forming import Plan, next_team, returns_suffice
 from hearth.supervisor.decisions.notes import Notes, Promise
 from hearth.supervisor.decisions.own_ranks import SETTLE, orders
+from hearth.supervisor.decisions.reach import gaps
 from hearth.supervisor.decisions.verdicts import conclusion, waited_too_long
 from hearth.supervisor.decisions.view import (
     DropProposal,
     Move,
     ProposeTeam,
+    SayUnreached,
     SayWaiting,
     StartTeam,
     View,
@@ -42,6 +44,9 @@ def next_moves(view: View, notes: Notes) -> list[Move]:
     if end := conclusion(view, notes):
         return [end]
     moves = orders(view, notes)
+    if (found := gaps(view)) != notes.said_gaps:
+        notes.said_gaps = found
+        moves.append(SayUnreached(found))
     if view.proposal:
         return moves + _follow(view, notes)
     plan = _plan(view, notes)
@@ -199,6 +204,8 @@ def _missing(view: View, notes: Notes, plan: Plan | Refusal | None) -> tuple[tup
     if notes.idle_since is None or isinstance(plan, Plan) or notes.stop or notes.over:
         return (), ""
     if isinstance(plan, Refusal):
+        if found := gaps(view):
+            return view.missing or plan.missing, "; ".join(found)
         voteless = tuple(node for node, report in view.reports.items() if report.voteless)
         return view.missing or plan.missing or voteless, plan.reason
     return view.missing, ""

@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass, replace
 
+from hearth.supervisor.decisions.reach import as_proved, is_open, may_meet, members_of
 from hearth.supervisor.decisions.view import View
 from hearth.supervisor.decisions.voting import Attempt, Refusal, may_attempt
 from hearth.supervisor.messages import TEAMED, WAITING, Report
@@ -57,6 +58,8 @@ def next_team(
     late = {node for node, report in usable.items() if node not in ready and not report.leaving}
     if late and not (impatient and ready):
         return None
+    if is_open(reports, ready):
+        return None
     return _best(view, usable, ready, fresh=True)
 
 
@@ -65,6 +68,7 @@ def returns_suffice(view: View, avoid: Collection[str] = ()) -> bool:
     begun = any(_has_state(report) for report in view.reports.values())
 
     def returned(report: Report) -> Report:
+        report = as_proved(report, view.settings.nodes)
         if not report.returns:
             return report
         waits = report.state if report.state in WAITING else "loaded" if begun else "ready"
@@ -94,7 +98,7 @@ def _best(
     groups = [
         group
         for voters in (candidates | leaving - away, candidates | leaving)
-        for group in cliques({node: usable[node] for node in voters})
+        for group in cliques({node: usable[node] for node in voters}, members_of(view.reports))
     ]
     for group in sorted(groups, key=len, reverse=True):
         found = _attempt(view, usable, group, leaving & group, fresh)
@@ -138,8 +142,10 @@ def _attempt(
     return Plan(replace(attempt, config=replace(attempt.config, generation=generation)), fresh)
 
 
-def cliques(reports: dict[str, Report]) -> Iterator[set[str]]:
-    """Yield the largest groups of nodes that are all connected to each other (Bron, Kerbosch).
+def cliques(reports: dict[str, Report], members: Collection[str] = ()) -> Iterator[set[str]]:
+    """Yield the largest groups of nodes that can all meet each other (Bron, Kerbosch).
+
+    They are connected, and their ranks reach each other (see `may_meet`).
 
     With a pivot (Tomita), as without one the time doubles with each node, even if all are
     connected.
@@ -148,7 +154,10 @@ def cliques(reports: dict[str, Report]) -> Iterator[set[str]]:
         node: {
             other
             for other, its in reports.items()
-            if other != node and other in report.connected and node in its.connected
+            if other != node
+            and other in report.connected
+            and node in its.connected
+            and may_meet(report, its, members)
         }
         for node, report in reports.items()
     }

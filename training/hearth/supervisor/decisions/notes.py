@@ -90,6 +90,7 @@ class Notes:
         said: the missing nodes that were last said.
         said_wanted: the nodes that the house wants, with reasons, that were last said to be waited
             for.
+        said_gaps: the pairs that do not reach each other, as last said.
     """
 
     ended: dict[str, str] = field(default_factory=dict)
@@ -125,6 +126,7 @@ class Notes:
     held_until: float = 0.0
     said: tuple[str, ...] = ()
     said_wanted: Mapping[str, str] = field(default_factory=dict)
+    said_gaps: tuple[str, ...] = ()
 
     @property
     def over(self) -> str:

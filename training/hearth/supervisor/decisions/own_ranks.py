@@ -5,6 +5,7 @@ from __future__ import annotations
 from hearth.ranks.orders import Interrupt, Leave, Load, Pause
 from hearth.supervisor.decisions.forming import Plan, next_team
 from hearth.supervisor.decisions.notes import Notes, loss
+from hearth.supervisor.decisions.reach import all_meet
 from hearth.supervisor.decisions.view import Move, RestartRanks, RestRanks, TellRanks, View
 from hearth.supervisor.messages import TEAMED, WAITING, Report
 
@@ -241,4 +242,5 @@ def _pauses(view: View, notes: Notes) -> bool:
     if any(report and report.leaving for report in members):
         return True
     plan = next_team(view, waiting=team.nodes, avoid=notes.avoided(view.now))
-    return isinstance(plan, Plan) and not plan.fresh and {*plan.team} > {*team.nodes}
+    wider = isinstance(plan, Plan) and not plan.fresh and {*plan.team} > {*team.nodes}
+    return wider and all_meet(view.reports, plan.team)

@@ -190,6 +190,13 @@ class SayWaiting:
 
 
 @dataclass(frozen=True)
+class SayUnreached:
+    """Record the pairs of nodes of which one does not reach the other; () for none any more."""
+
+    gaps: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class Conclude:
     """End this node's part with this outcome: end its ranks, record it, close the mesh.
 
@@ -215,6 +222,7 @@ Move = (
     | RestartRanks
     | RestRanks
     | SayWaiting
+    | SayUnreached
     | Conclude
     | Depart
 )
