@@ -50,7 +50,7 @@ def judge(
     """Return the overall verdict and the reasons why it is not good.
 
     Broken: the newest run failed or was lost, or no node answers. Degraded: a run waits for a node
-    or continues without one, unless the house has it; a node does not answer, or a GPU is throttled
+    or continues without one, unless the house has it; nodes do not reach each other; a node does not answer, or a GPU is throttled
     or not visible to its driver; a run's files are damaged. The outcomes of earlier runs do not
     count.
     """
@@ -63,7 +63,7 @@ def judge(
             and (run.trouble or any(part.vanished for part in run.parts.values()))
         ):
             degraded.append(f"{run.name} is {run.state}: {run.why}")
-        elif run.state == "running" and run.missing:
+        elif run.alive and (run.unreached or (run.state == "running" and run.missing)):
             degraded.append(f"{run.name} {run.why}")
     silent = [
         f"{node['name']} does not answer: {node['why'].partition(chr(10))[0]}"
