@@ -7,6 +7,7 @@ from typing import Any
 
 from hearth.supervisor.cause import Failure
 from hearth.supervisor.decisions import decide
+from hearth.supervisor.decisions.events import Reaches
 from hearth.supervisor.decisions.local_ranks import LocalRanks, Rank
 from hearth.supervisor.decisions.memory import Memory
 from hearth.supervisor.decisions.settings import Settings
@@ -32,6 +33,7 @@ class Mind:
 def report(node: str, state: str, team: Config | None = TEAM, **facts: object) -> Report:
     """Return a report of a node that is in, or was in, the team, at step 7."""
     known = {"votes": Votes(team, (), counts=team is not None), "connected": NODES}
+    known |= {"serves": 40000, "reached": NODES, "joining": NODES}
     if team and state in ("forming", "training", "breaking", "broken", "paused", "ended"):
         known |= {"generation": team.generation, "trained": team.generation, "step": 7}
         known |= {"choices": CHOICES}
@@ -99,5 +101,7 @@ def _with_own(seen: State, own: Report) -> State:
         owner=owner,
         owner_told=owner,
         leaving="" if own.returns else own.leaving,
+        serves=own.serves,
+        reaches=Reaches(own.reached, own.joining, own.unreached),
         stop=own.stopping,
     )

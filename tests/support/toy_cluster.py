@@ -40,6 +40,7 @@ class Cluster:
         self._count = itertools.count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self.cuts: set[frozenset[str]] = set()
+        self.walls: list[str] = []
         self.connections: dict[frozenset[str], Connection] = {}
         self.groups: dict[int, Group] = {}
         self.actions: list[tuple[float, str, Action]] = []
@@ -133,8 +134,14 @@ class Cluster:
         asleep = any(self.nodes[name].asleep for name in names)
         return able and not cut and not asleep and len(group.ranks) == len(names)
 
+    def walled(self, node: str, other: str) -> bool:
+        """Return whether a firewall lets no new connection of a node to another through."""
+        return other in self.walls and node != other
+
     def _complete(self, group: Group) -> None:
-        if group.over or not self._whole(group):
+        names = group.form.nodes
+        walled = any(self.walled(one, other) for one in names for other in names)
+        if group.over or walled or not self._whole(group):
             return
         others = [g for g in self.groups.values() if g.formed and self._whole(g)]
         assert not others, f"two groups train: {group.form}, {others[0].form}"
@@ -251,6 +258,11 @@ class Cluster:
                 self._mend(connection)
 
         self.later(seconds, heal)
+
+    def raise_wall(self, name: str, seconds: float) -> None:
+        """Let a firewall of a node admit no new connections of ranks for a while."""
+        self.walls.append(name)
+        self.later(seconds, lambda: self.walls.remove(name))
 
     def isolate(self, name: str, seconds: float) -> None:
         """Pull a node's cable."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
 from hearth.ranks.orders import Form
@@ -20,7 +21,8 @@ from hearth.supervisor.decisions.actions import (
     Tell,
     TellRanks,
 )
-from hearth.supervisor.decisions.events import Event
+from hearth.supervisor.decisions.decide import to_prove
+from hearth.supervisor.decisions.events import Event, Reaches
 from hearth.supervisor.decisions.local_ranks import LocalRanks
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.decisions.transition import transition
@@ -32,6 +34,8 @@ if TYPE_CHECKING:
     from support.toy_cluster import Cluster
 
 TICK = 0.5
+PROOF, NO_PROOF = 0.01, 4.0
+"""Seconds until a node is found to be reached, or not to be."""
 FORM = ("generation", "nodes", "address", "port", "clients", "fresh")
 
 
@@ -65,7 +69,9 @@ class Node:
             began=cluster.now,
             votes=self.disk,
             owner=self.owner,
+            serves=1,
         )
+        self.proving: set[str] = set()
         self.rank: Rank = Rank(self)
         if self.owner:
             self.rank.die()
@@ -116,6 +122,32 @@ class Node:
             for action in actions:
                 if self.up and (follows := self.carry_out(action)):
                     following.append(follows)
+        if self.up:
+            self.prove()
+
+    def prove(self) -> None:
+        """Try to reach the nodes that are to be reached now."""
+        nodes, joining = to_prove(self.state)
+        if joining != self.state.reaches.joining:
+            self.happen(replace(self.state.reaches, joining=joining, reached=()))
+            return
+        for node in sorted({*nodes} - {*self.state.reaches.reached} - self.proving):
+            self.proving.add(node)
+            wait = NO_PROOF if self.cluster.walled(self.name, node) else PROOF
+            self.cluster.later(wait, lambda n=node, s=self.starts: self._proved(n, joining, s))
+
+    def _proved(self, node: str, joining: tuple[str, ...], start: int) -> None:
+        if self.starts != start or not self.up:
+            return
+        self.proving.discard(node)
+        walled, known = self.cluster.walled(self.name, node), self.state.reaches
+        reached = {*known.reached} - {node}
+        if not walled and node in self.state.heard and joining == known.joining:
+            reached.add(node)
+        unreached = {other: why for other, why in known.unreached.items() if other != node}
+        if walled:
+            unreached[node] = "(a firewall)"
+        self.happen(Reaches(tuple(sorted(reached)), known.joining, unreached))
 
     def wake(self) -> None:
         """Hear what happened while the machine was asleep."""
@@ -176,4 +208,8 @@ class Node:
         self.happen(events.Leaves(why))
 
     def lost(self, peer: str, why: str) -> None:
+        known = self.state.reaches
+        kept = {other: why for other, why in known.unreached.items() if other != peer}
+        reached = tuple(other for other in known.reached if other != peer)
+        self.state = replace(self.state, reaches=Reaches(reached, known.joining, kept))
         self.happen(events.Gone(peer, why))

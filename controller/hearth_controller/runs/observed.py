@@ -61,6 +61,7 @@ class ObservedRun:
         checkpoint: The newest checkpoint on any node: `step` and `age_seconds`.
         cause: Why the run ended or waits, as the supervisors agreed (`node`, `message`, …).
         missing: Nodes that an active run lacks, but for those that the owner has.
+        unreached: A sentence for each pair of its nodes of which one cannot connect to the other.
         since: Time at which the run entered its state (ISO 8601), empty if unknown.
         stopping: Whether a stop was requested.
         job: Number of its Slurm job; '' without Slurm.
@@ -78,6 +79,7 @@ class ObservedRun:
     checkpoint: Mapping[str, Any] | None
     cause: Mapping[str, Any] | None
     missing: Sequence[str]
+    unreached: Sequence[str]
     since: str
     stopping: bool
     job: str
@@ -195,6 +197,7 @@ class ObservedRun:
             reasons.append(f"goes on without {', '.join(map(self._absence, self.missing))}")
         elif self.missing:
             reasons.append(f"waits for {', '.join(self.missing)}")
+        reasons += self.unreached
         if self.away:
             had = ", ".join(f"{node} ({why})" for node, why in self.away.items())
             reasons.append(f"the owner has {had}")

@@ -25,11 +25,12 @@ from hearth.supervisor.decisions.actions import (
     DropProposal,
     ProposeTeam,
     RestartRanks,
+    SayUnreached,
     SayWaiting,
     StartTeam,
     TellRanks,
 )
-from hearth.supervisor.decisions.decide import BRIEF
+from hearth.supervisor.decisions.decide import BRIEF, to_prove
 from hearth.supervisor.decisions.memory import FUTILE, RESTART_WAITS
 from hearth.supervisor.decisions.own_ranks import (
     FORM_TIMEOUT,
@@ -385,6 +386,66 @@ def test_the_team_pauses_once_for_a_node_that_has_loaded(state):
 @pytest.mark.parametrize("facts", [{"connected": ("desk",)}, {"voteless": "disk is full"}])
 def test_nobody_pauses_for_a_node_that_could_not_join(facts):
     assert moves(joining("loaded", **facts)) == []
+
+
+@pytest.mark.parametrize(
+    ("node", "facts"),
+    [
+        ("desk", {"reached": ()}),
+        ("desk", {"reached": ("laptop",)}),
+        ("desk", {"joining": ()}),  # proved before this node was there
+        ("laptop", {"reached": ("shelf",)}),  # the members' own ring has to be made anew, too
+        ("shelf", {"joining": ("tower",)}),
+        ("shelf", {"reached": ("desk",)}),
+    ],
+)
+def test_nobody_pauses_before_all_have_proved_that_they_reach_each_other(node, facts):
+    assert moves(with_facts(joining("loaded"), node, **facts)) == []
+
+
+WALL = "at 192.0.2.2 port 40001: no answer on TCP (firewall?)"
+
+
+@pytest.mark.parametrize("pair", [("shelf", "laptop"), ("laptop", "shelf"), ("desk", "laptop")])
+def test_a_pair_that_does_not_reach_each_other_is_named_and_nobody_pauses(pair):
+    node, other = pair
+    mind, seen = Mind(), with_facts(joining("loaded"), node, unreached={other: WALL})
+    (said,) = moves(seen, mind)
+    assert said == SayUnreached((f"{node} cannot reach {other} {WALL}",))
+    assert moves(seen, mind) == []
+    healed = joining("loaded")
+    assert moves(healed, mind) == [TellRanks(Pause(6)), SayUnreached(())]
+
+
+def test_after_a_loss_the_survivors_need_no_proof_but_those_without_a_way_do_not_try():
+    unproved = {"reached": (), "joining": ()}
+    seen = everybody("broken broken gone")
+    for node in NODES[:2]:
+        seen = with_facts(seen, node, **unproved)
+    (proposed,) = moves(seen)
+    assert proposed.attempt.config == Config(6, NODES[:2])
+    seen = everybody("broken broken broken")
+    seen = with_facts(seen, "shelf", unreached={"laptop": WALL})
+    _, proposed = moves(seen)
+    assert proposed.attempt.config.nodes in (("desk", "laptop"), ("desk", "shelf"))
+
+
+def test_the_first_team_waits_for_proofs_and_names_the_pair_without_a_way():
+    seen = first_start("ready ready ready")
+    assert moves(with_facts(seen, "laptop", reached=("desk",))) == []
+    walled = with_facts(seen, "shelf", unreached={"laptop": WALL})
+    named, waits = moves(walled)
+    assert named == SayUnreached((f"shelf cannot reach laptop {WALL}",))
+    assert_names(waits.why, "shelf cannot reach laptop", "firewall")
+
+
+def test_a_node_proves_its_ways_only_while_another_joins():
+    assert to_prove(everybody("training training training")) == ((), ())
+    assert to_prove(joining("loading")) == ((), ())
+    assert to_prove(joining("loaded")) == (("laptop", "shelf"), ("shelf",))
+    seen = with_facts(everybody("training training training"), "desk", unreached={"shelf": WALL})
+    assert to_prove(seen) == (("shelf",), ())
+    assert to_prove(first_start("ready starting ready")) == (("shelf",), ("desk", "shelf"))
 
 
 def test_a_node_that_is_back_loads_while_the_others_train():

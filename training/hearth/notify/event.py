@@ -6,8 +6,11 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["finished", "failed", "stopped", "apart", "waiting", "back"]
-"""How a run ended; a node's part ended and the run goes on; it waits for nodes; it goes on."""
+Kind = Literal["finished", "failed", "stopped", "apart", "waiting", "back", "unreached"]
+"""How a run ended; a node's part ended and the run goes on; it waits for nodes; it goes on.
+
+Or nodes of it do not reach each other.
+"""
 
 
 READY, RETURN = "launch_ready_timeout", "launch_return_timeout"

@@ -97,6 +97,7 @@ _SAID = {
     "apart": "goes on without this node",
     "waiting": "waits",
     "back": "goes on",
+    "unreached": "has nodes that do not reach each other",
 }
 """What a message says, for the log."""
 

@@ -21,7 +21,7 @@ from hearth.ranks.orders import Form
 from hearth.supervisor.availability import FIRST_WORD, Availability, asking
 from hearth.supervisor.cause import LaunchOutcome
 from hearth.supervisor.channel import Left, Said
-from hearth.supervisor.checkpoint_transfer import CheckpointTransfer
+from hearth.supervisor.checkpoint_transfer import CheckpointTransfer, HeldCheckpoint
 from hearth.supervisor.decisions import causes
 from hearth.supervisor.decisions.actions import (
     Action,
@@ -36,17 +36,22 @@ from hearth.supervisor.decisions.actions import (
     RestRanks,
     SaveVotes,
     Say,
+    SayUnreached,
     SayWaiting,
     StartTeam,
     StopRanks,
     Tell,
     TellRanks,
 )
+from hearth.supervisor.decisions.decide import to_prove
 from hearth.supervisor.decisions.events import (
     Event,
+    Holds,
+    Joined,
     Leaves,
     OwnerSays,
     PeerSaid,
+    Reaches,
     Saved,
     StopAsked,
     Tick,
@@ -55,11 +60,12 @@ from hearth.supervisor.decisions.local_ranks import LocalRanks
 from hearth.supervisor.decisions.settings import Settings
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.decisions.transition import transition
-from hearth.supervisor.handshake import group_key
+from hearth.supervisor.handshake import file_key, group_key
 from hearth.supervisor.keeper import NotStarted, RanksExited, RanksKeeper
 from hearth.supervisor.life import POLL, STOP, Interrupted
 from hearth.supervisor.mesh import Mesh
-from hearth.supervisor.messages import Ask, FormTeam, Given, Stop, Verdict
+from hearth.supervisor.messages import FormTeam, Stop, Verdict
+from hearth.supervisor.reach import Proved, Reach
 from hearth.supervisor.rendezvous import meeting_place
 from hearth.supervisor.spec import Spec
 from hearth.supervisor.vote_store import VoteStore
@@ -103,7 +109,13 @@ class Member(RanksKeeper):
         )
         ranks = LocalRanks.starting(spec.nproc)
         self._state = State(settings, spec.node, ranks, began=boot_clock())
-        self._transfer = CheckpointTransfer(spec.checkpoints, self._mesh.tell)
+        self._transfer = CheckpointTransfer(spec)
+        self._reach = Reach(
+            file_key(spec.token),
+            dict(zip(spec.nodes, spec.addresses, strict=True)),
+            self._events,
+            self._spawn,
+        )
         self._availability: Availability | None = None
 
     @property
@@ -119,6 +131,8 @@ class Member(RanksKeeper):
         if spec.resident:
             await self._channel.open()
         await self._listen_at(self._mesh.open)
+        self._transfer.open()
+        self._state = replace(self._state, serves=self._transfer.port)
         self._say(
             f"run {spec.run}: {spec.node} is rank {spec.rank} of {len(spec.nodes)}, meeting at "
             f"{spec.address} port {spec.ports[spec.rank]}"
@@ -164,16 +178,22 @@ class Member(RanksKeeper):
             while len(self._state.heard) + 1 < len(self._spec.nodes) and boot_clock() < until:
                 await asyncio.sleep(POLL)
         known = {node: heard.report for node, heard in self._state.heard.items()}
-        away = [node for node, report in known.items() if report.state == "away"]
         if any(report.trained for report in known.values()):
             return
-        if what := await self._transfer.bring(away):
+        held = {
+            node: HeldCheckpoint(report.checkpoint, report.serves)
+            for node, report in known.items()
+            if report.state == "away"
+        }
+        if what := await self._transfer.bring(held):
             self._say(what)
 
     async def _disconnect(self) -> None:
         if self._availability:
             self._availability.close()
         self._channel.close()
+        self._reach.close()
+        await self._transfer.close()
         await self._mesh.close()
 
     def _absent(self) -> set[str]:
@@ -219,11 +239,14 @@ class Member(RanksKeeper):
             case Said() | Left() | RanksExited() | NotStarted():
                 return await self._news_of_ranks(event)
             case Tick():
-                return [*self._end_hanging_ranks(), event]
-            case PeerSaid(node, Ask() as asked):
-                self._mesh.tell(node, await asyncio.to_thread(self._transfer.give, asked))
-            case PeerSaid(node, Given() as given):
-                self._transfer.given(node, given)
+                return [*self._end_hanging_ranks(), *self._own_news(), event]
+            case Proved():
+                return self._own_news()
+            case Joined(node):
+                self._reach.forget(node)
+                with suppress(ConnectionError):  # it is lost again by now
+                    self._transfer.admit(self._mesh.source(node))
+                return [event]
             case PeerSaid(_, FormTeam()) if self._yields:
                 pass  # back in the queue, this node learns that the run has begun, and goes first
             case Interrupted(why):
@@ -231,6 +254,17 @@ class Member(RanksKeeper):
             case _:
                 return [event]
         return []
+
+    def _own_news(self) -> list[Event]:
+        """Return the events of this node's checkpoint, and of its connections, if they changed."""
+        state, reach = self._state, self._reach
+        news: list[Event] = []
+        found = Reaches(reach.reached, reach.joining, reach.unreached)
+        if found != state.reaches:
+            news.append(found)
+        if state.ranks.away and (newest := self._transfer.newest()) != state.checkpoint:
+            news.append(Holds(newest))
+        return news
 
     async def _happen(self, event: Event) -> End | None:
         """Let an event happen, and all that follows; return the end of this node's part in it."""
@@ -244,6 +278,9 @@ class Member(RanksKeeper):
                     return found
                 if found:
                     following.append(found)
+        nodes, joining = to_prove(self._state)
+        serves = {node: self._state.heard[node].report.serves for node in nodes}
+        self._reach.prove(serves, joining)
         return None
 
     def _note_exit(self, status: int) -> list[Event]:
@@ -305,6 +342,8 @@ class Member(RanksKeeper):
                 return self._record_away(why)
             case SayWaiting():
                 self._record_waiting(action)
+            case SayUnreached(gaps):
+                self._record_unreached(gaps)
         record.write(self._spec.record)
         return None
 
@@ -326,6 +365,15 @@ class Member(RanksKeeper):
             self._record.cause = causes.held_up(waits.wanted)
         elif self._record.cause and self._record.cause.kind == "away":
             self._record.cause = None
+
+    def _record_unreached(self, gaps: tuple[str, ...]) -> None:
+        """Record which nodes do not reach each other."""
+        known, self._record.unreached = self._record.unreached, list(gaps)
+        for gap in gaps:
+            if gap not in known:
+                self._say(f"{gap}; trying again")
+        if known and not gaps:
+            self._say("all nodes reach each other again")
 
     def _stop_ranks(self, stop: Stop) -> None:
         """Stop this node's ranks after their step, unless the run ends at once."""

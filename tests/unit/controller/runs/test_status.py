@@ -174,6 +174,16 @@ def test_a_node_whose_ranks_are_not_in_the_team_is_away():
     assert "away" not in "\n".join(status_lines(seen(digest("desk"), digest("laptop")), 118))
 
 
+def test_nodes_that_do_not_reach_each_other_are_named_and_no_good_sign():
+    gap = "laptop cannot reach desk at 127.0.0.1 port 40000: no answer on TCP (firewall?)"
+    told = {"generation": 1, "unreached": [gap]}
+    alone = digest("desk", metrics=metrics(teams=[team(1, 12, "desk")]), record_more=told)
+    answer = seen(alone, digest("laptop", "waiting", record_more=told | {"generation": 0}))
+    assert answer["verdict"] == "degraded"
+    assert_names(" ".join(answer["reasons"]), gap)
+    assert gap in "\n".join(status_lines(answer, 300))
+
+
 GAME = "steam (process 42) computes on the GPU"
 HAD = {"away": GAME, "cause": cause("laptop", "away", f"away: {GAME}"), "generation": 0}
 

@@ -127,6 +127,13 @@ class SayWaiting:
 
 
 @dataclass(frozen=True)
+class SayUnreached:
+    """Record the pairs of nodes of which one does not reach the other; () for none any more."""
+
+    gaps: tuple[str, ...]
+
+
+@dataclass(frozen=True)
 class RecordAway:
     """Record why the owner has the machine, on which there are no ranks."""
 
@@ -182,6 +189,7 @@ Move = (
     | RestartRanks
     | RestRanks
     | SayWaiting
+    | SayUnreached
     | Conclude
     | Depart
 )
@@ -198,6 +206,7 @@ Action = (
     | SaveVotes
     | StartTeam
     | SayWaiting
+    | SayUnreached
     | RecordAway
     | RecordTraining
     | RecordEnd

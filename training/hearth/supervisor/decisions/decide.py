@@ -17,6 +17,7 @@ from hearth.supervisor.decisions.actions import (
     Move,
     ProposeTeam,
     RestartRanks,
+    SayUnreached,
     SayWaiting,
     StartTeam,
     TellRanks,
@@ -25,6 +26,7 @@ from hearth.supervisor.decisions.forming import Plan, next_team, returns_suffice
 from hearth.supervisor.decisions.memory import Promise
 from hearth.supervisor.decisions.observe import observe
 from hearth.supervisor.decisions.own_ranks import FREE_WITHIN, SETTLE, orders
+from hearth.supervisor.decisions.reach import gaps, members_of
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.decisions.verdicts import conclusion, waited_too_long
 from hearth.supervisor.decisions.voting import (
@@ -51,6 +53,8 @@ def decide(state: State) -> tuple[State, list[Move]]:
     if end := conclusion(state):
         return state, [end]
     moves = orders(state)
+    if (found := gaps(state.reports)) != state.memory.said_gaps:
+        moves.append(SayUnreached(found))
     state = _remember(state, moves)
     if state.proposal:
         found = _follow(state)
@@ -103,6 +107,8 @@ def _made(state: State, move: Move) -> State:
             return state.remember(restarts=memory.restarts.added(memory.step))
         case SayWaiting(missing, _, wanted):
             return state.remember(said=missing, said_wanted=wanted)
+        case SayUnreached(found):
+            return state.remember(said_gaps=found)
         case ProposeTeam(attempt):
             made = Promise(state.node, attempt.config.generation, now)
             return state.remember(promise=made)
@@ -167,6 +173,23 @@ def _objection(state: State, proposal: Propose, proposer: str) -> str:
     if own.state in ({"ready"} if proposal.fresh else WAITING):
         return ""
     return f"the ranks of {own.node} do not wait for a group: {own.state}"
+
+
+def to_prove(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the nodes of which this one is to prove that it reaches them, and who joins.
+
+    Those that it did not reach are among them until it does.
+    """
+    reports, members = state.reports, members_of(state.reports)
+    begun = any(each.trained and each.state in TEAMED | WAITING for each in reports.values())
+    ready = WAITING if begun else WAITING | {"ready"}
+    joining = tuple(
+        node for node, each in reports.items() if each.state in ready and node not in members
+    )
+    able = {node for node, each in reports.items() if each.state in TEAMED | ready}
+    wanted = able if joining and state.node in able else set()
+    nodes = [node for node in state.heard if node in wanted or node in state.own.unreached]
+    return tuple(node for node in nodes if reports[node].serves), joining
 
 
 def _promised(state: State) -> Promise | None:
@@ -253,6 +276,8 @@ def _missing(state: State, plan: Plan | Refusal | None) -> tuple[tuple[str, ...]
     if state.memory.idle_since is None or isinstance(plan, Plan) or state.stopping or state.over:
         return (), ""
     if isinstance(plan, Refusal):
+        if found := gaps(state.reports):
+            return state.missing or plan.missing, "; ".join(found)
         voteless = tuple(node for node, report in state.reports.items() if report.voteless)
         return state.missing or plan.missing or voteless, plan.reason
     return state.missing, ""

@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import dataclass, field
 
 from hearth.ranks.orders import Ended, Formed, Waiting
 from hearth.supervisor.cause import Failure
@@ -77,6 +78,22 @@ class Evaluates:
 
 
 @dataclass(frozen=True)
+class Reaches:
+    """This node has tried to reach others, for those that join a team: as in `Report`."""
+
+    reached: tuple[str, ...] = ()
+    joining: tuple[str, ...] = ()
+    unreached: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Holds:
+    """This node's newest checkpoint, while it has no ranks."""
+
+    checkpoint: str
+
+
+@dataclass(frozen=True)
 class OwnerSays:
     """The owner wants the machine, for the reason `why`; "": the run may have it."""
 
@@ -115,6 +132,8 @@ Event = (
     | RankLeft
     | RanksFailed
     | Evaluates
+    | Reaches
+    | Holds
     | OwnerSays
     | Leaves
     | StopAsked

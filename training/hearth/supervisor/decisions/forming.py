@@ -5,6 +5,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
+from hearth.supervisor.decisions.reach import as_proved, is_open, may_meet, members_of
 from hearth.supervisor.decisions.settings import Settings
 from hearth.supervisor.decisions.voting import Attempt, Refusal, may_attempt
 from hearth.supervisor.messages import TEAMED, WAITING, Report
@@ -47,6 +48,7 @@ def next_team(
     }
     if any(report.state in TEAMED for report in reports.values()):
         return None
+    members = members_of(reports)
     usable = {
         node: report
         for node, report in reports.items()
@@ -54,12 +56,14 @@ def next_team(
     }
     if any(_has_state(report) for report in reports.values()):
         candidates = {node for node, report in usable.items() if report.state in WAITING}
-        return _best(settings, usable, candidates, fresh=False)
+        return _best(settings, usable, candidates, members, fresh=False)
     ready = {node for node, report in usable.items() if report.state == "ready"}
     late = {node for node, report in usable.items() if node not in ready and not report.leaving}
     if late and not (impatient and ready):
         return None
-    return _best(settings, usable, ready, fresh=True)
+    if is_open(reports, ready):
+        return None
+    return _best(settings, usable, ready, members, fresh=True)
 
 
 def returns_suffice(
@@ -69,6 +73,7 @@ def returns_suffice(
     begun = any(_has_state(report) for report in reports.values())
 
     def returned(report: Report) -> Report:
+        report = as_proved(report, settings.nodes)
         if not report.returns:
             return report
         waits = report.state if report.state in WAITING else "loaded" if begun else "ready"
@@ -84,7 +89,11 @@ def _has_state(report: Report) -> bool:
 
 
 def _best(
-    settings: Settings, usable: dict[str, Report], candidates: set[str], fresh: bool
+    settings: Settings,
+    usable: dict[str, Report],
+    candidates: set[str],
+    members: Collection[str],
+    fresh: bool,
 ) -> Plan | Refusal | None:
     """Return the best team among the candidates, or the refusal of the largest group."""
     leaving = {node for node, report in usable.items() if report.leaving}
@@ -97,7 +106,7 @@ def _best(
     groups = [
         group
         for voters in (candidates | leaving - away, candidates | leaving)
-        for group in cliques({node: usable[node] for node in voters})
+        for group in cliques({node: usable[node] for node in voters}, members)
     ]
     for group in sorted(groups, key=len, reverse=True):
         found = _attempt(settings, usable, group, leaving & group, fresh)
@@ -147,8 +156,10 @@ def _attempt(
     return Plan(replace(attempt, config=replace(attempt.config, generation=generation)), fresh)
 
 
-def cliques(reports: dict[str, Report]) -> Iterator[set[str]]:
-    """Yield the largest groups of nodes that are all connected to each other (Bron, Kerbosch).
+def cliques(reports: dict[str, Report], members: Collection[str] = ()) -> Iterator[set[str]]:
+    """Yield the largest groups of nodes that can all meet each other (Bron, Kerbosch).
+
+    They are connected, and their ranks reach each other (see `may_meet`).
 
     With a pivot (Tomita), as without one the time doubles with each node, even if all are
     connected.
@@ -157,7 +168,10 @@ def cliques(reports: dict[str, Report]) -> Iterator[set[str]]:
         node: {
             other
             for other, its in reports.items()
-            if other != node and other in report.connected and node in its.connected
+            if other != node
+            and other in report.connected
+            and node in its.connected
+            and may_meet(report, its, members)
         }
         for node, report in reports.items()
     }

@@ -81,6 +81,7 @@ class Memory:
         said: the missing nodes that were last said.
         said_wanted: the nodes that their owners want, with reasons, that were last said to be
             waited for.
+        said_gaps: the pairs that do not reach each other, as last said.
     """
 
     ended: Mapping[str, str] = field(default_factory=dict)
@@ -113,6 +114,7 @@ class Memory:
     held_until: float = 0.0
     said: tuple[str, ...] = ()
     said_wanted: Mapping[str, str] = field(default_factory=dict)
+    said_gaps: tuple[str, ...] = ()
 
     @property
     def restart_wait(self) -> float:

@@ -6,6 +6,7 @@ from hearth.ranks.orders import Interrupt, Leave, Load, Pause
 from hearth.supervisor.decisions.actions import Move, RestartRanks, RestRanks, TellRanks
 from hearth.supervisor.decisions.forming import Plan
 from hearth.supervisor.decisions.observe import loss
+from hearth.supervisor.decisions.reach import all_meet
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.messages import TEAMED, WAITING, Report
 
@@ -241,4 +242,5 @@ def _pauses(state: State) -> bool:
     if any(report and report.leaving for report in members):
         return True
     plan = state.plan(waiting=team.nodes)
-    return isinstance(plan, Plan) and not plan.fresh and {*plan.team} > {*team.nodes}
+    wider = isinstance(plan, Plan) and not plan.fresh and {*plan.team} > {*team.nodes}
+    return wider and all_meet(state.reports, plan.team)

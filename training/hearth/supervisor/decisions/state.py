@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from hearth.supervisor.decisions.events import Reaches
 from hearth.supervisor.decisions.forming import Plan, next_team
 from hearth.supervisor.decisions.local_ranks import LocalRanks
 from hearth.supervisor.decisions.memory import Memory
@@ -82,6 +83,9 @@ class State:
         leaving: the reason why this node leaves the others in order, to end.
         stop: the request to stop the run.
         evaluates: whether a rank of this node evaluates, which may take far longer than a step.
+        serves: the port of its file server.
+        checkpoint: the name of its newest checkpoint, while there are no ranks.
+        reaches: the nodes that its connections reach, and those that they do not.
         told: the report that the others have.
         memory: what its decisions have to remember.
     """
@@ -104,6 +108,9 @@ class State:
     leaving: str = ""
     stop: Stop | None = None
     evaluates: bool = False
+    serves: int = 0
+    checkpoint: str = ""
+    reaches: Reaches = field(default_factory=Reaches)
     told: Report | None = None
     memory: Memory = field(default_factory=Memory)
 
@@ -142,6 +149,11 @@ class State:
             tuple(node for node, each in sorted(self.heard.items()) if each.report.leaving),
             self.stop,
             self.voteless,
+            self.serves,
+            self.checkpoint if ranks.away else "",
+            self.reaches.reached,
+            self.reaches.joining,
+            {**self.reaches.unreached},
         )
 
     @cached_property

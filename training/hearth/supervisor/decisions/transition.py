@@ -14,6 +14,8 @@ the node knows:
 | RankLeft | an own rank died | takes the group for broken |
 | RanksFailed | torchrun told why | keeps the error, by which it starts them again or ends |
 | Evaluates | the own ranks evaluate, or cease to | waits less long for them if it has to leave |
+| Reaches | connections to others were tried | tells whom it reaches, before a team grows |
+| Holds | a node without ranks has a checkpoint | tells it, for one that comes back |
 | OwnerSays | the owner wants the machine, or lets go | leaves with a checkpoint, or comes back |
 | Leaves | the machine shuts down | leaves in order; the run stays open here |
 | StopAsked | a user asked to stop, or Slurm did | passes it on, and stops its ranks |
@@ -332,6 +334,16 @@ def _evaluates(state: State, event: events.Evaluates) -> Result:
     return replace(state, evaluates=event.now), []
 
 
+def _reaches(state: State, event: events.Reaches) -> Result:
+    """Tell the others whom this node reaches."""
+    return replace(state, reaches=event), []
+
+
+def _holds(state: State, event: events.Holds) -> Result:
+    """Tell the others which checkpoint they can have from here."""
+    return replace(state, checkpoint=event.checkpoint), []
+
+
 def _owner_says(state: State, event: events.OwnerSays) -> Result:
     """Leave the others in order and come back later; or come back, once the owner lets go."""
     if event.why == state.owner:
@@ -369,6 +381,8 @@ HANDLERS: dict[type, Callable[[State, Any], Result]] = {
     events.RankLeft: _rank_left,
     events.RanksFailed: _ranks_failed,
     events.Evaluates: _evaluates,
+    events.Reaches: _reaches,
+    events.Holds: _holds,
     events.OwnerSays: _owner_says,
     events.Leaves: _leaves,
     events.StopAsked: _stop_asked,
