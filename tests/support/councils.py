@@ -7,6 +7,7 @@ from typing import Any
 
 from hearth.supervisor.cause import Failure
 from hearth.supervisor.decisions import decide
+from hearth.supervisor.decisions.actions import Conclude
 from hearth.supervisor.decisions.events import Reaches
 from hearth.supervisor.decisions.local_ranks import LocalRanks, Rank
 from hearth.supervisor.decisions.memory import Memory
@@ -24,10 +25,11 @@ _PLACES = {"ready": ("new",), "training": ("in",), "ended": ("over",), "breaking
 
 
 class Mind:
-    """The memory of one node's decisions, from one situation to the next."""
+    """The memory of one node's decisions, and the end it knows of, between two situations."""
 
     def __init__(self) -> None:
         self.memory = Memory()
+        self.verdict: Conclude | None = None
 
 
 def report(node: str, state: str, team: Config | None = TEAM, **facts: object) -> Report:
@@ -48,16 +50,21 @@ def situation(own: Report, *others: Report, now: float = 100.0, **facts: Any) ->
     heard = {each.node: Heard(each, now) for each in others}
     gone = {node: Absence("broke off", now) for node in NODES if node not in names}
     team = facts.pop("team", Config(own.generation, NODES) if own.generation else None)
+    ranks = replace(LocalRanks.starting(1), gained=facts.pop("gained", 0))
+    if ends := facts.pop("verdict", None):
+        facts["verdict"] = Conclude(ends)
     known = {"now": now, "heard": heard, "gone": gone, "teams": TeamRecord(team)} | facts
     settings = known.pop("settings", Settings(NODES))
-    return replace(_with_own(State(settings, own.node, LocalRanks.starting(1)), own), **known)
+    return replace(_with_own(State(settings, own.node, ranks), own), **known)
 
 
 def moves(seen: State, mind: Mind | None = None) -> list:
     """Return the moves of a node in a situation; `mind` remembers them."""
     mind = mind or Mind()
-    state, found = decide.decide(replace(seen, memory=mind.memory))
-    mind.memory = state.memory
+    if seen.verdict and not mind.verdict:
+        mind.verdict, mind.memory = seen.verdict, replace(mind.memory, verdict_at=seen.now)
+    state, found = decide.decide(replace(seen, memory=mind.memory, verdict=mind.verdict))
+    mind.memory, mind.verdict = state.memory, state.verdict
     return found
 
 
@@ -90,6 +97,7 @@ def _with_own(seen: State, own: Report) -> State:
         choices=own.choices,
         ended=own.ended,
         why=own.why,
+        gained=seen.ranks.gained,
         away=own.state == "away",
     )
     owner = own.leaving if own.returns else ""

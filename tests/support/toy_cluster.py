@@ -149,7 +149,7 @@ class Cluster:
         fresh = group.form.fresh
         step = self._kept(group) if fresh else max(rank.step for rank in group.ranks.values())
         for rank in group.ranks.values():
-            rank.step, rank.loaded = step, True
+            rank.step, rank.formed_at, rank.loaded = step, step, True
             rank.say(Formed(group.form.generation, step, CHOICES))
         self.later(STEP, lambda: self._step(group))
 

@@ -16,6 +16,7 @@ from hearth.supervisor.decisions.actions import (
     RestartRanks,
     RestRanks,
     SaveVotes,
+    SendVerdict,
     StartTeam,
     StopRanks,
     Tell,
@@ -103,11 +104,11 @@ class Node:
 
     def ranks_failed(self, failure: Failure) -> None:
         """Have the supervisor notice that its rank ended by itself."""
-        rank = self.rank
+        rank, gained = self.rank, self.rank.step - self.rank.formed_at
 
         def notice() -> None:
             if self.up and self.rank is rank:
-                self.happen(events.RanksFailed(failure))
+                self.happen(events.RanksFailed(failure, gained))
 
         self.cluster.later(self.cluster.random.uniform(0.1, 2), notice)
 
@@ -186,6 +187,8 @@ class Node:
                 self.rank.die()
             case StopRanks(stop):
                 self.asked = stop
+            case SendVerdict(outcome):
+                self.tell(Verdict(outcome.state, outcome.cause))
             case Conclude(outcome, everywhere, heard):
                 if everywhere and not heard:
                     self.tell(Verdict(outcome.state, outcome.cause))

@@ -35,7 +35,7 @@ class Rank:
         self.pausing = False
         self.waits = False
         self.loaded = False
-        self.step = 0
+        self.step = self.formed_at = 0
         self.group: Group | None = None
         self.last = 0
         self.later(self.cluster.random.uniform(0.5, 2), lambda: self.wait("new"))

@@ -19,6 +19,7 @@ from support.councils import (
 from support.facts import assert_names
 
 from hearth.ranks.orders import Interrupt, Leave, Load, Pause
+from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions.actions import (
     Conclude,
     Depart,
@@ -27,18 +28,21 @@ from hearth.supervisor.decisions.actions import (
     RestartRanks,
     SayUnreached,
     SayWaiting,
+    SendVerdict,
     StartTeam,
     TellRanks,
 )
 from hearth.supervisor.decisions.decide import BRIEF, to_prove
-from hearth.supervisor.decisions.memory import FUTILE, RESTART_WAITS
+from hearth.supervisor.decisions.memory import WAITS
 from hearth.supervisor.decisions.own_ranks import (
     FORM_TIMEOUT,
     LET_GO,
     OWN_END,
     SETTLE,
     SHUTDOWN_PATIENCE,
+    STEP_PATIENCE,
 )
+from hearth.supervisor.decisions.retries import FUTILE, LASTING, LEFT_OUT_WITHIN
 from hearth.supervisor.decisions.settings import Settings
 from hearth.supervisor.decisions.state import Absence, Proposal, State
 from hearth.supervisor.decisions.team_record import TeamRecord
@@ -49,7 +53,9 @@ from hearth.supervisor.messages import Failure, Propose, Stop
 KILLED = Failure(1, "rank 1 was killed by signal 9 (SIGKILL)", curable=True)
 TAKEN = "another machine has its address 192.0.2.3, too"
 LOST = ("broke off", "silent for 6 s", "refused connections")
-OUT_OF_MEMORY = Failure(1, "torch.OutOfMemoryError: CUDA out of memory")
+OUT_OF_MEMORY = Failure(1, "torch.OutOfMemoryError: CUDA out of memory", local=True)
+OFF_THE_BUS = Failure(1, "RuntimeError: CUDA error: unspecified launch failure", local=True)
+BAD_ROW = Failure(1, "ValueError: the row is bad")
 
 
 def everybody(states: str, me: str = "desk", **facts: object) -> State:
@@ -75,9 +81,12 @@ def first_start(states: str, **facts: object) -> State:
 
 
 def end(found: list) -> Conclude:
-    (only,) = found
-    assert isinstance(only, Conclude)
-    return only
+    """Return the end that a node comes to, before which its ranks may have a state to save."""
+    first, *others = found
+    if isinstance(first, SendVerdict):
+        return Conclude(first.outcome)
+    assert isinstance(first, Conclude) and not others
+    return first
 
 
 # The first start
@@ -644,20 +653,94 @@ def test_a_first_group_that_cannot_be_formed_again_and_again_ends_the_run():
 # Errors of ranks
 
 
-def test_a_killed_rank_is_started_again_and_not_for_ever():
-    seen = with_facts(everybody("failed broken broken"), "desk", failure=KILLED)
-    mind, began = Mind(), seen.now
-    for wait in RESTART_WAITS:
+def fails_until_futile(seen: State, failure: Failure, mind: Mind) -> tuple[State, list]:
+    """Have the ranks of the view's node fail until they are started no more; return the last view.
+
+    Between two failures they live again, in no group. What the node does then comes with it.
+    """
+    failed = with_facts(seen, seen.node, state="failed", failure=failure)
+    for wait in WAITS:
         if wait:
-            assert moves(seen, mind) == []
-        seen = replace(seen, now=seen.now + wait)
-        assert moves(seen, mind) == [RestartRanks(KILLED.message)]
-        living = with_facts(seen, "desk", state="starting", failure=None)
-        moves(living, mind)
-    assert seen.now - began > 60  # what is gone for a minute ends nothing
-    conclude = end(moves(seen, mind))
+            assert moves(failed, mind) == []
+        failed = replace(failed, now=failed.now + wait)
+        assert moves(failed, mind) == [RestartRanks(failure.message)]
+        moves(with_facts(failed, seen.node, state="starting", failure=None), mind)
+    return failed, moves(failed, mind)
+
+
+def test_a_killed_rank_is_started_again_and_not_for_ever():
+    mind, seen = Mind(), everybody("failed starting starting")
+    last, found = fails_until_futile(seen, KILLED, mind)
+    assert last.now - seen.now > 60  # what is gone for a minute ends nothing
+    conclude = end(found)
     assert conclude.everywhere
     assert_names(conclude.outcome.cause.message, "signal 9", f"{FUTILE} starts in a row")
+
+
+@pytest.mark.parametrize("failure", [KILLED, OUT_OF_MEMORY, OFF_THE_BUS])
+def test_the_others_have_time_to_go_on_without_a_node_before_the_run_ends(failure):
+    mind = Mind()
+    last, found = fails_until_futile(everybody("failed broken broken"), failure, mind)
+    assert found == []
+    late = replace(last, now=last.now + LEFT_OUT_WITHIN)
+    assert end(moves(late, mind)).everywhere
+
+
+@pytest.mark.parametrize("failure", [OUT_OF_MEMORY, OFF_THE_BUS])
+@pytest.mark.parametrize("states", ["failed training training", "failed broken broken"])
+def test_an_error_of_one_machine_ends_nothing_while_others_have_the_state(states, failure):
+    mind = Mind()
+    seen = with_facts(everybody(states), "desk", failure=failure)
+    assert moves(seen, mind) == [RestartRanks(failure.message)]
+    for node in NODES[1:]:
+        others = {each: seen.reports[each] for each in NODES}
+        other = situation(others.pop(node), *others.values())
+        late = replace(other, now=other.now + 100)
+        assert not any(isinstance(move, Conclude) for move in moves(late))
+
+
+@pytest.mark.parametrize("states", ["failed starting starting", "failed failed failed"])
+def test_an_error_of_one_machine_ends_the_run_if_nobody_else_has_the_state(states):
+    mind, seen = Mind(), everybody(states)
+    for node, each in seen.reports.items():
+        if each.state == "failed":
+            seen = with_facts(seen, node, failure=OUT_OF_MEMORY)
+    moves(seen, mind)
+    ended = end(moves(replace(seen, now=seen.now + COLLECT), mind))
+    assert ended.everywhere
+    assert ended.outcome.cause.message == OUT_OF_MEMORY.message
+
+
+@pytest.mark.parametrize(("trained", "tries"), [(LASTING - 1, 2), (LASTING + 1, 1)])
+def test_steps_gained_do_not_excuse_an_error_of_the_machine_but_a_long_time_does(trained, tries):
+    mind, seen = Mind(), everybody("training training training", gained=9)
+    for _ in range(2):
+        moves(seen, mind)
+        seen = replace(seen, now=seen.now + trained)
+        moves(with_facts(seen, "desk", state="failed", failure=OUT_OF_MEMORY), mind)
+        moves(with_facts(seen, "desk", state="starting", trained=0), mind)
+    assert mind.memory.restarts == tries
+
+
+def test_steps_gained_excuse_a_killed_rank():
+    mind, seen = Mind(), everybody("training training training", gained=9)
+    for _ in range(2 * FUTILE):
+        moves(seen, mind)
+        failed = with_facts(seen, "desk", state="failed", failure=KILLED)
+        assert moves(failed, mind) == [RestartRanks(KILLED.message)]
+        moves(with_facts(seen, "desk", state="starting", trained=0), mind)
+
+
+def test_a_node_whose_ranks_are_to_be_started_again_has_a_vote():
+    # Of two nodes the first decides: without its vote the other one would have to wait for it.
+    pair, settings = Config(5, NODES[:2]), Settings(NODES[:2])
+    failed = report("desk", "failed", pair, failure=OFF_THE_BUS, generation=5)
+    waits = report("laptop", "broken", pair)
+    other = situation(waits, failed, settings=settings, gone={}, team=pair)
+    (proposed,) = moves(other)
+    assert proposed.attempt == Attempt(Config(6, ("laptop",)), ("desk",), NODES[:2], pair)
+    own = situation(failed, waits, settings=settings, gone={}, team=pair)
+    assert isinstance(answer(own, Mind(), Propose(proposed.attempt, False), "laptop"), Votes)
 
 
 @pytest.mark.parametrize("state", ["breaking", "broken"])
@@ -669,30 +752,32 @@ def test_relaunched_ranks_have_time_to_tell_their_own_error_after_those_of_anoth
     assert isinstance(told.order, Interrupt)
 
 
+@pytest.mark.parametrize("failure", [KILLED, OUT_OF_MEMORY])
 @pytest.mark.parametrize("elastic", [True, False])
-def test_a_node_that_fails_again_and_again_ends_its_own_part_if_others_can_go_on(elastic):
-    seen = with_facts(joining("loaded"), "shelf", state="failed", failure=KILLED)
+def test_a_node_that_fails_again_and_again_ends_its_own_part_if_others_can_go_on(elastic, failure):
+    seen = joining("loaded")
     own, others = seen.heard["shelf"].report, (seen.own, seen.heard["laptop"].report)
-    mind, now, terms = Mind(), 100.0, Settings(NODES, elastic=elastic)
-    for _ in range(FUTILE - 1):
-        now += max(RESTART_WAITS)
-        moves(replace(situation(own, *others, settings=terms), now=now), mind)
-    assert end(moves(situation(own, *others, settings=terms), mind)).everywhere != elastic
+    mind, terms = Mind(), Settings(NODES, elastic=elastic)
+    _, found = fails_until_futile(situation(own, *others, settings=terms), failure, mind)
+    ended = end(found)
+    assert ended.everywhere != elastic
+    if elastic:
+        assert_names(ended.outcome.cause.message, failure.message, "shelf is left out")
 
 
 def test_an_error_of_a_node_that_was_about_to_join_ends_only_its_own_part():
-    seen = with_facts(joining("loading"), "shelf", state="failed", failure=OUT_OF_MEMORY)
+    seen = with_facts(joining("loading"), "shelf", state="failed", failure=BAD_ROW)
     assert moves(seen) == []
     own, others = seen.heard["shelf"].report, (seen.own, seen.heard["laptop"].report)
     ended = end(moves(situation(own, *others)))
     assert not ended.everywhere
-    assert (ended.outcome.state, ended.outcome.cause.message) == ("failed", OUT_OF_MEMORY.message)
+    assert (ended.outcome.state, ended.outcome.cause.message) == ("failed", BAD_ROW.message)
 
 
 def test_an_error_of_ranks_that_trained_ends_the_run_though_the_others_have_gone_on():
     mind = Mind()
     seen = joining("loading")
-    seen = with_facts(seen, "shelf", state="failed", failure=OUT_OF_MEMORY, trained=3)
+    seen = with_facts(seen, "shelf", state="failed", failure=BAD_ROW, trained=3)
     assert moves(seen, mind) == []
     late = end(moves(replace(seen, now=seen.now + COLLECT), mind))
     assert late.everywhere
@@ -700,7 +785,7 @@ def test_an_error_of_ranks_that_trained_ends_the_run_though_the_others_have_gone
 
 
 def test_such_an_error_does_not_spoil_the_end_of_the_others():
-    seen = with_facts(joining("loading"), "shelf", state="failed", failure=OUT_OF_MEMORY)
+    seen = with_facts(joining("loading"), "shelf", state="failed", failure=BAD_ROW)
     for node in NODES[:2]:
         seen = with_facts(seen, node, state="ended", ended="finished")
     assert end(moves(seen)).outcome.state == "finished"
@@ -709,13 +794,13 @@ def test_such_an_error_does_not_spoil_the_end_of_the_others():
 @pytest.mark.parametrize(("me", "after"), [("desk", 0), ("laptop", 0.5)])
 def test_an_error_of_a_ranks_own_ends_the_run_once_others_had_time_to_tell_theirs(me, after):
     mind = Mind()
-    seen = with_facts(everybody("broken failed failed", me), "laptop", failure=OUT_OF_MEMORY)
+    seen = with_facts(everybody("broken failed failed", me), "laptop", failure=BAD_ROW)
     seen = with_facts(seen, "shelf", failure=Failure(2, "RuntimeError: Connection closed by peer"))
     assert not any(isinstance(move, Conclude) for move in moves(seen, mind))
     late = replace(seen, now=seen.now + COLLECT + after)
     cause = end(moves(late, mind)).outcome.cause
     assert (cause.node, cause.rank, cause.kind) == ("laptop", 1, "rank_failed")
-    assert cause.message == OUT_OF_MEMORY.message
+    assert cause.message == BAD_ROW.message
 
 
 def test_a_killed_rank_ends_the_run_if_the_first_loss_does():
@@ -790,3 +875,54 @@ def test_a_stopped_run_ends_once_all_have_stopped():
         seen = with_facts(seen, node, ended="stopped")
     outcome = end(moves(seen)).outcome
     assert (outcome.state, outcome.cause.node) == ("stopped", "laptop")
+
+
+# A run that ends by an error
+
+
+LOSS = LaunchOutcome("failed", Cause("shelf", 1, "rank_failed", BAD_ROW.message))
+
+
+@pytest.mark.parametrize("state", ["training", "broken"])
+def test_healthy_ranks_write_a_checkpoint_before_a_run_ends_by_an_error(state):
+    mind = Mind()
+    seen = everybody(f"{state} {state} failed")
+    seen = with_facts(seen, "shelf", failure=BAD_ROW, generation=5)
+    first = moves(seen, mind)
+    if state == "training":
+        assert isinstance(first[0].order, Interrupt)
+        seen = with_facts(seen, "desk", state="broken")
+    late = replace(seen, now=seen.now + COLLECT)
+    assert moves(late, mind) == [SendVerdict(LOSS), TellRanks(Leave(save=True))]
+    assert moves(replace(late, now=late.now + 500), mind) == []  # it takes its time
+    saved = with_facts(late, "desk", state="ended", ended="stopped")
+    assert moves(saved, mind) == [Conclude(LOSS)]
+
+
+def test_a_verdict_of_another_node_gets_healthy_ranks_out_of_their_group_to_save():
+    mind, seen = Mind(), everybody("training training training", verdict=LOSS)
+    (out,) = moves(seen, mind)
+    assert_names(out.order.why, BAD_ROW.message)
+    assert moves(seen, mind) == []
+    out_of_it = with_facts(seen, "desk", state="broken")
+    assert moves(out_of_it, mind) == [TellRanks(Leave(save=True))]
+
+
+@pytest.mark.parametrize("states", ["failed broken broken", "starting broken broken"])
+def test_a_node_with_nothing_to_save_ends_at_once(states):
+    seen = with_facts(everybody(states, verdict=LOSS), "desk", trained=0, failure=BAD_ROW)
+    assert moves(seen) == [Conclude(LOSS)]
+
+
+def test_a_rank_that_does_not_get_out_of_its_group_holds_up_no_end_for_ever():
+    mind, seen = Mind(), everybody("training training training", verdict=LOSS)
+    moves(seen, mind)
+    late = replace(seen, now=seen.now + STEP_PATIENCE + 1)
+    assert moves(late, mind) == [Conclude(LOSS)]
+
+
+def test_who_asks_to_stop_at_once_waits_for_no_checkpoint():
+    mind, seen = Mind(), everybody("broken broken broken", verdict=LOSS)
+    moves(seen, mind)
+    stopped = with_facts(seen, "desk", stopping=Stop("desk", now=True))
+    assert end(moves(stopped, mind)).outcome.state == "stopped"

@@ -10,12 +10,12 @@ from support.facts import assert_names
 
 from hearth.ranks.orders import Ended, Interrupt, Leave, Pause
 from hearth.supervisor.decisions.actions import (
-    Conclude,
     Depart,
     ProposeTeam,
     RestartRanks,
     RestRanks,
     SayWaiting,
+    SendVerdict,
     TellRanks,
 )
 from hearth.supervisor.decisions.decide import BRIEF
@@ -230,7 +230,7 @@ def test_a_run_that_needs_the_node_waits_for_it_without_end_and_not_for_a_lost_o
     lost = replace(seen, heard={node: seen.heard[node] for node in NODES[1:2]})
     assert isinstance(moves(after(lost, 1), mind)[0], SayWaiting)
     assert moves(after(lost, 3590), mind) == []
-    assert isinstance(only(moves(after(lost, 3610), mind)), Conclude)
+    assert isinstance(moves(after(lost, 3610), mind)[0], SendVerdict)
 
 
 @pytest.mark.parametrize(("me", "lost"), [("desk", "shelf"), ("laptop", "shelf")])
@@ -262,8 +262,8 @@ def test_time_counts_for_a_lost_node_that_no_away_one_can_stand_in_for(terms, la
     said = only(moves(after(seen, 3590), mind))
     assert isinstance(said, SayWaiting)
     assert (said.missing, said.wanted) == (("shelf",), {})
-    ended = only(moves(after(seen, 3610), mind))
-    assert isinstance(ended, Conclude)
+    ended, saves = moves(after(seen, 3610), mind)
+    assert (type(ended), saves) == (SendVerdict, TellRanks(Leave(save=True)))
     assert "shelf" in ended.outcome.cause.message
 
 

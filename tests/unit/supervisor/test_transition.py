@@ -9,7 +9,7 @@ from support import event_table
 from support.councils import CHOICES, NODES, TEAM, report, situation, with_facts
 from support.facts import assert_names
 
-from hearth.ranks.orders import Formed
+from hearth.ranks.orders import Ended, Formed, Leave
 from hearth.supervisor.cause import Cause
 from hearth.supervisor.decisions import causes
 from hearth.supervisor.decisions.actions import (
@@ -23,6 +23,7 @@ from hearth.supervisor.decisions.actions import (
     StartTeam,
     StopRanks,
     Tell,
+    TellRanks,
 )
 from hearth.supervisor.decisions.events import (
     Event,
@@ -203,9 +204,18 @@ def test_a_node_in_the_queue_is_said_once_for_each_reason():
 
 
 def test_the_verdict_of_another_node_is_passed_on_and_ends_this_one():
-    verdict = Verdict("failed", Cause("laptop", 1, "rank_failed", "ValueError: no"))
+    verdict = Verdict("finished")
     _, actions = happen(waiting(), PeerSaid("laptop", verdict))
     assert actions == [Tell(verdict), Conclude(verdict.outcome, heard=True)]
+
+
+def test_ranks_save_their_state_before_the_verdict_of_a_failed_run_ends_them():
+    verdict = Verdict("failed", Cause("laptop", 1, "rank_failed", "ValueError: no"))
+    state, actions = happen(waiting(), *[PeerSaid("laptop", verdict)] * 2)
+    assert sent(Verdict, actions) == [verdict]
+    assert only(TellRanks, actions).order == Leave(save=True)
+    _, actions = happen(state, RankSaid(0, Ended("stopped", 7)))
+    assert actions[-1] == Conclude(verdict.outcome, heard=True)
 
 
 @pytest.mark.parametrize("first", [True, False])

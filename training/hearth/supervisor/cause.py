@@ -51,11 +51,13 @@ class Failure:
         message: one to a few lines.
         curable: not an error of the rank itself, so that a new start may succeed: it was killed by
             a signal, it hung, or its group broke before it trained (status RANK_AGAIN).
+        local: an error of this machine, by its cause, which need not come on another one.
     """
 
     rank: int | None
     message: str
     curable: bool = False
+    local: bool = False
 
 
 def telling(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

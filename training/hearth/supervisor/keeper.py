@@ -18,6 +18,7 @@ from hearth.ranks.orders import (
     LAYOUT,
     RANK_AGAIN,
     Alive,
+    Disk,
     Doing,
     Form,
     Formed,
@@ -78,6 +79,8 @@ class RanksKeeper(NodeSupervisor):
         self._over: dict[int, RankEnded] = {}
         self._gone_ranks: set[int] = set()
         self._evaluating: set[int] = set()
+        self._formed_at: dict[int, int] = {}
+        self._gained = 0
         self._start = 0
         self._starting = asyncio.Lock()
         self._ticked = boot_clock()
@@ -112,6 +115,7 @@ class RanksKeeper(NodeSupervisor):
         self._start += 1
         self._leave, self._over, self._gone_ranks = None, {}, set()
         self._evaluating.clear()
+        self._formed_at.clear()
         for local_rank in range(self._spec.nproc):
             self._hangs.rested(local_rank)
         self._channel.expect(self._start)
@@ -190,7 +194,7 @@ class RanksKeeper(NodeSupervisor):
                 self._leave = order
             case Interrupt(generation, why):
                 self._say(f"interrupting generation {generation}: {why}")
-        if isinstance(order, Load | Form | Interrupt):
+        if isinstance(order, Load | Form | Interrupt | Leave):
             for local_rank in range(self._spec.nproc):
                 self._hangs.told(local_rank, order, boot_clock())
         self._channel.tell(order)
@@ -212,7 +216,7 @@ class RanksKeeper(NodeSupervisor):
             case RanksExited(_, status):
                 return await self._ranks_exited(status)
             case NotStarted(_, message):
-                return self._ranks_failed(Failure(None, message))
+                return self._ranks_failed(Failure(None, message, local=True))
 
     def _hear_rank(self, local_rank: int, message: News) -> list[Event]:
         evaluated = bool(self._evaluating)
@@ -223,10 +227,14 @@ class RanksKeeper(NodeSupervisor):
                     self._channel.tell(self._leave)
             case Doing():
                 self._hangs.began(local_rank, message, boot_clock())
+                if formed_at := self._formed_at.get(local_rank):
+                    self._gained = max(self._gained, message.step - formed_at)
                 if message.what in EVALUATION:
                     self._evaluating.add(local_rank)
                 elif message.what != FOR_OTHERS:
                     self._evaluating.discard(local_rank)
+            case Disk(why):
+                self._note_disk(why)
             case Alive():
                 self._hangs.alive(local_rank, boot_clock())
             case RankEnded():
@@ -235,6 +243,7 @@ class RanksKeeper(NodeSupervisor):
             case _:
                 if isinstance(message, Formed):
                     self._hangs.formed(local_rank, boot_clock())
+                    self._formed_at[local_rank], self._gained = message.step + 1, 0
                 else:
                     self._hangs.rested(local_rank)
                 self._evaluating.discard(local_rank)
@@ -242,6 +251,11 @@ class RanksKeeper(NodeSupervisor):
         if evaluated != bool(self._evaluating):
             news.append(Evaluates(not evaluated))
         return news
+
+    def _note_disk(self, why: str) -> None:
+        """Say that this node's disk takes no writes, or does again."""
+        self._say(f"this node goes on without checkpoints: {why}" if why else "the disk has room")
+        self._notices.disk(why)
 
     def _note_exit(self, status: int) -> list[Event]:
         """Record how torchrun ended; return what this tells."""
@@ -281,13 +295,18 @@ class RanksKeeper(NodeSupervisor):
         found = self._log.failure(status, self._offset)
         again = RANK_AGAIN in (status, failed_status(self._log.text()))
         message = "its group broke before it trained" if again else found.message
-        return Failure(found.rank, message, again or found.curable or is_echo(found.message))
+        curable = again or found.curable or is_echo(found.message)
+        return Failure(found.rank, message, curable, found.local)
+
+    def _steps_gained(self) -> int:
+        """Return the steps that this node's ranks have done in their last group."""
+        return self._gained
 
     def _ranks_failed(self, failure: Failure) -> list[Event]:
         """Return that an error ended this node's ranks."""
         for local_rank in range(self._spec.nproc):
             self._hangs.rested(local_rank)
-        return [RanksFailed(failure)]
+        return [RanksFailed(failure, self._steps_gained())]
 
     def _end_hanging_ranks(self) -> list[Event]:
         """Return that this node's ranks failed, if one hangs. Call it several times a second."""

@@ -38,6 +38,7 @@ from hearth.supervisor.decisions.actions import (
     Say,
     SayUnreached,
     SayWaiting,
+    SendVerdict,
     StartTeam,
     StopRanks,
     Tell,
@@ -117,6 +118,7 @@ class Member(RanksKeeper):
             self._spawn,
         )
         self._availability: Availability | None = None
+        self._absent_at_verdict: set[str] | None = None
 
     @property
     def _ranks(self) -> LocalRanks:
@@ -197,6 +199,8 @@ class Member(RanksKeeper):
         await self._mesh.close()
 
     def _absent(self) -> set[str]:
+        if self._absent_at_verdict is not None:
+            return self._absent_at_verdict  # who has ended since has told a person
         return {*self._spec.nodes} - {*self._state.heard, self._spec.node}
 
     def _in_queue(self) -> set[str]:
@@ -270,8 +274,10 @@ class Member(RanksKeeper):
         """Let an event happen, and all that follows; return the end of this node's part in it."""
         following = [event]
         while following:
-            now = boot_clock()
-            self._state, actions = transition(self._state, following.pop(0), now)
+            absent = self._absent()
+            self._state, actions = transition(self._state, following.pop(0), boot_clock())
+            if self._state.verdict:
+                self._absent_at_verdict = absent
             for action in actions:
                 found = await self._carry_out(action)
                 if isinstance(found, LaunchOutcome | Interrupted):
@@ -317,6 +323,9 @@ class Member(RanksKeeper):
                 return Saved(action, await self._vote_store.save(votes))
             case StartTeam():
                 return self._start_team(action)
+            case SendVerdict(outcome):
+                self._say("the run ends: this node's ranks write a checkpoint first")
+                self._end(outcome, everywhere=True)
             case Conclude(outcome, everywhere, heard):
                 self._apart = not everywhere
                 return outcome if heard else self._end(outcome, everywhere)

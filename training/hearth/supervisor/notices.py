@@ -70,6 +70,11 @@ class Notices:
             since = time.time() - (now - change.since)
             self._outbox.send(self._event("unreached", nodes, since, message="; ".join(gaps)))
 
+    def disk(self, why: str) -> None:
+        """Send a message that this node's disk takes no writes, of which the others do not know."""
+        if why:
+            self._outbox.send(self._event("disk", (self._spec.node,), time.time(), message=why))
+
     def conclude(self, verdict: LaunchOutcome, absent: Set[str], apart: bool) -> None:
         """Keep the message on the end of the run for `send_end`, if it is this node's to send.
 

@@ -39,6 +39,7 @@ class RelaunchedMember(Member):
     """Takes part in teams as `Member` does, with ranks that live for one team each."""
 
     _launched = 0.0
+    _launched_at = 0
     _lasted = 0
 
     # Starting and ending
@@ -68,7 +69,7 @@ class RelaunchedMember(Member):
             self._say(message)
             self._events.put_nowait(NotStarted(start, message))
             return
-        self._launched = time.monotonic()
+        self._launched, self._launched_at = time.monotonic(), self._gained()
         self._each_says(start, Formed(group.generation, self._gained(), {}))
         self._events.put_nowait(RanksExited(start, await self._workers.ended()))
 
@@ -150,6 +151,9 @@ class RelaunchedMember(Member):
         """Put into the queue what each rank of this node would say if it were resident."""
         for local_rank in range(self._spec.nproc):
             self._events.put_nowait(Said(start, local_rank, message))
+
+    def _steps_gained(self) -> int:
+        return self._gained() - self._launched_at
 
     def _gained(self) -> int:
         """Return the step of the newest checkpoint here; of a script, how many launches lasted."""

@@ -162,6 +162,13 @@ class RecordCause:
 
 
 @dataclass(frozen=True)
+class SendVerdict:
+    """Tell all connected nodes how the run ends; this node goes on until its state is saved."""
+
+    outcome: LaunchOutcome
+
+
+@dataclass(frozen=True)
 class Conclude:
     """End this node's part with this outcome: end its ranks, record it, close the mesh.
 
@@ -190,6 +197,7 @@ Move = (
     | RestRanks
     | SayWaiting
     | SayUnreached
+    | SendVerdict
     | Conclude
     | Depart
 )
@@ -207,6 +215,7 @@ Action = (
     | StartTeam
     | SayWaiting
     | SayUnreached
+    | SendVerdict
     | RecordAway
     | RecordTraining
     | RecordEnd

@@ -16,12 +16,13 @@ from hearth.supervisor.decisions.actions import (
     DropProposal,
     Move,
     ProposeTeam,
-    RestartRanks,
     SayUnreached,
     SayWaiting,
+    SendVerdict,
     StartTeam,
     TellRanks,
 )
+from hearth.supervisor.decisions.ending import end_moves
 from hearth.supervisor.decisions.forming import Plan, next_team, returns_suffice
 from hearth.supervisor.decisions.memory import Promise
 from hearth.supervisor.decisions.observe import observe
@@ -51,7 +52,8 @@ def decide(state: State) -> tuple[State, list[Move]]:
     """
     state = observe(state)
     if end := conclusion(state):
-        return state, [end]
+        moves = end_moves(state, end)
+        return _remember(state, moves), moves
     moves = orders(state)
     if (found := gaps(state.reports)) != state.memory.said_gaps:
         moves.append(SayUnreached(found))
@@ -61,7 +63,7 @@ def decide(state: State) -> tuple[State, list[Move]]:
     else:
         state, found = _look_for_team(state)
     if any(isinstance(move, Conclude) for move in found):
-        return state, found
+        moves, found = [], end_moves(state, found[0])
     return _remember(state, found), moves + found
 
 
@@ -95,7 +97,7 @@ def _remember(state: State, moves: list[Move]) -> State:
 
 
 def _made(state: State, move: Move) -> State:
-    memory, now = state.memory, state.now
+    now = state.now
     match move:
         case TellRanks(Interrupt(generation)):
             return state.remember(interrupted=generation)
@@ -103,8 +105,8 @@ def _made(state: State, move: Move) -> State:
             return state.remember(paused=generation)
         case TellRanks(Leave(save)):
             return state.remember(told_leave=True, free_by=None if save else now + FREE_WITHIN)
-        case RestartRanks() if state.own.state == "failed":
-            return state.remember(restarts=memory.restarts.added(memory.step))
+        case SendVerdict(outcome):
+            return replace(state.remember(verdict_at=now), verdict=Conclude(outcome))
         case SayWaiting(missing, _, wanted):
             return state.remember(said=missing, said_wanted=wanted)
         case SayUnreached(found):

@@ -65,9 +65,10 @@ class RankLeft:
 
 @dataclass(frozen=True)
 class RanksFailed:
-    """This node's ranks were ended by an error."""
+    """This node's ranks were ended by an error, `gained` steps after they formed their group."""
 
     failure: Failure
+    gained: int = 0
 
 
 @dataclass(frozen=True)

@@ -96,13 +96,16 @@ def _best(
     fresh: bool,
 ) -> Plan | Refusal | None:
     """Return the best team among the candidates, or the refusal of the largest group."""
-    leaving = {node for node, report in usable.items() if report.leaving}
+    # Ranks that failed are to be started again: their node still has its vote.
+    leaving = {
+        node for node, report in usable.items() if report.leaving or report.state == "failed"
+    }
     stay = usable.keys() - leaving
     if not fresh and stay and not any(_has_state(usable[node]) for node in candidates - leaving):
         leaving -= candidates  # The others must get the state from them first.
     plans, refusals = [], []
-    # The vote of a node that is away is asked for only where it decides: its machine is busy.
-    away = {node for node in leaving if usable[node].state == "away"}
+    # The vote of such a node is asked for only where it decides: its machine may be busy.
+    away = {node for node in leaving if usable[node].state in ("away", "failed")}
     groups = [
         group
         for voters in (candidates | leaving - away, candidates | leaving)

@@ -35,6 +35,7 @@ class LocalRanks:
         choices: values that a rank needs to load alone; None until they know them.
         ended: "finished" or "stopped", once one has ended so.
         why: the reason why they left their last group, or could not form it.
+        gained: the steps that they did in their last group before they failed.
         away: whether there are none, as the owner wants the machine.
     """
 
@@ -43,6 +44,7 @@ class LocalRanks:
     choices: dict[str, Any] | None = None
     ended: str = ""
     why: str = ""
+    gained: int = 0
     away: bool = False
 
     @classmethod

@@ -7,9 +7,6 @@ from dataclasses import dataclass, field, replace
 
 from hearth.supervisor.cause import Cause, Failure
 
-FUTILE = 4
-"""Failures in a row without a step gained, after which another try would fail, too."""
-
 AVOID = 10.0
 """Seconds for which a node is left out after a group with it could not be formed, or voted on.
 
@@ -18,8 +15,8 @@ Twice as long after each further one, as each attempt may cost the others half a
 
 MOST_STRIKES = 7
 
-RESTART_WAITS = (0.0, 5.0, 60.0)
-"""Seconds before each start of ranks that failed since the last step gained.
+WAITS = (0.0, 5.0, 60.0)
+"""Seconds before each start of ranks that failed in a row.
 
 What is gone for a minute, such as a driver or a mount, ends no node's part in the run.
 """
@@ -66,8 +63,8 @@ class Memory:
         free_by: time at which they are ended if they have not done it by themselves; None: never.
         broken: breaks of groups that nothing else explains.
         failed_at: time at which this node's ranks failed; None if they have not, or live again.
-        restarts: failures of this node's ranks.
-        step: the greatest number of steps that this node's ranks have done in a group.
+        trains_since: time since which they have trained in their last group; None before it.
+        restarts: failures of this node's ranks in a row.
         failed_forms: groups in a row that could not be formed.
         late: whether this node has to start its ranks again, as it did not form them.
         avoid: nodes to leave out of teams, and until when.
@@ -78,6 +75,7 @@ class Memory:
         refusals: refused proposals in a row.
         idle_since: time since which no node that is connected trains; None while one does.
         held_until: last time at which nothing but owners held up the run.
+        verdict_at: time at which it was known that the run failed.
         said: the missing nodes that were last said.
         said_wanted: the nodes that their owners want, with reasons, that were last said to be
             waited for.
@@ -99,9 +97,9 @@ class Memory:
     told_leave: bool = False
     free_by: float | None = None
     broken: Futility = field(default_factory=Futility)
-    restarts: Futility = field(default_factory=Futility)
+    restarts: int = 0
     failed_at: float | None = None
-    step: int = 0
+    trains_since: float | None = None
     failed_forms: int = 0
     late: bool = False
     avoid: Mapping[str, float] = field(default_factory=dict)
@@ -112,6 +110,7 @@ class Memory:
     refusals: int = 0
     idle_since: float | None = None
     held_until: float = 0.0
+    verdict_at: float = 0.0
     said: tuple[str, ...] = ()
     said_wanted: Mapping[str, str] = field(default_factory=dict)
     said_gaps: tuple[str, ...] = ()
@@ -119,8 +118,7 @@ class Memory:
     @property
     def restart_wait(self) -> float:
         """Seconds between the failure of this node's ranks and their next start."""
-        again = self.restarts.count if self.step <= self.restarts.step else 0
-        return RESTART_WAITS[min(again, len(RESTART_WAITS) - 1)]
+        return WAITS[min(self.restarts, len(WAITS)) - 1]
 
     def avoided(self, now: float) -> set[str]:
         """Return the nodes to leave out of teams for now."""

@@ -4,9 +4,9 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hearth.diagnose import is_echo
-from hearth.supervisor.cause import Cause, Failure
+from hearth.supervisor.cause import Cause
 from hearth.supervisor.decisions.memory import Memory
+from hearth.supervisor.decisions.retries import is_retried, led_somewhere
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.messages import TEAMED, WAITING, Report
 
@@ -38,10 +38,11 @@ def _observe_nodes(state: State) -> State:
                 ended.setdefault(node, report.ended)
             elif state.settings.relaunched:
                 ended.pop(node, None)
-        if report.state != "failed" or report.failure is None or curable(report.failure):
+        failure = report.failure if report.state == "failed" else None
+        if failure is None or is_retried(state, node, failure):
             failures.pop(node, None)
         elif not fails_apart(state, node):
-            failures.setdefault(node, (report.failure, state.now))
+            failures.setdefault(node, (failure, state.now))
     return state.remember(ended=ended, leaving=leaving, failures=failures)
 
 
@@ -55,17 +56,22 @@ def _observe_own(state: State) -> State:
     again = own.returns != memory.returns
     memory = replace(
         memory,
-        failed_at=since(memory.failed_at, own.state == "failed"),
         left_at=since(None if again else memory.left_at, bool(own.leaving)),
         returns=own.returns if own.leaving else memory.returns,
         waits_at=since(memory.waits_at, own.state in WAITING),
     )
+    if own.state != "failed":
+        memory = replace(memory, failed_at=None)
+    elif memory.failed_at is None and own.failure:
+        trained = 0.0 if memory.trains_since is None else now - memory.trains_since
+        restarts = 1 if led_somewhere(state, own.failure, trained) else memory.restarts + 1
+        memory = replace(memory, failed_at=now, restarts=restarts)
     if own.state in ("starting", "away"):
-        memory = replace(memory, told_leave=False, free_by=None, late=False)
-    if own.state in TEAMED:
-        memory = replace(memory, step=max(memory.step, own.step))
+        memory = replace(memory, told_leave=False, free_by=None, late=False, trains_since=None)
     if own.state == "training":
-        memory = replace(memory, failed_forms=0, strikes=_forgiven(state))
+        trains_since = since(memory.trains_since, True)
+        strikes = _forgiven(state)
+        memory = replace(memory, trains_since=trains_since, failed_forms=0, strikes=strikes)
     if state.team and state.team.generation != memory.team:
         memory = replace(memory, team=state.team.generation, team_at=now, refusals=0)
     return replace(state, memory=memory)
@@ -139,11 +145,6 @@ def _blame(memory: Memory, state: State, members: dict[str, Report]) -> Memory:
     if failed_forms > 1 and own.state in WAITING:
         restarts = own.node in late if late else own.node != keeper
     return replace(memory, failed_forms=failed_forms, late=restarts)
-
-
-def curable(failure: Failure) -> bool:
-    """Return whether a new start of the ranks may succeed: the error is not their own."""
-    return failure.curable or is_echo(failure.message)
 
 
 def fails_apart(state: State, node: str) -> bool:

@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from hearth.supervisor.decisions.actions import Conclude
 from hearth.supervisor.decisions.events import Reaches
 from hearth.supervisor.decisions.forming import Plan, next_team
 from hearth.supervisor.decisions.local_ranks import LocalRanks
@@ -82,6 +83,7 @@ class State:
             take their end for that of the run.
         leaving: the reason why this node leaves the others in order, to end.
         stop: the request to stop the run.
+        verdict: the end of the run, which failed; this node may still save its state.
         evaluates: whether a rank of this node evaluates, which may take far longer than a step.
         serves: the port of its file server.
         checkpoint: the name of its newest checkpoint, while there are no ranks.
@@ -107,6 +109,7 @@ class State:
     owner_told: str = ""
     leaving: str = ""
     stop: Stop | None = None
+    verdict: Conclude | None = None
     evaluates: bool = False
     serves: int = 0
     checkpoint: str = ""

@@ -163,12 +163,14 @@ def _gone(state: State, event: events.Gone) -> Result:
         return state, []
     if leaving := last.report.leaving:
         cause = causes.left(node, leaving, last.report.returns)
+    elif failure := last.report.failure:  # its ranks are not started again
+        cause = causes.failed(node, failure)
     else:
         cause = loss(state, node)
     if state.teams.has(node):
         state = replace(state, teams=state.teams.breaks(cause))
-    away = f"{node} {event.why}; it was {cause.message}"
-    return state, [Say(away if cause.kind == "away" else cause.message)]
+    known = f"{node} {event.why}; it was {cause.message}"
+    return state, [Say(cause.message if cause.kind == "node_lost" else known)]
 
 
 def _in_queue(state: State, event: events.InQueue) -> Result:
@@ -193,8 +195,11 @@ def _peer_said(state: State, event: events.PeerSaid) -> Result:
             return _follow_order(state, message)
         case Stop():
             return _stop(state, message)
-        case Verdict():
-            return state, [Tell(message), Conclude(message.outcome, heard=True)]
+        case Verdict() if state.verdict is None:
+            end = Conclude(message.outcome, heard=True)
+            if message.outcome.state != "failed":
+                return state, [Tell(message), end]
+            return replace(state.remember(verdict_at=state.now), verdict=end), [Tell(message)]
     return state, []
 
 
@@ -326,7 +331,8 @@ def _ranks_failed(state: State, event: events.RanksFailed) -> Result:
     """Start the ranks again, or end the run or this node's part in it, as the error asks for."""
     failure: Failure = event.failure
     teams = state.teams.breaks(causes.failed(state.node, failure))
-    return replace(state, ranks=replace(state.ranks, failure=failure), teams=teams), []
+    ranks = replace(state.ranks, failure=failure, gained=event.gained)
+    return replace(state, ranks=ranks, teams=teams), []
 
 
 def _evaluates(state: State, event: events.Evaluates) -> Result:

@@ -8,8 +8,13 @@ from dataclasses import dataclass, replace
 from hearth.diagnose import first_failure, is_echo
 from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions.actions import Conclude, Depart
-from hearth.supervisor.decisions.memory import FUTILE
-from hearth.supervisor.decisions.observe import curable
+from hearth.supervisor.decisions.retries import (
+    FUTILE,
+    LEFT_OUT_WITHIN,
+    is_retried,
+    others_go_on,
+    state_elsewhere,
+)
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.messages import TEAMED, WAITING
 
@@ -35,7 +40,7 @@ class _Error:
 def conclusion(state: State) -> Conclude | Depart | None:
     """Return the end of this node's part in the run, or None while it goes on."""
     # While others may still tell an error, which may be the cause, nothing else ends the run.
-    rules = ENDS[:2] if state.memory.failures else ENDS
+    rules = ENDS[:3] if state.memory.failures else ENDS
     return next((end for rule in rules if (end := rule(state))), None)
 
 
@@ -110,13 +115,18 @@ def _stopped_at_once(state: State) -> Conclude | None:
     return None
 
 
+def _failed_already(state: State) -> Conclude | None:
+    """Return the end of a run that has failed, once this node's ranks have saved its state."""
+    return state.verdict
+
+
 def _failed_apart(state: State) -> Conclude | None:
     """Return the end of a node whose ranks failed by an error of their own that is not the run's.
 
     An error that is the run's is remembered, and has ended it.
     """
     own = state.own
-    if own.state != "failed" or own.failure is None or curable(own.failure):
+    if own.state != "failed" or own.failure is None or is_retried(state, own.node, own.failure):
         return None
     cause = Cause(own.node, own.failure.rank, "rank_failed", own.failure.message)
     return _end("failed", cause, everywhere=False)
@@ -193,16 +203,27 @@ def _futile(state: State) -> Conclude | None:
         first = next((node for node in reasons if is_echo(reasons[node])), own.node)
         return _end("failed", Cause(first, None, "rank_failed", reasons[first]))
     failure = own.failure
-    if own.state != "failed" or failure is None or not curable(failure):
+    if own.state != "failed" or failure is None or not is_retried(state, own.node, failure):
         return None
     cause = Cause(own.node, failure.rank, "rank_failed", failure.message)
     if settings.return_timeout == 0:
         return _end("failed", cause)
-    if memory.restarts.count + 1 < FUTILE or memory.step > memory.restarts.step:
+    if memory.restarts < FUTILE:
         return None
-    message = f"{failure.message} ({FUTILE} starts in a row without a step gained)"
-    others = settings.elastic and any(report.state in TEAMED for report in state.reports.values())
-    return _end("failed", replace(cause, message=message), everywhere=not others)
+    return _tries_no_more(state, cause)
+
+
+def _tries_no_more(state: State, cause: Cause) -> Conclude | None:
+    """Return the end after the last try of this node's ranks: of its part, if others go on."""
+    tries, failed_at = f"{FUTILE} starts in a row led nowhere", state.memory.failed_at
+    if state.settings.elastic and state_elsewhere(state, state.node):
+        if others_go_on(state):
+            out = f"{tries}; {state.node} is left out for the rest of the run"
+            message = f"{cause.message} ({out})"
+            return _end("failed", replace(cause, message=message), everywhere=False)
+        if failed_at is None or state.now - failed_at < LEFT_OUT_WITHIN:
+            return None
+    return _end("failed", replace(cause, message=f"{cause.message} ({tries})"))
 
 
 def _first_loss(state: State) -> Conclude | None:
@@ -226,6 +247,7 @@ def _stopped(state: State, how: str) -> LaunchOutcome:
 
 ENDS: tuple[Callable[[State], Conclude | Depart | None], ...] = (
     _stopped_at_once,
+    _failed_already,
     _failed,
     _over,
     _finished_alone,
