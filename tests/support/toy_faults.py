@@ -20,6 +20,7 @@ CURED = (
     "leave",
     "fill disk",
     "want",
+    "wall",
 )
 """Faults after which the run goes on with all nodes."""
 
@@ -66,6 +67,8 @@ def inflict(cluster: Cluster, fault: Fault) -> None:
             cluster.leave(node, length)
         case "want":
             cluster.want(node, length)
+        case "wall":
+            cluster.raise_wall(node, length)
         case "fill disk":
             cluster.fill_disk(node, length)
         case "stop" | "stop now":

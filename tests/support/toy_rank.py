@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hearth.ranks.orders import Ended, Form, Interrupt, Leave, Load, Pause, Waiting
+from hearth.supervisor.decisions.events import RankSaid
 from hearth.supervisor.messages import Failure
 
 if TYPE_CHECKING:
@@ -45,8 +46,7 @@ class Rank:
 
     def say(self, message: Any) -> None:
         if self.node.rank is self:
-            self.node.ranks.said(0, message)
-            self.node.wake()
+            self.node.happen(RankSaid(0, message))
 
     def wait(self, why: str) -> None:
         self.waits = True

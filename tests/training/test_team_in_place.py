@@ -16,6 +16,7 @@ from support.facts import assert_names
 from support.programs import stand_in
 from support.rotated import in_turn
 from support.waiting import HANG, until
+from support.walls import Walls
 
 from hearth.supervisor.unit import LEFT
 
@@ -516,3 +517,32 @@ def test_slurm_ends_the_job_and_the_run_stops_or_goes_on_with_the_job(team, tmp_
     run.until_group(beyond=first)
     run.stop("node0")
     assert {record["state"] for record in run.wait().values()} == {"stopped"}
+
+
+@pytest.mark.parametrize("walled", ["node0", *in_turn("node2")])
+def test_a_node_behind_a_firewall_is_named_and_nobody_stops_for_it_until_it_is_down(
+    team, walled, tmp_path
+):
+    run = team(3)
+    walls = Walls(tmp_path, run)
+    run.start()
+    first = run.until_group()
+    run.want("node2")
+    second = run.until_group("node0", "node1", beyond=first)
+    until(lambda: run.record("node2")["away"])
+    walls.raise_on(walled)
+    run.let_go("node2")
+    until(lambda: run.record("node2")["unreached"])
+    before = len(run.steps("node1"))
+    time.sleep(3)
+    assert {generation for generation, *_ in run.steps("node1")[before:]} == {second}
+    assert len(run.steps("node1")) - before > 30  # of 60 at the pace of the ranks
+    for node in run.names:
+        pairs = run.record(node)["unreached"]
+        assert any(walled in pair and "cannot reach" in pair for pair in pairs)
+        assert f"cannot reach {walled} at 127.0.0." in run.log(node)
+    walls.take_down(walled)
+    run.until_group(beyond=second)
+    assert run.record("node0")["unreached"] == []
+    assert {record["state"] for record in run.finish().values()} == {"finished"}
+    run.every_step_once("node0", "node1")

@@ -96,6 +96,7 @@ def observed_run(
         ),
         cause=decisive.get("cause"),
         missing=_missing(state, parts, decisive, metrics),
+        unreached=decisive.get("unreached") or [] if state in UNDER_WAY else [],
         since=str(decisive.get("since", "")),
         # A stop file left behind by a killed supervisor does not affect the current launch.
         stopping=any(

@@ -50,9 +50,9 @@ def judge(
     """Return the overall verdict and the reasons why it is not good.
 
     Broken: the newest run failed or was lost, or no node answers. Degraded: a run waits for a node
-    or continues without one, unless the house has it; a node does not answer, or a GPU is throttled
-    or not visible to its driver; a run's files are damaged. The outcomes of earlier runs do not
-    count.
+    or continues without one, unless the owner has it; its nodes do not reach each other; a node
+    does not answer, or a GPU is throttled or not visible to its driver; a run's files are damaged.
+    The outcomes of earlier runs do not count.
     """
     broken = [f"{run.name} {_ENDED[run.state]}" for run in runs[:1] if run.state in _ENDED]
     degraded = []
@@ -63,7 +63,9 @@ def judge(
             and (run.trouble or any(part.vanished for part in run.parts.values()))
         ):
             degraded.append(f"{run.name} is {run.state}: {run.why}")
-        elif run.state == "running" and (run.missing or run.story.disks):
+        elif run.alive and (
+            run.unreached or (run.state == "running" and (run.missing or run.story.disks))
+        ):
             degraded.append(f"{run.name} {run.why}")
     silent = [
         f"{node['name']} does not answer: {node['why'].partition(chr(10))[0]}"

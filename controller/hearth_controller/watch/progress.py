@@ -19,7 +19,13 @@ _QUIET_SECONDS = 600.0
 
 
 def state_text(record: Mapping[str, Any], story: Story) -> str:
-    """Return the live line: the state before the ranks run, then their progress."""
+    """Return the live line: state or progress, and which nodes do not reach each other."""
+    unreached = record.get("unreached") or [] if record.get("state") not in ENDS else []
+    return " · ".join([_state_text(record, story), *unreached])
+
+
+def _state_text(record: Mapping[str, Any], story: Story) -> str:
+    """Return the state before the ranks run, then their progress."""
     if record.get("state") == "queued":
         return str(record["cause"]["message"])
     cause = record.get("cause")

@@ -79,3 +79,18 @@ def test_a_clock_that_is_set_makes_no_wait_long(watched, clocks):
     (waiting,) = outbox.sent
     assert waiting.at - waiting.began == PATIENCE + 10
     assert waiting.ends == waiting.began + 3600
+
+
+def test_nodes_that_do_not_reach_each_other_for_long_are_told_once(watched, clocks):
+    record, limit = watched._record, Limit(3600.0, RETURN)
+    record.state, record.missing = "running", []
+    gap = "desk cannot reach laptop at 127.0.0.2 port 40000: no answer on TCP (firewall?)"
+    for seconds, unreached in ((0, [gap]), (60, []), (100, [gap]), (215, [gap]), (230, [gap])):
+        record.unreached = unreached
+        clocks[:] = NIGHT + seconds, 1000.0 + seconds
+        watched.observe(set(), limit)
+        assert (watched._outbox.sent == []) == (seconds < 230)
+    (told,) = watched._outbox.sent
+    assert (told.kind, told.about, told.message) == ("unreached", ("laptop",), gap)
+    watched.observe(set(), limit)
+    assert len(watched._outbox.sent) == 1

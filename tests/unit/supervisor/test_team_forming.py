@@ -20,6 +20,8 @@ def reports(names: list[str], links: set[frozenset[str]]) -> dict[str, Report]:
             "loaded",
             Votes(),
             tuple(other for other in names if frozenset((node, other)) in links),
+            reached=tuple(names),
+            joining=tuple(names),
         )
         for node in names
     }

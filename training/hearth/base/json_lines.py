@@ -46,23 +46,28 @@ class JsonLines:
             words = json.loads(line)
             if _HALF_CHARACTER.search(line):  # which no file, log or proof could take
                 json.dumps(words, ensure_ascii=False).encode()
-            return _read(self._types[words.pop("type")], words)
+            return read_as(self._types[words.pop("type")], words)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ProtocolError(f"not {self._what}: {line[:80]!r}") from error
 
 
-def _read(kind: Any, value: Any) -> Any:
-    """Return a JSON value as an object of a type. Raises `TypeError` if it is none."""
+def read_as(kind: Any, value: Any) -> Any:
+    """Return a JSON value as an object of a type.
+
+    Raises `TypeError`, `KeyError` or `AttributeError` if it is none.
+    """
     origin, parts = get_origin(kind), get_args(kind)
     if dataclasses.is_dataclass(kind):
         hints = _hints(kind)
-        return kind(**{name: _read(hints[name], each) for name, each in value.items()})
+        return kind(**{name: read_as(hints[name], each) for name, each in value.items()})
     if origin in (Union, types.UnionType):
         return _read_any(parts, value)
     if origin is tuple:
         if type(value) is not list:
             raise TypeError(f"not a list: {value!r}")
-        return tuple(_read(parts[0], each) for each in value)
+        return tuple(read_as(parts[0], each) for each in value)
+    if origin is dict and type(value) is dict:
+        return {name: read_as(parts[1], each) for name, each in value.items()}
     if kind is float and type(value) is int:
         return float(value)
     fits = value in parts if origin is Literal else type(value) is (origin or kind)
@@ -75,7 +80,7 @@ def _read_any(kinds: tuple[Any, ...], value: Any) -> Any:
     """Return a JSON value as an object of the first of these types that it fits."""
     for kind in kinds:
         try:
-            return _read(kind, value)
+            return read_as(kind, value)
         except (TypeError, KeyError, AttributeError):
             continue
     raise TypeError(f"none of {kinds}: {value!r}")

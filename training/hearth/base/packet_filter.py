@@ -43,6 +43,12 @@ class ChoosyListener(socket.socket):
         self._allowed = frozenset(allowed)
         self.filtered = admit_only(self, self._allowed)
 
+    def admit(self, address: str) -> None:
+        """Accept connections from another address, too."""
+        if not is_allowed(address, self._allowed):
+            self._allowed |= {address}
+            self.filtered = admit_only(self, self._allowed)
+
     def accept(self) -> tuple[socket.socket, Any]:
         """Return the next connection from an allowed address, and that address."""
         while True:
@@ -78,7 +84,7 @@ def listening(address: str, port: int, allowed: Iterable[str]) -> ChoosyListener
 
 
 def admit_only(listener: socket.socket, allowed: Iterable[str]) -> bool:
-    """Make a socket that does not listen yet drop packets from all but the `allowed` addresses.
+    """Make a listening socket drop packets from all but the `allowed` addresses.
 
     Returns whether it does: some kernels take no filter from this user.
     """

@@ -70,6 +70,13 @@ def compose(event: Event, progress: Progress, explanation: Sequence[str] = ()) -
             are = "is" if len(event.about) == 1 else "are"
             lines = [_so_far(event, progress), f"It had waited {_elapsed(event)}."]
             return _message("info", f"{run} goes on: {about} {are} back", lines)
+        case "unreached":
+            lines = [
+                _error(event),
+                "Nodes that do not reach each other train in no group together; they try again.",
+                "hearth provision --tags firewall lets the nodes in.",
+            ]
+            return _message("warning", f"{run}: {about} cannot be reached", lines)
 
 
 def _message(colour: Colour, title: str, lines: Iterable[str]) -> Message:

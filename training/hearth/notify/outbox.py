@@ -98,6 +98,7 @@ _SAID = {
     "disk": "goes on without this node's checkpoints",
     "waiting": "waits",
     "back": "goes on",
+    "unreached": "has nodes that do not reach each other",
 }
 """What a message says, for the log."""
 

@@ -22,7 +22,7 @@ _LEFT_ALONE: frozenset[Kind] = frozenset(("not_ready", "node_lost"))
 class Cause:
     """The node to inspect, the rank in the world (None: the whole node), and one to a few lines.
 
-    The kind `away` is no fault: the house wants the node, which comes back by itself.
+    The kind `away` is no fault: the owner wants the node, which comes back by itself.
     """
 
     node: str

@@ -130,6 +130,11 @@ def group_key(token: str, generation: int) -> str:
     return _mac(token, "ring", str(generation))
 
 
+def file_key(token: str) -> str:
+    """Return the key of the run's file servers, from which nobody can derive the token."""
+    return _mac(token, "files")
+
+
 def same(proof: str, expected: str) -> bool:
     """Compare two proofs in constant time."""
     return hmac.compare_digest(proof.encode(), expected.encode())

@@ -5,7 +5,6 @@ speak it:
 
     both    Report(…), on connecting and on each change of the node's state
     both    Propose(attempt) → Vote(generation, yes); FormTeam(generation, …)
-    both    Ask(folder, file, offset) → Given(…)
     both    Stop(node) …  Verdict(state, cause)
     both    Beat, several times within the silence timeout
 """
@@ -89,7 +88,7 @@ broken:   all wait, out of a group that broke.
 paused:   all wait, out of a group that they left together.
 ended:    all have ended by themselves, as finished or stopped.
 failed:   at least one ended in another way; the node's other ranks are ended, too.
-away:     the node has none, as the house wants the machine; its supervisor brings them back.
+away:     the node has none, as the owner wants the machine; its supervisor brings them back.
 """
 
 TEAMED: frozenset[RanksState] = frozenset(("forming", "training", "breaking"))
@@ -136,11 +135,16 @@ class Report:
         failure: the error that ended its ranks, in the state "failed".
         ended: "finished" or "stopped", in the state "ended".
         leaving: the reason why this node is to leave the others in order; "": it is not.
-        returns: whether it leaves as the house wants the machine: its supervisor stays, goes on to
-            vote, and starts the ranks again when the house lets go.
+        returns: whether it leaves as the owner wants the machine: its supervisor stays, goes on to
+            vote, and starts the ranks again when the owner lets go.
         parting: the nodes of which it has heard that they leave.
         stopping: the request to stop the run that it knows of.
         voteless: the reason why it cannot take part in a vote (its disk is full); "": it can.
+        serves: the port of its file server.
+        checkpoint: the name of its newest checkpoint, in the state "away".
+        reached: the nodes of which it has proved that its connections reach them.
+        joining: the nodes for whose joining the team it was proved.
+        unreached: the nodes that its connections do not reach, with where and why.
     """
 
     node: str
@@ -159,6 +163,11 @@ class Report:
     parting: tuple[str, ...] = ()
     stopping: Stop | None = None
     voteless: str = ""
+    serves: int = 0
+    checkpoint: str = ""
+    reached: tuple[str, ...] = ()
+    joining: tuple[str, ...] = ()
+    unreached: dict[str, str] = field(default_factory=dict)
 
     @property
     def out_of_group(self) -> bool:
@@ -205,28 +214,6 @@ class FormTeam:
 
 
 @dataclass(frozen=True)
-class Ask:
-    """A request for a piece of a checkpoint, or without a `folder` for the newest one's files."""
-
-    folder: str = ""
-    file: str = ""
-    offset: int = 0
-
-
-@dataclass(frozen=True)
-class Given:
-    """The answer to `Ask`: the piece's bytes in base64, or the folder and its files with sizes.
-
-    All are empty if there is no such thing.
-    """
-
-    ask: Ask
-    data: str = ""
-    folder: str = ""
-    files: dict[str, int] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
 class Verdict:
     """The outcome of the run, on every node that hears of it."""
 
@@ -248,8 +235,6 @@ Message = (
     | Propose
     | Vote
     | FormTeam
-    | Ask
-    | Given
     | Stop
     | Verdict
     | Beat

@@ -13,7 +13,7 @@ from typing import Any
 
 from hearth.notify.event import READY, Event, Kind, Limit, speaker
 from hearth.notify.outbox import Outbox
-from hearth.notify.watch import GoesOn, WaitWatch
+from hearth.notify.watch import GoesOn, Waits, WaitWatch
 from hearth.supervisor.cause import LaunchOutcome
 from hearth.supervisor.record import RunRecord
 from hearth.supervisor.spec import Spec
@@ -27,6 +27,7 @@ class Notices:
         self._record = record
         self._outbox = Outbox(spec.notify, say)
         self._waits = WaitWatch()
+        self._gaps = WaitWatch()
         self._last: Event | None = None
 
     def observe(self, absent: Set[str], limit: Limit, in_queue: Set[str] = frozenset()) -> None:
@@ -38,12 +39,13 @@ class Notices:
         """
         self._outbox.collect()
         spec, record = self._spec, self._record
-        # An evening at which the house has the machines is no news.
+        # An evening at which the owner has the machines is no news.
         wanted = record.cause is not None and record.cause.kind == "away"
         missing = () if wanted else tuple(n for n in record.missing if n not in in_queue)
-        # The others train if this node, which the house has, waits for nobody.
+        # The others train if this node, which the owner has, waits for nobody.
         trains = record.state == "running" or (bool(record.away) and not missing)
         now = time.monotonic()  # a clock that is set, as after a boot, makes no wait long
+        self._observe_gaps(now, absent)
         change = self._waits.observe(now, trains, missing)
         if change is None:
             return
@@ -58,6 +60,15 @@ class Notices:
             ends = _end_of(limit, change.nodes, since) if {*change.nodes} <= absent else {}
             cause = record.cause.message if record.cause else ""
             self._outbox.send(self._event("waiting", change.nodes, since, message=cause, **ends))
+
+    def _observe_gaps(self, now: float, absent: Set[str]) -> None:
+        """Send a message when nodes have not reached each other for long."""
+        gaps = tuple(self._record.unreached)
+        change = self._gaps.observe(now, trains=not gaps, missing=gaps)
+        if isinstance(change, Waits) and speaker(self._spec.nodes, absent) == self._spec.node:
+            nodes = tuple(n for n in self._spec.nodes if any(f"reach {n} " in gap for gap in gaps))
+            since = time.time() - (now - change.since)
+            self._outbox.send(self._event("unreached", nodes, since, message="; ".join(gaps)))
 
     def disk(self, why: str) -> None:
         """Send a message that this node's disk takes no writes, of which the others do not know."""

@@ -97,6 +97,7 @@ _RECORD: dict[str, Check] = {
     "script": _is_text,
     "job": _or_none(_is_text),
     "away": _is_text,
+    "unreached": _are_texts,
     "launches": _are_launches,
     "began": _is_text,
     "heartbeat": _is_text,

@@ -12,8 +12,9 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 
 from hearth.base.errors import SupplyError
-from hearth.transfer.pieces import Table, checksum
-from hearth.transfer.serving import proof
+from hearth.base.text import plain
+from hearth.transfer.pieces import PIECE, Table, checksum
+from hearth.transfer.serving import PROOF, answer_proof, proof, same
 from hearth.verify.pairs import Peer, reason
 
 CONNECT = 4.0
@@ -28,6 +29,9 @@ STARTING = 20.0
 PATIENCE = 60.0
 """Timeout in seconds for new pieces from a node that answers."""
 
+LONGEST_TABLE = 64 << 20
+"""Bytes of a table at most: that of 2 TB."""
+
 _TRIES = 2
 _RETRY = 0.3
 _PAUSE = 0.1
@@ -37,14 +41,17 @@ class _NotYetError(Exception):
     """The upstream node answers, but has not received the piece yet."""
 
 
-class Asking:
+class FileClient:
     """Connection to the nearest usable upstream node.
 
     Args:
         address: this node's, used as the source address.
         givers: upstream nodes, nearest first, the sender last.
-        secret: of this call.
+        secret: of the call or the run.
         lost: callback for an upstream node that was given up: its `name` and `why`.
+        name: of the files on the upstream nodes, "" for those of a call.
+        patience: seconds to wait for something new from a node that answers.
+        starting: seconds in which a node that has never answered may still be starting.
     """
 
     def __init__(
@@ -53,9 +60,14 @@ class Asking:
         givers: Sequence[Peer],
         secret: str,
         lost: Callable[[dict[str, str]], None],
+        name: str = "",
+        patience: float = PATIENCE,
+        starting: float = STARTING,
     ) -> None:
         self._address, self._givers, self._secret = address, list(givers), secret
         self._tell = lost
+        self._base = f"/{name}" if name else ""
+        self._patience, self._starting = patience, starting
         self._why: list[str] = []
         self._line: HTTPConnection | None = None
         self._begin_anew()
@@ -65,19 +77,20 @@ class Asking:
         """The name of the current upstream node."""
         return self._givers[0].name
 
-    def table(self, digest: str) -> Table:
-        """Return the table with this checksum.
+    def table(self, digest: str = "") -> Table:
+        """Return the table with this checksum; without one, the proved table of the node.
 
         Raises `SupplyError` if no upstream node provides it.
         """
-        return Table.of(self._ask("/table", digest, "the table of what is sent").decode())
+        path, what = f"{self._base}/table", "the table of what is sent"
+        return Table.of(self._ask(path, digest, what, LONGEST_TABLE))
 
     def piece(self, path: str, digest: str, what: str) -> bytes:
         """Return the piece at `path`, verified by its checksum; errors call it `what`.
 
         Raises `SupplyError` if no upstream node provides it.
         """
-        return self._ask(f"/piece/{path}", digest, what)
+        return self._ask(f"{self._base}/piece/{path}", digest, what, PIECE)
 
     def close(self) -> None:
         """Close the connection."""
@@ -85,30 +98,33 @@ class Asking:
             self._line.close()
             self._line = None
 
-    def _ask(self, path: str, digest: str, what: str) -> bytes:
+    def _ask(self, path: str, digest: str, what: str, most: int) -> bytes:
         since = time.monotonic()
         while True:
             giver = self._givers[0]
             try:
-                body = self._answer(giver, path)
+                body, proved = self._answer(giver, path, most)
             except _NotYetError:
                 self._heard, self._failures = True, 0
                 time.sleep(_PAUSE)
-                if time.monotonic() - since > PATIENCE:
-                    self._drop(giver, f"had nothing new for {PATIENCE:g} s")
+                if time.monotonic() - since > self._patience:
+                    self._drop(giver, f"had nothing new for {self._patience:g} s")
                     since = time.monotonic()
-            except (OSError, HTTPException) as error:
+            except (OSError, HTTPException, ValueError) as error:
                 self.close()
                 self._failed(giver, error)
             else:
                 self._heard, self._failures = True, 0
-                if checksum(body) == digest:
+                if checksum(body) == digest if digest else proved:
                     return body
                 self.close()
                 self._drop(giver, f"gave {what} with a wrong checksum: test its memory and disk")
 
-    def _answer(self, giver: Peer, path: str) -> bytes:
-        """Send one request. Raises OSError or HTTPException if no complete answer comes."""
+    def _answer(self, giver: Peer, path: str, most: int) -> tuple[bytes, bool]:
+        """Send one request; return the answer, and whether it has a valid proof.
+
+        Raises OSError, HTTPException or ValueError if no complete answer comes, or another one.
+        """
         if self._line is None:
             self._line = HTTPConnection(
                 giver.address, giver.port, timeout=CONNECT, source_address=(self._address, 0)
@@ -117,21 +133,26 @@ class Asking:
             self._line.sock.settimeout(SILENCE)
         self._line.request("GET", path, headers={"Authorization": proof(self._secret, path)})
         answer = self._line.getresponse()
-        body = answer.read()
-        if answer.status == HTTPStatus.SERVICE_UNAVAILABLE:
+        if answer.status == HTTPStatus.OK:
+            body = answer.read(most + 1)
+            if len(body) > most:
+                raise HTTPException(f"it sends more than {most} bytes")
+            if answer.length:
+                raise HTTPException("it hung up in the middle of an answer")
+            given = answer.headers.get(PROOF, "")
+            return body, same(given, answer_proof(self._secret, path, body))
+        if answer.status == HTTPStatus.SERVICE_UNAVAILABLE and not answer.read(1):
             raise _NotYetError
-        if answer.status != HTTPStatus.OK:
-            raise HTTPException(f"it answers {answer.status} {answer.reason}")
-        return body
+        raise HTTPException(f"it answers {answer.status} {plain(answer.reason)}")
 
     def _failed(self, giver: Peer, error: Exception) -> None:
         """Retry the upstream node later, or switch to the next one after too many failures."""
         self._failures += 1
-        young = not self._heard and time.monotonic() - self._since < STARTING
+        young = not self._heard and time.monotonic() - self._since < self._starting
         if young or self._failures < _TRIES:
             time.sleep(_RETRY)
         else:
-            self._drop(giver, reason(error) if isinstance(error, OSError) else str(error))
+            self._drop(giver, reason(error) if isinstance(error, OSError) else plain(str(error)))
 
     def _drop(self, giver: Peer, why: str) -> None:
         """Switch to the upstream node before this one.
@@ -142,7 +163,7 @@ class Asking:
         if len(self._givers) == 1:
             raise SupplyError(
                 f"nobody is left to get it from ({'; '.join(self._why)}); what has arrived is "
-                "kept, and the same command goes on from there"
+                "kept, and the next attempt goes on from there"
             )
         del self._givers[0]
         self._tell({"name": giver.name, "why": why})

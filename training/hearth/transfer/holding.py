@@ -1,9 +1,12 @@
-"""A model, a data file or shards on this node: complete, or still arriving.
+"""A model, a data file, shards or a checkpoint on this node: complete, or still arriving.
 
 Arriving files are written to a hidden folder beside the target, under their final names; it is
 renamed when all are complete and verified. The pieces of a file arrive in order, so the length of
 the file shows its progress; a later call reads the existing part and resumes after the last valid
 piece.
+
+What is known of models is imported where one is at hand: supervisors, which hold checkpoints, load
+as little as they can.
 """
 
 from __future__ import annotations
@@ -14,19 +17,15 @@ import threading
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 from hearth.base.errors import SupplyError
-from hearth.base.files import sha256_of
+from hearth.base.files import sha256_of, sync_below
 from hearth.base.places import MANIFEST
-from hearth.model.folder import (
-    Damaged,
-    FileRecord,
-    check_replaceable,
-    read_manifest,
-    take_stock,
-    verify,
-)
 from hearth.transfer.pieces import File, Item, checksum
+
+if TYPE_CHECKING:
+    from hearth.model.folder import Manifest
 
 
 def arriving(target: Path) -> Path:
@@ -45,7 +44,7 @@ class Holding:
     Args:
         item: from the table.
         piece: bytes of a piece.
-        target: the model's folder, or the data file; shards lie beside it.
+        target: the folder of the model or checkpoint, or the data file; shards lie beside it.
         shards: paths of shards that are complete on this node, by name.
     """
 
@@ -77,6 +76,8 @@ class Holding:
                 for name, sha256 in wanted.items()
                 for path in [self._home / name]
             )
+        from hearth.model.folder import Damaged, read_manifest, verify
+
         manifest = read_manifest(self.target / MANIFEST)
         if manifest is None or {n: f.sha256 for n, f in manifest.files.items()} != wanted:
             return False
@@ -103,19 +104,22 @@ class Holding:
             OSError: the folder cannot be written.
         """
         if self.item.key == "model":
-            check_replaceable(self.target)
+            self._check_replaceable()
         self._folder.mkdir(parents=True, exist_ok=True)
         wanted = {file.name for file in self.item.files} - self._shards.keys()
-        self._take_over()
-        for path in self._folder.iterdir():
-            if path.name not in wanted:
+        if self.item.key == "model":
+            self._take_over()
+        for path in self._folder.rglob("*"):
+            if path.is_file() and str(path.relative_to(self._folder)) not in wanted:
                 path.unlink()
         return sum(self._resumed(number, file) for number, file in enumerate(self.item.files))
 
     def _take_over(self) -> None:
         """Take files of a model of which this node has had some layers only."""
+        from hearth.model.folder import read_manifest
+
         manifest = read_manifest(self.target / MANIFEST)
-        if self.item.key != "model" or manifest is None or not manifest.absent:
+        if manifest is None or not manifest.absent:
             return
         for file in self.item.files:
             known, path = manifest.files.get(file.name), self.target / file.name
@@ -130,6 +134,7 @@ class Holding:
             self._has(number, len(file.pieces))
             return file.size
         path = self._folder / file.name
+        path.parent.mkdir(parents=True, exist_ok=True)
         path.touch()
         good = 0
         with path.open("rb") as content:
@@ -163,16 +168,23 @@ class Holding:
             self._news.notify_all()
 
     def read(self, number: int, piece: int, seconds: float) -> bytes | None:
-        """Return a piece, waiting up to `seconds` for it; None if it has not arrived."""
+        """Return a piece, waiting up to `seconds` for it; None if it has not arrived.
+
+        Raises `IndexError` if the file has no such piece.
+        """
+        if not 0 <= piece < len(self.item.files[number].pieces) or number < 0:
+            raise IndexError(piece)
         with self._news:
             if not self._news.wait_for(lambda: self._good[number] > piece, seconds):
                 return None
             # Open it under the lock: `land` renames the folder.
             name = self.item.files[number].name
             file = self._shards.get(name, self._folder / name).open("rb")
+        begin = piece * self._piece
         with file:
-            file.seek(piece * self._piece)
-            return file.read(self._piece)
+            file.seek(begin)
+            # A record, which only grows, may have more bytes by now.
+            return file.read(min(self._piece, self.item.files[number].size - begin))
 
     def land(self) -> None:
         """Verify all files on the disk, and rename them to the target.
@@ -182,7 +194,6 @@ class Holding:
             SupplyError: a file differs from the one sent; it is removed, so that it is sent again.
             OSError: the disk is full, or cannot be written.
         """
-        is_model = self.item.key == "model"
         absent = {
             file.name
             for file, good in zip(self.item.files, self._good, strict=True)
@@ -190,7 +201,7 @@ class Holding:
         }
         for name in absent:
             (self._folder / name).unlink(missing_ok=True)
-        stock = take_stock(self._folder, **self.item.about) if is_model else None
+        stock = self._stock(absent) if self.item.key == "model" else None
         arrived = [
             file
             for file in self.item.files
@@ -209,15 +220,15 @@ class Holding:
             with path.open("rb") as content:
                 os.fsync(content.fileno())
         if stock:
-            others = [file for file in self.item.files if file.name in absent]
-            known = {file.name: FileRecord(file.sha256, file.size, 0) for file in others}
-            stock = replace(stock, files=stock.files | known, absent=tuple(sorted(absent)))
             stock.write(self._folder / MANIFEST)
+        if self.item.key == "checkpoint":
+            sync_below(self._folder)
         with self._news:
             if stock:
-                check_replaceable(self.target)
+                self._check_replaceable()
                 if self.target.exists():
                     shutil.rmtree(self.target)
+            if self.item.key != "data":
                 self._folder.rename(self.target)
             else:
                 for file in arrived:
@@ -227,7 +238,21 @@ class Holding:
                 self._folder.rmdir()
             self._folder = self._home
 
+    def _stock(self, absent: Collection[str]) -> Manifest:
+        """Return the manifest of the arrived model, with the files that are left out."""
+        from hearth.model.folder import FileRecord, take_stock
+
+        stock = take_stock(self._folder, **self.item.about)
+        others = [file for file in self.item.files if file.name in absent]
+        known = {file.name: FileRecord(file.sha256, file.size, 0) for file in others}
+        return replace(stock, files=stock.files | known, absent=tuple(sorted(absent)))
+
+    def _check_replaceable(self) -> None:
+        from hearth.model.folder import check_replaceable
+
+        check_replaceable(self.target)
+
     @property
     def _home(self) -> Path:
         """The final folder of the files."""
-        return self.target if self.item.key == "model" else self.target.parent
+        return self.target.parent if self.item.key == "data" else self.target

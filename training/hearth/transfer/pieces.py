@@ -1,26 +1,28 @@
-"""Table of the sent files: model and data, cut into pieces with a checksum each.
+"""Table of the sent files: model, data or checkpoint, cut into pieces with a checksum each.
 
-The node that sends makes the table from the files on its disk. The table's checksum reaches the
-other nodes over SSH, so that no relaying node can alter a piece.
+The node that sends makes the table from the files on its disk. Where nodes relay it, its checksum
+reaches the others over SSH, so that no relaying node can alter a piece.
 """
 
 from __future__ import annotations
 
 import hashlib
 import json
-from collections.abc import Mapping
+import re
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import Annotated, Literal
-
-from pydantic import Field, TypeAdapter
+from typing import Literal
 
 from hearth.base.errors import SupplyError
+from hearth.base.json_lines import read_as
+from hearth.base.text import brief
 
-Key = Literal["model", "data"]
+Key = Literal["model", "data", "checkpoint"]
 
-Name = Annotated[str, Field(pattern=r"^(\.{0,2}[^./\x00]|\.{3})[^/\x00]*$")]
-"""Name of a file in a folder: neither empty nor `.` nor `..`, without a slash or NUL."""
+_NAME = r"(\.{0,2}[^./\x00]|\.{3})[^/\x00]*"
+_IN_A_FOLDER = re.compile(_NAME)
+_BELOW_A_FOLDER = re.compile(f"{_NAME}(/{_NAME})*")
+"""Names of files: none is empty, `.` or `..`, and none has a NUL."""
 
 PIECE = 2 << 20
 """Bytes of a piece: smaller ones make the table large, larger ones fill a chain slowly."""
@@ -28,9 +30,9 @@ PIECE = 2 << 20
 
 @dataclass(frozen=True)
 class File:
-    """A file by its plain name: size in bytes, checksum of the whole and of each piece."""
+    """A file by its name: size in bytes, checksum of the whole and of each piece."""
 
-    name: Name
+    name: str
     size: int
     sha256: str
     pieces: tuple[str, ...]
@@ -38,12 +40,15 @@ class File:
 
 @dataclass(frozen=True)
 class Item:
-    """A model, a data file or shards. `about` is the origin of a model, from its manifest."""
+    """A model, a data file, shards or a checkpoint.
+
+    `about` is the origin of a model, from its manifest.
+    """
 
     key: Key
-    name: Name
+    name: str
     files: tuple[File, ...]
-    about: Mapping[str, str | None]
+    about: dict[str, str | None]
 
     @property
     def size(self) -> int:
@@ -68,15 +73,29 @@ class Table:
         return hashlib.sha256(self.text().encode()).hexdigest()
 
     @classmethod
-    def of(cls, text: str) -> Table:
+    def of(cls, text: str | bytes) -> Table:
         """Parse a serialized table.
 
         Raises `SupplyError` if the text is not a table.
         """
         try:
-            return TypeAdapter(cls).validate_json(text)
-        except ValueError as error:
-            raise SupplyError(f"this is no table of what is sent ({error})") from error
+            table: Table = read_as(cls, json.loads(text))
+            for item in table.items:
+                _check(item, table.piece)
+        except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
+            raise SupplyError(f"this is no table of what is sent ({brief(error)})") from error
+        return table
+
+
+def _check(item: Item, piece: int) -> None:
+    """Raise `ValueError` unless an item has names, sizes and pieces that an item can have."""
+    if not _IN_A_FOLDER.fullmatch(item.name):
+        raise ValueError(f"{item.name!r} is no name")
+    for file in item.files:
+        if not _BELOW_A_FOLDER.fullmatch(file.name):
+            raise ValueError(f"{file.name!r} is no name of a file")
+        if piece < 1 or file.size < 0 or len(file.pieces) != -(-file.size // piece):
+            raise ValueError(f"{file.name!r} is not cut into pieces of {piece} bytes")
 
 
 def cut(path: Path, piece: int, name: str = "") -> File:

@@ -10,7 +10,6 @@ import json
 import os
 import subprocess
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import ExitStack, contextmanager, suppress
@@ -28,10 +27,10 @@ from hearth.base.places import MANIFEST, TOKENS
 from hearth.config.declared import CONFIG, INDEX
 from hearth.model.folder import read_manifest
 from hearth.model.parts import ModelPart, files_for
-from hearth.transfer.fetching import PATIENCE, Asking
+from hearth.transfer.fetching import PATIENCE, FileClient
 from hearth.transfer.holding import Holding
 from hearth.transfer.pieces import PIECE, Item, Key, Table, cut
-from hearth.transfer.serving import Giving
+from hearth.transfer.serving import FileServer
 from hearth.verify.pairs import Peer
 
 IDLE = 600.0
@@ -123,7 +122,7 @@ class Courier:
         """Receive, serve, and stay until idle; return the exit status."""
         task = self._task
         try:
-            giving = Giving(task.address, task.port, task.secret, task.allowed)
+            giving = FileServer(task.address, task.port, task.secret, task.allowed)
         except OSError as error:
             why = f"port {task.port} of {task.address} cannot be used ({error.strerror}): try again"
             self._ready({"findings": [why]})
@@ -135,7 +134,7 @@ class Courier:
         except OSError as error:
             self._ready({"findings": [_told(error)]})
             return 2
-        threading.Thread(target=giving.serve_forever, daemon=True).start()
+        giving.start()
         try:
             if task.givers:
                 self._ready({"findings": []})
@@ -157,7 +156,7 @@ class Courier:
 
     # -- the node that sends -----------------------------------------------------------------------
 
-    def _send(self, giving: Giving) -> dict[str, Any]:
+    def _send(self, giving: FileServer) -> dict[str, Any]:
         """Cut all items into pieces and serve them; return checksum and sizes of the table."""
         table = made(self._task.keys, self._task.targets, self._task.shards)
         holdings = [self._holding(item, table) for item in table.items]
@@ -170,10 +169,10 @@ class Courier:
 
     # -- the nodes that get something --------------------------------------------------------------
 
-    def _take(self, giving: Giving) -> None:
+    def _take(self, giving: FileServer) -> None:
         task, record = self._task, self._record
         self._state("taking")
-        asking = Asking(task.address, task.givers, task.secret, record.lost.append)
+        asking = FileClient(task.address, task.givers, task.secret, record.lost.append)
         record.giver = asking.giver
         table = asking.table(task.digest)
         holdings = {item.key: self._holding(item, table) for item in table.items}
@@ -201,7 +200,7 @@ class Courier:
         record.ended = time.time()
         self._state("done")
 
-    def _leave_out_others(self, holding: Holding, asking: Asking) -> None:
+    def _leave_out_others(self, holding: Holding, asking: FileClient) -> None:
         """Leave out the weights of layers that other nodes have; the model's index names them.
 
         A model in one file is received whole.
@@ -217,7 +216,7 @@ class Courier:
         weights = index["weight_map"]
         holding.leave_out(set(weights.values()) - files_for(parts, weights))
 
-    def _whole(self, holding: Holding, number: int, asking: Asking) -> bytes:
+    def _whole(self, holding: Holding, number: int, asking: FileClient) -> bytes:
         """Return the content of a small file of `holding`."""
         item = holding.item
         file = item.files[number]
@@ -226,7 +225,7 @@ class Courier:
             for piece, digest in enumerate(file.pieces)
         )
 
-    def _fill(self, holding: Holding, asking: Asking) -> None:
+    def _fill(self, holding: Holding, asking: FileClient) -> None:
         item = holding.item
         for number, piece in holding.missing():
             file = item.files[number]

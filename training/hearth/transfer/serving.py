@@ -1,10 +1,12 @@
-"""HTTP server for the nodes behind this one in the chain, for as long as they send requests.
+"""The file server of a node: HTTP for the other nodes of a call or a run.
 
-    GET /table                 the table of files and pieces (JSON)
-    GET /piece/KEY/FILE/PIECE  a piece, by the numbers of file and piece in the table
+    GET [/NAME]/table                 the table of files and pieces (JSON)
+    GET [/NAME]/piece/KEY/FILE/PIECE  a piece, by the numbers of file and piece in the table
+    GET /reach/NONCE                  proves that the caller reaches this node, and which it is
 
-A request for a piece that has not arrived waits a moment, then gets 503: retry. Every request is
-authenticated with the secret of this one call, which itself never travels between nodes.
+A request for something that has not arrived waits a moment, then gets 503: retry. Every request is
+authenticated with the secret of the call or the run, which itself never travels between nodes; so
+is the answer, save pieces, whose checksums the table has. Any other request gets a status alone.
 """
 
 from __future__ import annotations
@@ -17,21 +19,33 @@ import sys
 import threading
 import time
 from collections.abc import Iterable
+from contextlib import suppress
+from dataclasses import dataclass, field
 from http import HTTPStatus
 from http.server import BaseHTTPRequestHandler
 from typing import Any
 
-from hearth.base.packet_filter import admit_only, is_allowed
+from hearth.base.packet_filter import listening
 from hearth.transfer.holding import Holding
-from hearth.transfer.pieces import Table
+from hearth.transfer.pieces import Table, checksum
 
-WAIT = 1.0
+PROOF = "Proof"
+"""Header of an answer: its authentication code."""
+
+LINES = 8
+"""Connections for each address; a node needs two, and lost ones may linger."""
+
+_WAIT = 1.0
 """Seconds that a request waits for a piece that has not arrived."""
 
-_IDLE_LINE = 60.0
+_POLL = 0.1
+"""Seconds until a server notices that it is to stop."""
 
-_LINES = 4
-"""Connections for each allowed address; a node needs one, and a lost one may linger."""
+_IDLE_LINE = 60.0
+"""Seconds after which a connection on which nothing comes is closed."""
+
+_STRANGER = 10.0
+"""Likewise for a connection without a valid request so far."""
 
 
 def proof(secret: str, path: str) -> str:
@@ -39,52 +53,106 @@ def proof(secret: str, path: str) -> str:
     return hmac.new(secret.encode(), path.encode(), hashlib.sha256).hexdigest()
 
 
-class Giving(socketserver.ThreadingTCPServer):
-    """HTTP server on one address for the nodes of the chain only; a connection takes a thread.
+def answer_proof(secret: str, path: str, body: bytes) -> str:
+    """Return the authentication code of the answer `body` to a request for `path`."""
+    return proof(secret, f"{path} {checksum(body)}")
 
-    Raises `OSError` if it cannot listen there.
+
+def same(given: str, expected: str) -> bool:
+    """Compare two authentication codes in constant time, whatever characters `given` has."""
+    return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
+
+
+@dataclass(frozen=True)
+class Offer:
+    """Files that a server offers: the table's text, None until it is made, and its items."""
+
+    text: bytes | None = None
+    holdings: dict[str, Holding] = field(default_factory=dict)
+
+
+class FileServer(socketserver.ThreadingTCPServer):
+    """HTTP server on one address for the `allowed` ones only; a connection takes a thread.
+
+    An address has a bounded number of connections: a new one ends the oldest that has sent no valid
+    request, so that a stranger on a node cannot keep the node itself out.
+
+    Port 0 takes any free one. Raises `OSError` if it cannot listen there.
     """
 
     daemon_threads = True
-    allow_reuse_address = True
-    request_queue_size = 32
 
     def __init__(self, address: str, port: int, secret: str, allowed: Iterable[str]) -> None:
-        self.address_family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        self.secret, self._allowed = secret, tuple(allowed)
-        self.holdings: dict[str, Holding] = {}
-        self.text: bytes | None = None
+        self.secret = secret
+        self._offers: dict[str, Offer] = {"": Offer()}
         self._last = time.monotonic()
-        self._lines = threading.BoundedSemaphore(_LINES * len(self._allowed))
-        super().__init__((address, port), _Handler)
+        self._lines: dict[str, dict[socket.socket, bool]] = {}
+        self._counting = threading.Lock()
+        super().__init__((address, port), _Handler, bind_and_activate=False)
+        self.socket.close()
+        self.socket = self._listener = listening(address, port, allowed)
 
-    def server_bind(self) -> None:
-        """Bind the socket, which answers the allowed addresses only."""
-        self._filtered = admit_only(self.socket, self._allowed)
-        super().server_bind()
+    @property
+    def port(self) -> int:
+        """The port at which it listens."""
+        return int(self.socket.getsockname()[1])
 
-    def verify_request(self, request: Any, client_address: Any) -> bool:
-        """Return whether a connection is from an allowed address."""
-        return self._filtered or is_allowed(client_address[0], self._allowed)
+    def admit(self, address: str) -> None:
+        """Answer another address, too."""
+        self._listener.admit(address)
+
+    def start(self) -> None:
+        """Serve from now on, in threads that end with the process."""
+        threading.Thread(target=self.serve_forever, args=[_POLL], daemon=True).start()
+
+    def stop(self) -> None:
+        """Stop a server that was started, and end its connections."""
+        self.shutdown()
+        self.server_close()
+        with self._counting:
+            for lines in self._lines.values():
+                for line in lines:
+                    _hang_up(line)
+
+    def show(self, table: Table, holdings: Iterable[Holding], name: str = "") -> None:
+        """Start serving the table and the available pieces of these holdings."""
+        by_key = {holding.item.key: holding for holding in holdings}
+        self._offers[name] = Offer(table.text().encode(), by_key)
+
+    def offer(self, name: str) -> Offer | None:
+        """Return the files offered by this name, None if there are none."""
+        return self._offers.get(name)
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Serve a connection in a thread of its own, or close it if too many are open."""
-        if self._lines.acquire(blocking=False):
-            super().process_request(request, client_address)
-        else:
-            self.shutdown_request(request)
+        """Serve a connection in a thread of its own."""
+        with self._counting:
+            lines = self._lines.setdefault(client_address[0], {})
+            if len(lines) >= LINES:
+                oldest = next((line for line, proved in lines.items() if not proved), None)
+                if oldest is None:
+                    self.shutdown_request(request)
+                    return
+                del lines[oldest]
+                _hang_up(oldest)
+            lines[request] = False
+        super().process_request(request, client_address)
 
     def process_request_thread(self, request: Any, client_address: Any) -> None:
         """Serve a connection to its end."""
         try:
             super().process_request_thread(request, client_address)
         finally:
-            self._lines.release()
+            with self._counting:
+                self._lines[client_address[0]].pop(request, None)
 
-    def show(self, table: Table, holdings: Iterable[Holding]) -> None:
-        """Start serving the table and the available pieces of these holdings."""
-        self.holdings = {holding.item.key: holding for holding in holdings}
-        self.text = table.text().encode()
+    def proved(self, line: socket.socket, address: str) -> None:
+        """Note a valid request of a connection."""
+        self._last = time.monotonic()
+        with self._counting:
+            lines = self._lines[address]
+            if not lines.get(line, True):
+                lines[line] = True
+                line.settimeout(_IDLE_LINE)
 
     def asked(self) -> None:
         """Note the time of a request."""
@@ -102,39 +170,64 @@ class Giving(socketserver.ThreadingTCPServer):
 
 
 class _Handler(BaseHTTPRequestHandler):
-    server: Giving
+    server: FileServer
     protocol_version = "HTTP/1.1"
-    timeout = _IDLE_LINE
+    timeout = _STRANGER
     disable_nagle_algorithm = True
 
     def do_GET(self) -> None:
         """Answer one request."""
-        given = self.headers.get("Authorization", "")
-        if not hmac.compare_digest(given, proof(self.server.secret, self.path)):
+        secret = self.server.secret
+        if not same(self.headers.get("Authorization", ""), proof(secret, self.path)):
             return self._answer(HTTPStatus.FORBIDDEN)
-        self.server.asked()
+        self.server.proved(self.connection, self.client_address[0])
         match self.path.split("/")[1:]:
-            case ["table"]:
-                body = self.server.text
-            case ["piece", key, file, piece] if key in self.server.holdings:
-                try:
-                    body = self.server.holdings[key].read(int(file), int(piece), WAIT)
-                except (ValueError, IndexError):
-                    return self._answer(HTTPStatus.NOT_FOUND)
-            case ["piece", *_] if self.server.text is None:
-                body = None
+            case ["reach", _]:
+                return self._answer(HTTPStatus.OK, b"", answer_proof(secret, self.path, b""))
+            case [*name, "table"]:
+                offer = self.server.offer("/".join(name))
+            case [*name, "piece", key, file, piece]:
+                offer = self.server.offer("/".join(name))
+                if offer and offer.text is not None:
+                    return self._piece(offer, key, file, piece)
             case _:
-                return self._answer(HTTPStatus.NOT_FOUND)
-        if body is None:
+                offer = None
+        if offer is None:
+            return self._answer(HTTPStatus.NOT_FOUND)
+        if offer.text is None:
             return self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
-        self._answer(HTTPStatus.OK, body)
+        self._answer(HTTPStatus.OK, offer.text, answer_proof(secret, self.path, offer.text))
         self.server.asked()
 
-    def _answer(self, status: HTTPStatus, body: bytes = b"") -> None:
+    def _piece(self, offer: Offer, key: str, file: str, piece: str) -> None:
+        """Answer a request for a piece."""
+        try:
+            content = offer.holdings[key].read(int(file), int(piece), _WAIT)
+        except (ValueError, LookupError):
+            return self._answer(HTTPStatus.NOT_FOUND)
+        if content is None:
+            return self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
+        self._answer(HTTPStatus.OK, content)
+        self.server.asked()
+
+    def _answer(self, status: HTTPStatus, body: bytes = b"", proved: str = "") -> None:
         self.send_response(status)
         self.send_header("Content-Length", str(len(body)))
+        if proved:
+            self.send_header(PROOF, proved)
         self.end_headers()
         self.wfile.write(body)
 
+    def send_error(self, code: int, *_: Any) -> None:
+        """Refuse what is no request, and hang up."""
+        self.close_connection = True
+        self._answer(HTTPStatus(code))
+
     def log_message(self, *_: object) -> None:
-        """Log nothing: the courier records its progress."""
+        """Log nothing: who fetches records the progress."""
+
+
+def _hang_up(line: socket.socket) -> None:
+    """Have the thread of a connection find that it is closed."""
+    with suppress(OSError):
+        line.shutdown(socket.SHUT_RDWR)

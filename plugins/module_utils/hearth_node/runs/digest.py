@@ -118,10 +118,10 @@ def digest(path: str, now: float | None = None) -> dict[str, Any]:
     """Return a summary of a `metrics.jsonl`; empty if there is none.
 
     The first `began` (time) and the last `start`, the last `step`, `before` and `after` (held-out
-    evaluation), `checkpoint` and `end`, each the whole line, of the last launch its last `disk`, the total `seconds` of its launches,
-    and those from its first record to the last (`elapsed`); a run that is under way counts up to
-    `now`. If nodes have left or joined, also the
-    newest `teams` of the last launch, and the number of `regroups` of all launches.
+    evaluation), `checkpoint` and `end`, each the whole line, of the last launch its last `disk`,
+    the total `seconds` of its launches, and those from its first record to the last (`elapsed`); a
+    run that is under way counts up to `now`. If nodes have left or joined, also the newest `teams`
+    of the last launch, and the number of `regroups` of all launches.
     """
     story: dict[str, Any] = {}
     teams: list[dict[str, Any]] = []

@@ -182,6 +182,16 @@ def test_a_node_whose_ranks_are_not_in_the_team_is_away():
     assert "away" not in "\n".join(status_lines(seen(digest("desk"), digest("laptop")), 118))
 
 
+def test_nodes_that_do_not_reach_each_other_are_named_and_no_good_sign():
+    gap = "laptop cannot reach desk at 127.0.0.1 port 40000: no answer on TCP (firewall?)"
+    told = {"generation": 1, "unreached": [gap]}
+    alone = digest("desk", metrics=metrics(teams=[team(1, 12, "desk")]), record_more=told)
+    answer = seen(alone, digest("laptop", "waiting", record_more=told | {"generation": 0}))
+    assert answer["verdict"] == "degraded"
+    assert_names(" ".join(answer["reasons"]), gap)
+    assert gap in "\n".join(status_lines(answer, 300))
+
+
 GAME = "steam (process 42) computes on the GPU"
 HAD = {"away": GAME, "cause": cause("laptop", "away", f"away: {GAME}"), "generation": 0}
 
@@ -198,7 +208,7 @@ def test_a_node_whose_machine_the_house_has_is_away_with_the_reason_and_no_fault
     assert (run["state"], run["missing"], run["away"]) == ("running", [], ["laptop"])
     assert run["team"] == ["desk"]
     text = "\n".join(status_lines(answer, 118))
-    assert_names(text, "desk, laptop (away)", f"the house has laptop ({GAME})")
+    assert_names(text, "desk, laptop (away)", f"the owner has laptop ({GAME})")
     assert exposed(answer)['hearth_run_away_nodes{run="evening"}'] == 1
 
 
@@ -207,7 +217,7 @@ def test_a_run_of_which_the_house_has_all_machines_waits_and_is_no_fault():
     answer = seen(**told)
     assert (answer["verdict"], answer["runs"][0]["state"]) == ("good", "waiting")
     assert_names(
-        "\n".join(status_lines(answer, 118)), f"the house has desk ({GAME}), laptop ({GAME})"
+        "\n".join(status_lines(answer, 118)), f"the owner has desk ({GAME}), laptop ({GAME})"
     )
 
 

@@ -132,6 +132,7 @@ SCRIPT = {"state": "running", "script": "train.py", "since": "2026-11-22T07:30:0
         ({"state": "waiting", "missing": []}, "all nodes are ready"),
         ({"state": "running"}, "load the model"),
         (SCRIPT, "train.py has been running since 2026-11-2"),
+        ({"state": "running", "unreached": ["desk cannot reach lap"]}, " · desk cannot reach lap"),
     ],
 )
 def test_the_state_without_steps(record, text):

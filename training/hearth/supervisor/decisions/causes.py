@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping
+from collections.abc import Mapping
 
 from hearth.supervisor.cause import Cause, Failure
-from hearth.supervisor.decisions.notes import loss
-from hearth.supervisor.decisions.view import View
 from hearth.supervisor.decisions.voting import Config
 
 
@@ -23,25 +21,9 @@ def failed(node: str, failure: Failure) -> Cause:
 
 
 def held_up(wanted: Mapping[str, str]) -> Cause:
-    """Return the cause for which a run waits of which the house wants these nodes."""
+    """Return the cause for which a run waits of which the owner wants these nodes."""
     (first, why), *others = wanted.items()
     return left(first, "; ".join([why, *(f"{node}: {why}" for node, why in others)]), returns=True)
-
-
-def parted(view: View, team: Collection[str]) -> dict[str, str]:
-    """Return why each node that the next `team` lacks is not in it, as far as that is known."""
-    found = {}
-    for node in view.settings.nodes:
-        report = view.reports.get(node)
-        if node in team or (report is None and node not in view.gone):
-            continue
-        if report is None:
-            found[node] = loss(view, node).message
-        elif report.leaving:
-            found[node] = left(node, report.leaving, report.returns).message
-        elif report.failure:
-            found[node] = report.failure.message
-    return found
 
 
 def change(team: Config, following: Config) -> Cause | None:

@@ -8,18 +8,11 @@ from __future__ import annotations
 
 from hearth.diagnose import is_echo
 from hearth.supervisor.cause import Failure
-from hearth.supervisor.decisions.view import View
-from hearth.supervisor.decisions.voting import newest_committed
+from hearth.supervisor.decisions.state import State
 from hearth.supervisor.messages import TEAMED, WAITING
 
 FUTILE = 4
 """Failures in a row without a step gained, after which another try would fail, too."""
-
-WAITS = (0.0, 5.0, 60.0)
-"""Seconds before each start of ranks that failed in a row.
-
-What is gone for a minute, such as a driver or a mount, ends no node's part in the run.
-"""
 
 LASTING = 600.0
 """Seconds of training after which an error of the machine counts as its first one again.
@@ -36,24 +29,24 @@ def curable(failure: Failure) -> bool:
     return failure.curable or is_echo(failure.message)
 
 
-def is_retried(view: View, node: str, failure: Failure) -> bool:
+def is_retried(state: State, node: str, failure: Failure) -> bool:
     """Return whether the ranks of `node` are started again after this failure."""
-    return curable(failure) or (failure.local and state_elsewhere(view, node))
+    return curable(failure) or (failure.local and state_elsewhere(state, node))
 
 
-def state_elsewhere(view: View, node: str) -> bool:
+def state_elsewhere(state: State, node: str) -> bool:
     """Return whether living ranks of another connected node have the run's state."""
-    others = (report for other, report in view.reports.items() if other != node)
+    others = (report for other, report in state.reports.items() if other != node)
     return any(report.trained and report.state in TEAMED | WAITING for report in others)
 
 
-def led_somewhere(view: View, failure: Failure, trained: float) -> bool:
+def led_somewhere(state: State, failure: Failure, trained: float) -> bool:
     """Return whether this node's ranks got on before they failed, after `trained` seconds in it."""
-    return trained >= LASTING if failure.local else view.gained > 0
+    return trained >= LASTING if failure.local else state.ranks.gained > 0
 
 
-def others_go_on(view: View) -> bool:
+def others_go_on(state: State) -> bool:
     """Return whether other nodes train in a team without this one."""
-    last = newest_committed(report.votes for report in view.reports.values())
-    trains = any(each.report.state in TEAMED for each in view.heard.values())
-    return trains and last is not None and view.node not in last.nodes
+    last = state.newest
+    trains = any(each.report.state in TEAMED for each in state.heard.values())
+    return trains and last is not None and state.node not in last.nodes

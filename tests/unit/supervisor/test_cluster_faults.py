@@ -140,6 +140,21 @@ def test_the_others_go_on_within_a_second_and_no_step_is_lost(lost):
     assert all(after - before in (1, 2) for before, after in pairwise(steps))
 
 
+@pytest.mark.parametrize("walled", NAMES[:3])
+def test_a_firewall_that_came_up_costs_the_others_no_step(walled):
+    made = Cluster(NAMES[:3], Random(walled), EVER)
+    assert made.run(60, lambda: made.training == NAMES[:3])
+    made.want("shelf", 20)
+    assert made.run(10, lambda: made.training == NAMES[:2])
+    made.raise_wall(walled, 120)
+    made.run(20)
+    before, groups = len(made.steps), len(made.groups)
+    made.run(60)
+    assert len(made.groups) == groups
+    assert len(made.steps) - before >= 59
+    assert made.run(80, lambda: made.training == NAMES[:3])
+
+
 def test_the_first_loss_ends_the_run_if_nobody_is_to_come_back():
     made = Cluster(NAMES[:2], Random(1), EVER, return_timeout=0.0)
     assert made.run(60, lambda: made.training == NAMES[:2])
