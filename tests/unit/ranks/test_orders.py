@@ -20,6 +20,7 @@ from hearth.ranks.orders import (
     Message,
     Pause,
     ProtocolError,
+    Waiting,
     connect_to_supervisor,
     decode,
     encode,
@@ -37,6 +38,7 @@ _VALUES = {
     str: st.text(),
     float: st.floats(allow_nan=False),
     tuple[str, ...]: st.lists(st.text()).map(tuple),
+    dict[str, str]: st.dictionaries(st.text(), st.text()),
 }
 
 
@@ -72,6 +74,11 @@ def test_every_message_arrives_in_one_line_as_it_was_said(message):
 def test_anything_else_is_no_message(line):
     with pytest.raises(ProtocolError):
         decode(line)
+
+
+def test_a_file_name_that_is_no_text_reaches_the_supervisor_all_the_same():
+    told = Waiting("broken", 3, 7, loaded=True, message="data/\udce4.jsonl")
+    assert decode(encode(told)).message == "data/?.jsonl"
 
 
 def test_messages_are_values():

@@ -49,7 +49,7 @@ class Rank:
 async def opened(folder) -> tuple[Channel, asyncio.Queue, list[str]]:
     events: asyncio.Queue = asyncio.Queue()
     log: list[str] = []
-    channel = Channel(folder, events, log.append)
+    channel = Channel(folder, 2, events, log.append)
     await channel.open()
     channel.expect(1)
     return channel, events, log

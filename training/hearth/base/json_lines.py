@@ -33,9 +33,13 @@ class JsonLines:
         self._what = what
 
     def encode(self, message: Any) -> bytes:
-        """Return the line for a message."""
+        """Return the line for a message.
+
+        Half characters, as file names may have them, become question marks.
+        """
         words = {"type": type(message).__name__, **dataclasses.asdict(message)}
-        return json.dumps(words, separators=(",", ":")).encode() + b"\n"
+        line = json.dumps(words, separators=(",", ":"), ensure_ascii=False)
+        return line.encode(errors="replace") + b"\n"
 
     def decode(self, line: bytes) -> Any:
         """Parse the message in a line.

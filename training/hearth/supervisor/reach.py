@@ -15,7 +15,8 @@ from http import HTTPStatus
 from typing import Any
 
 from hearth.base.clock import boot_clock
-from hearth.transfer.serving import PROOF, answer_proof, proof, same
+from hearth.base.secret import same
+from hearth.transfer.serving import PROOF, answer_proof, proof
 from hearth.verify.pairs import reason
 
 TIMEOUT = 4.0
