@@ -14,6 +14,8 @@ import psutil
 from hypothesis import settings
 from hypothesis import strategies as st
 
+from hearth.base.text import plain
+
 ENDLESS = 100 << 20
 """Bytes of a line without an end."""
 
@@ -33,6 +35,15 @@ _VALUES = st.recursive(
     lambda inner: st.lists(inner, max_size=4) | st.dictionaries(_TEXTS, inner, max_size=4),
     max_leaves=8,
 )
+
+
+def cleaned(value: Any) -> Any:
+    """Return a value whose texts are without commands to a terminal."""
+    if isinstance(value, dict):
+        return {plain(name): cleaned(each) for name, each in value.items()}
+    if isinstance(value, tuple | list):
+        return type(value)(map(cleaned, value))
+    return plain(value) if isinstance(value, str) else value
 
 
 def messages(*kinds: type) -> st.SearchStrategy[bytes]:

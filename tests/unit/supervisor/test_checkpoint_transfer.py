@@ -200,7 +200,9 @@ def test_a_transfer_that_broke_off_is_no_checkpoint_and_goes_on_where_it_was(tmp
         assert checkpoints.newest_name(own) == ""
         assert [path.name for path in own.iterdir()] == [".step-00000003.arriving"]
         kept, asked[:] = asked[:2], []
-        monkeypatch.setattr(FileClient, "piece", lambda *given: (asked.append(given[1]), real(*given))[1])
+        monkeypatch.setattr(
+            FileClient, "piece", lambda *given: (asked.append(given[1]), real(*given))[1]
+        )
         assert_names(bring(tmp_path, held), "desk", "brought")
     assert files(own / "step-00000003") == newest
     assert not {*kept} & {*asked}
