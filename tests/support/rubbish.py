@@ -51,7 +51,7 @@ def messages(*kinds: type) -> st.SearchStrategy[bytes]:
 
     def line(kind: type) -> st.SearchStrategy[bytes]:
         names = [*kind.__dataclass_fields__, "more"]
-        fields = st.fixed_dictionaries({}, optional={name: _VALUES for name in names})
+        fields = st.fixed_dictionaries({}, optional=dict.fromkeys(names, _VALUES))
         return fields.map(lambda found: _line({"type": kind.__name__, **found}))
 
     return st.one_of(*map(line, kinds)) if kinds else st.nothing()
