@@ -1,4 +1,4 @@
-"""What a stranger may send to a listening socket, or answer at the port of another."""
+"""Bytes that a stranger may send to a listening socket, or answer at the port of a node."""
 
 from __future__ import annotations
 
@@ -62,7 +62,7 @@ def _line(words: dict[str, Any]) -> bytes:
 
 
 def rubbish(*kinds: type) -> st.SearchStrategy[bytes]:
-    """Return what may arrive: of a protocol of these messages, of others, or of none."""
+    """Return bytes of a protocol of these messages, of others, or of none."""
     fixed = [
         b"",
         b"\n" * 1000,

@@ -1,4 +1,4 @@
-"""What strangers send to a file server, and what an answerer sends to its client."""
+"""File servers that strangers call, and clients that an odd program answers."""
 
 from __future__ import annotations
 
@@ -17,11 +17,11 @@ from support.rubbish import LITTLE, answerer, quick, rubbish, send, send_endless
 from support.waiting import until
 
 from hearth.base.errors import SupplyError
+from hearth.base.peers import Peer
 from hearth.transfer import fetching, serving
 from hearth.transfer.fetching import FileClient
 from hearth.transfer.pieces import Table
 from hearth.transfer.serving import LINES, FileServer, answer_proof, proof
-from hearth.verify.pairs import Peer
 
 SECRET = "of this test"
 HERE, THERE = "127.0.0.1", "127.0.0.2"
