@@ -8,7 +8,7 @@ import pytest
 from support.facts import assert_names
 from support.house import ROOT
 
-from hearth.supervisor.log import LaunchLog
+from hearth.supervisor.log import LaunchLog, say
 from hearth.supervisor.spec import Spec
 
 EMPTY = (ROOT / "tests" / "fixtures" / "torchrun" / "reply-empty.log").read_text()
@@ -41,3 +41,12 @@ def test_a_log_that_a_full_disk_kept_from_telling_why_says_so(spec, monkeypatch,
     message = log.failure(1, 0).message
     assert_names(message, "status 1", *facts, *([str(spec.log)] if facts else []))
     assert ("full" in message) == bool(facts)
+
+
+def test_whatever_a_stranger_or_a_rank_says_the_log_takes_it_and_commands_no_terminal(spec, capfd):
+    spec.log.parent.mkdir(parents=True)
+    say(spec, "laptop left: \x1b[2Jgone\x07 \udce4 for\nnow")
+    (line, more) = spec.log.read_text().splitlines()
+    assert line.endswith("laptop left: gone  for")
+    assert more.endswith("now")
+    assert "\x1b" not in capfd.readouterr().err
