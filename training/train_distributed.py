@@ -23,6 +23,7 @@ from pathlib import Path
 from hearth.base.entry import INTERRUPTED, print_findings
 from hearth.base.errors import ConfigError, HearthError, check_all
 from hearth.base.imports import loading
+from hearth.base.output import spare_output
 from hearth.config import (
     Run,
     describe_settings,
@@ -97,6 +98,8 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         from hearth.trainer.in_place import TrainerInPlace
         from hearth.trainer.loop import Trainer
 
+    if not by_hand:
+        spare_output()
     say = print if rank_from_environment() == 0 else lambda _: None
     prepared = prepare(run, layout, say, judge_fit=by_hand)
     run = pinned(prepared.run, prepared.model.commit, prepared.data.revision)

@@ -1,4 +1,4 @@
-"""Nodes of this computer that the house wants: the real plays, and a person at a node."""
+"""Nodes of this computer that the owner wants: the real plays, and a person at a node."""
 
 from __future__ import annotations
 

@@ -28,7 +28,7 @@ SECRETS = (HUB_TOKEN, API_KEY, TOKEN)
 
 
 def planted(house: House, here: Phone) -> dict[str, str]:
-    """Return the secrets of a person for the shell of a play, and a temp folder in the house."""
+    """Return the secrets of a person for the shell of a play, and a temp folder in the owner."""
     temporary = house.folder / "tmp"
     temporary.mkdir(exist_ok=True)
     return {

@@ -155,6 +155,10 @@ class Assembly(Nodes):
         """Return the folder of the run on a node."""
         return self.workspace(node) / "results/first"
 
+    def checkpoints(self, node: str) -> list[Path]:
+        """Return the checkpoints of a node."""
+        return sorted((self.workspace(node) / "checkpoints" / self.run).glob("step-*"))
+
     def wrapping(self, node: str) -> list[str]:
         """Return the words that a node's command begins with: those of its network."""
         return self.cables.words(node) if self.cables else []

@@ -1,18 +1,35 @@
-"""Views of a node's council in one situation, from what the node knows."""
+"""States of a node in one situation, made of the reports that it and the others would send."""
 
 from __future__ import annotations
 
 from dataclasses import replace
+from typing import Any
 
-from hearth.supervisor.decisions.decide import next_moves
-from hearth.supervisor.decisions.notes import Notes
-from hearth.supervisor.decisions.view import Absence, Heard, Settings, View
-from hearth.supervisor.decisions.voting import Config, Votes
-from hearth.supervisor.messages import Report
+from hearth.supervisor.cause import Failure
+from hearth.supervisor.decisions import decide
+from hearth.supervisor.decisions.actions import Conclude
+from hearth.supervisor.decisions.events import Reaches
+from hearth.supervisor.decisions.local_ranks import LocalRanks, Rank
+from hearth.supervisor.decisions.memory import Memory
+from hearth.supervisor.decisions.settings import Settings
+from hearth.supervisor.decisions.state import Absence, Heard, State
+from hearth.supervisor.decisions.team_record import TeamRecord
+from hearth.supervisor.decisions.voting import Config, Refusal, Votes
+from hearth.supervisor.messages import Propose, Report
 
 NODES = ("desk", "laptop", "shelf")
 CHOICES = {"precision": "fp32"}
 TEAM = Config(5, NODES)
+
+_PLACES = {"ready": ("new",), "training": ("in",), "ended": ("over",), "breaking": ("in", "broken")}
+
+
+class Mind:
+    """The memory of one node's decisions, and the end it knows of, between two situations."""
+
+    def __init__(self) -> None:
+        self.memory = Memory()
+        self.verdict: Conclude | None = None
 
 
 def report(node: str, state: str, team: Config | None = TEAM, **facts: object) -> Report:
@@ -27,28 +44,72 @@ def report(node: str, state: str, team: Config | None = TEAM, **facts: object) -
     return Report(node, state, **known | facts)
 
 
-def view(own: Report, *others: Report, now: float = 100.0, **facts: object) -> View:
-    """Return the view of the node of `own`; nodes of which nothing is given broke off just now."""
+def situation(own: Report, *others: Report, now: float = 100.0, **facts: Any) -> State:
+    """Return the state of the node of `own`; nodes of which nothing is given broke off just now."""
     names = {own.node, *(each.node for each in others)}
-    known = {
-        "now": now,
-        "began": 0.0,
-        "settings": Settings(NODES),
-        "own": own,
-        "heard": {each.node: Heard(each, now) for each in others},
-        "gone": {node: Absence("broke off", now) for node in NODES if node not in names},
-        "team": Config(own.generation, NODES) if own.generation else None,
-    }
-    return View(**known | facts)
+    heard = {each.node: Heard(each, now) for each in others}
+    gone = {node: Absence("broke off", now) for node in NODES if node not in names}
+    team = facts.pop("team", Config(own.generation, NODES) if own.generation else None)
+    ranks = replace(LocalRanks.starting(1), gained=facts.pop("gained", 0))
+    if ends := facts.pop("verdict", None):
+        facts["verdict"] = Conclude(ends)
+    known = {"now": now, "heard": heard, "gone": gone, "teams": TeamRecord(team)} | facts
+    settings = known.pop("settings", Settings(NODES))
+    return replace(_with_own(State(settings, own.node, ranks), own), **known)
 
 
-def moves(seen: View, notes: Notes | None = None) -> list:
-    return next_moves(seen, notes or Notes())
+def moves(seen: State, mind: Mind | None = None) -> list:
+    """Return the moves of a node in a situation; `mind` remembers them."""
+    mind = mind or Mind()
+    if seen.verdict and not mind.verdict:
+        mind.verdict, mind.memory = seen.verdict, replace(mind.memory, verdict_at=seen.now)
+    state, found = decide.decide(replace(seen, memory=mind.memory, verdict=mind.verdict))
+    mind.memory, mind.verdict = state.memory, state.verdict
+    return found
 
 
-def with_facts(seen: View, node: str, **facts: object) -> View:
-    """Return a view in which these facts of a node's report are others."""
+def answer(seen: State, mind: Mind, proposal: Propose, proposer: str) -> Votes | Refusal:
+    """Return the answer of a node to a proposal in a situation; `mind` remembers it."""
+    state, found = decide.answer(replace(seen, memory=mind.memory), proposal, proposer)
+    mind.memory = state.memory
+    return found
+
+
+def with_facts(seen: State, node: str, **facts: Any) -> State:
+    """Return a situation in which these facts of a node's report are others."""
     if node == seen.node:
-        return replace(seen, own=replace(seen.own, **facts))
+        if "generation" in facts:
+            team = Config(facts["generation"], seen.team.nodes if seen.team else NODES)
+            seen = replace(seen, teams=TeamRecord(team))
+        return _with_own(seen, replace(seen.own, **facts))
     heard = {**seen.heard, node: Heard(replace(seen.heard[node].report, **facts), seen.now)}
     return replace(seen, heard=heard)
+
+
+def _with_own(seen: State, own: Report) -> State:
+    """Return a state whose own report is this one, but for what follows from other facts."""
+    places = _PLACES.get(own.state, (own.state,))
+    inside = own.state not in ("failed", "away")
+    failure = own.failure or (Failure(None, "it failed") if own.state == "failed" else None)
+    ranks = LocalRanks(
+        tuple(Rank(place if inside else "starting", own.trained, own.step) for place in places),
+        failure=failure if own.state == "failed" else None,
+        choices=own.choices,
+        ended=own.ended,
+        why=own.why,
+        gained=seen.ranks.gained,
+        away=own.state == "away",
+    )
+    owner = own.leaving if own.returns else ""
+    return replace(
+        seen,
+        ranks=ranks,
+        votes=own.votes,
+        voteless=own.voteless,
+        owner=owner,
+        owner_told=owner,
+        leaving="" if own.returns else own.leaving,
+        serves=own.serves,
+        reaches=Reaches(own.reached, own.joining, own.unreached),
+        stop=own.stopping,
+    )

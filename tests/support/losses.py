@@ -5,12 +5,11 @@ from __future__ import annotations
 import random
 import time
 from collections.abc import Callable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from support.assembly import Assembly, Step
-from support.waiting import HANG, until
+from support.waiting import HANG
 
 BACK_AFTER = 1.0
 """Seconds until systemd starts a killed supervisor again (RestartSec of its unit)."""
@@ -33,21 +32,15 @@ KINDS = {
     "leave": "it is shut down in order, and comes back",
     "cable": "its cable is cut until after it counts as lost",
     "flap": "its cable is cut for 1 to 3 s",
-    "disk": "its disk is full, which ends the run; it is freed, and the run resumed",
+    "disk": "its disk is full for a while, in which the others write the checkpoints",
 }
 """What happens to the node."""
 
-HARMLESS = frozenset({"stall", "flap"})
+HARMLESS = frozenset({"stall", "flap", "disk"})
 """Faults that must end no group."""
 
 MOMENTS = ("steps", "checkpoint", "join", "leave")
 """What the run is doing: steps, a checkpoint, or taking in or letting go another node."""
-
-_FAILED_WITHIN = 30.0
-"""Seconds until a run has noticed a full disk: it writes a line after each step."""
-
-_TOLD_WITHIN = 5.0
-"""Seconds until the other nodes of a run that has failed say so."""
 
 _MOST_INTO_A_STEP = 0.3
 _MOST_INTO_A_START = 5.0
@@ -91,7 +84,7 @@ def inflict(run: Assembly, fault: Fault) -> None:
 
 def lasts(fault: Fault, silence: float, chance: random.Random) -> float:
     """Return the seconds until a fault is mended, where silence of `silence` seconds is a loss."""
-    if fault.kind in HARMLESS:
+    if fault.kind in ("stall", "flap"):
         return chance.uniform(*STALL)
     if fault.kind in ("silent", "cable"):
         return silence + BEYOND
@@ -115,37 +108,9 @@ def mend(run: Assembly, fault: Fault) -> None:
             assert run.cables
             run.cables.join(fault.node)
         case "disk":
-            _free(run, fault.node)
-
-
-def _free(run: Assembly, node: str) -> None:
-    """Free a disk once the run has failed of it, and resume the run.
-
-    A node that joins fails alone, and cannot write that to its disk. One that is just leaving or
-    coming back may not have needed its disk: then nothing failed.
-    """
-    supervisor = run.supervisor(node)
-
-    def failed() -> bool:
-        return any(map(run.has_failed, run.names))
-
-    def over() -> bool:
-        run.fill(node)  # a checkpoint that was dropped has made room
-        return supervisor.poll() is not None or failed()
-
-    with suppress(AssertionError):
-        until(over, _FAILED_WITHIN)
-    with suppress(AssertionError):
-        until(failed, _TOLD_WITHIN)
-    run.free(node)
-    if not failed():
-        if supervisor.poll() is not None and run.supervisor(node) is supervisor:
-            run.start(node)
-        # TensorBoard tells of what it could not write when the next step is recorded.
-        with suppress(AssertionError):
-            until(failed, _TOLD_WITHIN)
-    if failed():
-        run.again()
+            run.free(fault.node)
+            if run.supervisor(fault.node).poll() is not None:  # it could not start
+                run.start(fault.node)
 
 
 @dataclass(frozen=True)
@@ -197,15 +162,9 @@ def play(run: Assembly, case: Case, chance: random.Random, silence: float) -> Pl
         inflict(run, fault)
     due = [(lasts(fault, silence, chance), fault) for fault in case.faults]
     for seconds, fault in sorted(due, key=lambda each: each[0]):
-        if fault.kind != "disk":
-            time.sleep(max(0.0, began + seconds - time.monotonic()))
-            mend(run, fault)
+        time.sleep(max(0.0, began + seconds - time.monotonic()))
+        mend(run, fault)
     end_of_moment()
-    # A full disk comes last: every node must see that the run has failed, and too few nodes only
-    # wait, so that none of them needs its disk.
-    for fault in case.faults:
-        if fault.kind == "disk":
-            mend(run, fault)
     together = run.until_together(max(before, run.newest()))
     if case.is_harmless:
         now = [run.record(node)["generation"] for node in run.names]

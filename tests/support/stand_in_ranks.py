@@ -4,9 +4,10 @@ It takes orders from its supervisor as Hearth's ranks do, and takes its steps to
 others over sockets to the first rank: whoever loses one, or is interrupted, leaves the group.
 
 STEPS is the number of steps, PACE the seconds of each, LOADING those of loading alone, and ALLOWED
-those that a step may take. Files in the results folder make it finish (`enough`), raise (`raise`),
-hang (`hang`) and evaluate (`evaluate`). Its checkpoint is a folder where those of a run are, so
-that supervisors bring it to each other; the number of the step is all that it holds.
+those that a step may take. Files in the results folder make it finish (`enough`), raise (`raise`;
+the error in it once), hang (`hang`) and evaluate (`evaluate`). Its checkpoint is a folder where
+those of a run are, so that supervisors bring it to each other; the number of the step is all that
+it holds.
 """
 
 from __future__ import annotations
@@ -153,6 +154,9 @@ def train(group):
         control.tell(Doing("micro-batch", step, 0, float(os.environ.get("ALLOWED", 60))))
         control.tell(Alive())
         if Path("raise").exists():
+            if error := Path("raise").read_text():
+                Path("raise").unlink()
+                raise RuntimeError(error)
             raise ValueError("the loss is not finite")
         while Path("hang").exists():
             time.sleep(0.1)

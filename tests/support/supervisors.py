@@ -136,11 +136,11 @@ class Nodes:
             write_run(run, workspace / "results/first/run.yml")
 
     def want(self, node: str) -> None:
-        """Let the house want a node's machine, as a person says with `hearth-lend off`."""
+        """Let the owner want a node's machine, as a person says with `hearth-lend off`."""
         write(self.workspace(node), Choice(OFF))
 
     def let_go(self, node: str) -> None:
-        """Let the house have done with a node's machine."""
+        """Let the owner have done with a node's machine."""
         write(self.workspace(node), Choice(AUTO))
 
     def end_job(self) -> None:

@@ -1,4 +1,4 @@
-"""A simulated cluster: real councils and votes over a toy network with toy ranks, in virtual time.
+"""A simulated cluster: the real decisions over a toy network with toy ranks, in virtual time.
 
 Each node has one rank. A group takes a step a second while all its ranks are alive in it and
 connected. What goes wrong is called from outside: `Cluster` has a method for each fault.
@@ -13,7 +13,9 @@ from random import Random
 from typing import Any
 
 from hearth.ranks.orders import Form, Formed
-from hearth.supervisor.decisions.view import Absence, Move, Settings
+from hearth.supervisor.decisions.actions import Action
+from hearth.supervisor.decisions.events import Joined
+from hearth.supervisor.decisions.settings import Settings
 from hearth.supervisor.decisions.voting import Votes
 from hearth.supervisor.messages import Failure, Stop
 from support.toy_connection import Connection
@@ -41,7 +43,7 @@ class Cluster:
         self.walls: list[str] = []
         self.connections: dict[frozenset[str], Connection] = {}
         self.groups: dict[int, Group] = {}
-        self.moves: list[tuple[float, str, Move]] = []
+        self.actions: list[tuple[float, str, Action]] = []
         self.steps: list[tuple[float, int, int]] = []
         self.nodes = {name: Node(self, name) for name in names}
         for name in names:
@@ -77,20 +79,16 @@ class Cluster:
             for node, peer in (nodes, nodes[::-1]):
                 # Its machine answers, and no supervisor listens.
                 if node.up and peer.outcome and not self._refused(node, peer.name):
-                    node.gone[peer.name] = Absence("refused", self.now)
+                    node.lost(peer.name, "refused")
             if able and (known is None or not known.ends):
                 connection = self.connections[pair] = Connection(self, one, other)
                 for node in nodes:
-                    peer = connection.peer(node.name)
-                    node.gone.pop(peer, None)
-                    # Until its first report arrives, a peer is not known.
-                    connection.send(peer, node.report())
-                    if node.stop:
-                        connection.send(peer, node.stop)
+                    node.happen(Joined(connection.peer(node.name)))
         self.later(0.5, self._reconnect)
 
     def _refused(self, node: Node, peer: str) -> bool:
-        return peer in node.gone and node.gone[peer].why == "refused"
+        gone = node.state.gone
+        return peer in gone and gone[peer].why == "refused"
 
     def send(self, sender: str, to: str, message: Any) -> None:
         connection = self.connections.get(frozenset((sender, to)))
@@ -151,13 +149,13 @@ class Cluster:
         fresh = group.form.fresh
         step = self._kept(group) if fresh else max(rank.step for rank in group.ranks.values())
         for rank in group.ranks.values():
-            rank.step, rank.loaded = step, True
+            rank.step, rank.formed_at, rank.loaded = step, step, True
             rank.say(Formed(group.form.generation, step, CHOICES))
         self.later(STEP, lambda: self._step(group))
 
     def _kept(self, group: Group) -> int:
         """Return the step of the newest checkpoint that a group finds, or can be sent."""
-        near = {name for node in group.form.nodes for name in (node, *self.nodes[node].heard)}
+        near = {name for node in group.form.nodes for name in (node, *self.nodes[node].state.heard)}
         return max(self.nodes[name].kept for name in near)
 
     def _step(self, group: Group) -> None:
@@ -173,7 +171,7 @@ class Cluster:
                     rank.node.kept = rank.step
             self.steps.append((self.now, group.form.generation, ranks[0].step))
             outcome = "finished" if ranks[0].step >= self.last_step else ""
-            if any(rank.node.stop for rank in ranks):
+            if any(rank.node.state.stop for rank in ranks):
                 outcome = "stopped"
             if outcome:
                 group.over = True
@@ -235,7 +233,7 @@ class Cluster:
             rank
             and rank.alive
             and not rank.hung
-            and (rank.group or rank.node.ranks.state != "ended")
+            and (rank.group or rank.node.state.ranks.state != "ended")
         ):
             rank.hung = True
             self.later(20, lambda: self._kill_hung(rank))
@@ -284,6 +282,7 @@ class Cluster:
         def wake_up() -> None:
             node.asleep = False
             if not node.up or node.starts != start:
+                node.wake()
                 return
             if seconds > SILENCE:
                 self.disconnect(node, f"suspended or stopped for {seconds:.0f} s")
@@ -300,16 +299,20 @@ class Cluster:
         """Ask a node to leave in order; it is back later."""
         node = self.nodes[name]
         if node.up:
-            node.leaving = "the machine shuts down"
-            node.wake()
-            self.later(30, lambda: self.kill(name, away) if not node.up or node.leaving else None)
+            node.leave("the machine shuts down")
+
+            def go() -> None:
+                if not node.up or node.state.leaving:
+                    self.kill(name, away)
+
+            self.later(30, go)
 
     def want(self, name: str, seconds: float) -> None:
-        """Let the house want a node's machine for a while, whether its supervisor runs or not."""
+        """Let the owner want a node's machine for a while, whether its supervisor runs or not."""
         node = self.nodes[name]
-        node.house = f"a game for {seconds:g} s from {self.now:.2f} on"
-        node.house_says()
-        self.later(seconds, lambda why=node.house: node.let_go(why))
+        node.owner = f"a game for {seconds:g} s from {self.now:.2f} on"
+        node.owner_says()
+        self.later(seconds, lambda why=node.owner: node.let_go(why))
 
     def fill_disk(self, name: str, seconds: float) -> None:
         """Let a node's disk take no votes for a while."""
@@ -325,7 +328,6 @@ class Cluster:
         node = self.nodes[name]
         if node.up:
             node.stop_run(Stop(name, now))
-            node.wake()
 
     # Observations
 
@@ -338,13 +340,13 @@ class Cluster:
 
     def _trains(self, name: str) -> bool:
         node = self.nodes[name]
-        return node.ranks.state == "training" and node.rank.group is not None
+        return node.state.ranks.state == "training" and node.rank.group is not None
 
     @property
     def connected(self) -> bool:
         """Whether every node is connected to every other."""
         return all(
-            node.up and not node.asleep and len(node.heard) == len(self.names) - 1
+            node.up and not node.asleep and len(node.state.heard) == len(self.names) - 1
             for node in self.nodes.values()
         )
 
@@ -359,5 +361,5 @@ class Cluster:
         return tuple(name for name in self.names if self.nodes[name].outcome is None)
 
     def story(self) -> str:
-        """The moves so far, for a person who looks for a mistake."""
-        return "\n".join(f"{at:8.2f} {node}: {move}" for at, node, move in self.moves)
+        """The actions so far, for a person who looks for a mistake."""
+        return "\n".join(f"{at:8.2f} {node}: {action}" for at, node, action in self.actions)

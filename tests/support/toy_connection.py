@@ -30,7 +30,6 @@ class Connection:
         node = self.cluster.nodes[to]
         while self.waiting[to] and to in self.ends and not self.cut and node.up and not node.asleep:
             node.hear(self.peer(to), self.waiting[to].pop(0))
-            node.wake()
 
     @property
     def cut(self) -> bool:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from hearth.ranks.orders import Ended, Form, Interrupt, Leave, Load, Pause, Waiting
+from hearth.supervisor.decisions.events import RankSaid
 from hearth.supervisor.messages import Failure
 
 if TYPE_CHECKING:
@@ -34,7 +35,7 @@ class Rank:
         self.pausing = False
         self.waits = False
         self.loaded = False
-        self.step = 0
+        self.step = self.formed_at = 0
         self.group: Group | None = None
         self.last = 0
         self.later(self.cluster.random.uniform(0.5, 2), lambda: self.wait("new"))
@@ -45,8 +46,7 @@ class Rank:
 
     def say(self, message: Any) -> None:
         if self.node.rank is self:
-            self.node.ranks.said(0, message)
-            self.node.wake()
+            self.node.happen(RankSaid(0, message))
 
     def wait(self, why: str) -> None:
         self.waits = True

@@ -1,4 +1,4 @@
-"""Nodes that the house wants, as real processes on loopback, with stand-ins of the ranks."""
+"""Nodes that the owner wants, as real processes on loopback, with stand-ins of the ranks."""
 
 from __future__ import annotations
 
@@ -72,7 +72,7 @@ def test_several_leave_at_once_and_come_back(team, wanted):
 
 
 @pytest.mark.rotated
-def test_where_the_house_has_the_machine_at_the_start_no_ranks_are_started(team):
+def test_where_the_owner_has_the_machine_at_the_start_no_ranks_are_started(team):
     run = team(3)
     run.want("node0")
     run.start()
@@ -90,7 +90,7 @@ def test_where_the_house_has_the_machine_at_the_start_no_ranks_are_started(team)
     run.every_step_once()
 
 
-def test_a_stop_ends_the_run_at_once_also_where_the_house_has_the_machine(team):
+def test_a_stop_ends_the_run_at_once_also_where_the_owner_has_the_machine(team):
     run = team(3)
     run.start()
     first = run.until_group()
@@ -103,7 +103,7 @@ def test_a_stop_ends_the_run_at_once_also_where_the_house_has_the_machine(team):
 
 
 @pytest.mark.rotated
-def test_a_machine_that_is_restarted_while_the_house_has_it_comes_back_to_that(
+def test_a_machine_that_is_restarted_while_the_owner_has_it_comes_back_to_that(
     team, tmp_path, monkeypatch
 ):
     """A stand-in of systemctl answers as where the machine is shut down."""
@@ -119,7 +119,7 @@ def test_a_machine_that_is_restarted_while_the_house_has_it_comes_back_to_that(
     run.supervisor("node0").terminate()
     assert run.supervisor("node0").wait(HANG) == LEFT
     run.start("node0")
-    until(lambda: run.log("node0").count("the house") > 1)
+    until(lambda: run.log("node0").count("the owner") > 1)
     run.let_go("node0")
     run.until_group(beyond=second)
     assert {record["state"] for record in run.finish().values()} == {"finished"}

@@ -1,4 +1,4 @@
-"""The learning of a run of which the house takes machines and gives them back: the real trainer.
+"""The learning of a run of which the owner takes machines and gives them back: the real trainer.
 
 Each day plays some of the leaves on one run (support/rotated.py); HEARTH_ALL=1 plays all.
 """
@@ -86,7 +86,7 @@ def house(tmp_path, tiny_model, tiny_data) -> Iterator[Callable[..., Assembly]]:
 
 
 def take_away(run: Assembly, leave: Leave) -> None:
-    """Let the house want the machines; print how soon after their step the ranks are gone."""
+    """Let the owner want the machines; print how soon after their step the ranks are gone."""
     _await(run, leave.during)
     ranks = {node: run.rank(node) for node in leave.nodes}
     for node in leave.nodes:
@@ -158,7 +158,7 @@ def is_what_one_process_learns(run: Assembly, tmp_path, within: float = FLOAT64)
 
 
 @pytest.mark.rotated(seconds=80)
-def test_who_leaves_for_the_house_and_returns_leaves_no_trace_in_what_was_learned(house, tmp_path):
+def test_who_leaves_for_the_owner_and_returns_leaves_no_trace_in_what_was_learned(house, tmp_path):
     run = house(eval_every=7)
     run.start()
     until(lambda: run.is_loaded("node1"))

@@ -6,6 +6,7 @@ tests.bench.lost` plays many more.
 
 from __future__ import annotations
 
+import os
 import random
 import time
 from collections.abc import Callable, Iterator
@@ -49,11 +50,16 @@ def house(tmp_path, tiny_model, tiny_data) -> Iterator[Callable[..., Assembly]]:
     """Return a function that makes three nodes with the real training code, model and data."""
     made: list[Assembly] = []
 
-    def make(**settings: object) -> Assembly:
-        work = TINY_WORK | {"model": str(tiny_model), "dataset": str(tiny_data)}
+    def make(work: dict[str, object] | None = None, **settings: object) -> Assembly:
+        own = {"model": str(tiny_model), "dataset": str(tiny_data), **(work or {})}
         made.append(
             Assembly(
-                tmp_path / "house", work, len(NAMES), PACE, silence_timeout=SILENCE, **settings
+                tmp_path / "house",
+                TINY_WORK | own,
+                len(NAMES),
+                PACE,
+                silence_timeout=SILENCE,
+                **settings,
             )
         )
         made[-1].start()
@@ -147,3 +153,29 @@ def test_of_a_network_that_is_cut_into_parts_at_most_one_trains(tmp_path, tiny_m
     finally:
         run.close()
         cables.close()
+
+
+@pytest.mark.skipif(os.geteuid() != 0, reason="a file system of its own needs root")
+def test_a_node_with_a_full_disk_trains_on_without_checkpoints_and_writes_again(house, tmp_path):
+    run = house(disks=True, work={"checkpoint_every": 5})
+    full, other = "node0", "node2"  # the leader
+
+    def kept(node: str) -> int:
+        return max((int(each.name[5:]) for each in run.checkpoints(node)), default=0)
+
+    def failing() -> list[dict]:
+        return [each["failing"] for each in run.lines(other) if each["kind"] == "disk"]
+
+    until(lambda: kept(full) > 0)
+    generation = run.record(full)["generation"]
+    run.fill(full)
+    before = kept(full)
+    until(lambda: kept(other) > before + 10)
+    assert [[*each] for each in failing()] == [[full]]
+    assert_names(failing()[0][full], "No space left on device")
+    assert kept(full) <= before + 5
+    run.free(full)
+    until(lambda: kept(full) > before + 10)
+    until(lambda: failing()[-1] == {})
+    assert {run.record(node)["generation"] for node in NAMES} == {generation}
+    is_what_one_process_learns(run, tmp_path)

@@ -174,6 +174,25 @@ def test_a_ranks_own_error_ends_the_run_with_one_cause_on_all_nodes(team):
     for record in run.wait().values():
         assert (record["state"], record["cause"]) == ("failed", expected)
     run.until_down()
+    for node in ("node0", "node1"):  # each keeps the state that it had
+        last = max(step for *_, step in run.steps(node))
+        assert f"saved step {last}" in run.log(node)
+
+
+def test_a_card_that_fails_puts_only_its_node_apart_and_the_others_go_on(team):
+    run = team(3)
+    run.start()
+    first = run.until_group()
+    error = "CUDA error: unspecified launch failure"
+    (run.results("node0") / "raise").write_text(error)
+    alone = run.until_group("node1", "node2", beyond=first)
+    run.until_group(beyond=alone)
+    for record in run.finish().values():
+        assert (record["state"], record["cause"]) == ("finished", None)
+    cause = run.record("node1")["launches"][0]["cause"]
+    assert (cause["node"], cause["rank"], cause["kind"]) == ("node0", 0, "rank_failed")
+    assert_names(cause["message"], error)
+    run.every_step_once("node1", "node2")
 
 
 @pytest.mark.rotated

@@ -25,13 +25,13 @@ class NodeRun:
     """A node's part in a run.
 
     Attributes:
-        state: `waiting` or `running` if its supervisor is alive; `away` if the house has the
+        state: `waiting` or `running` if its supervisor is alive; `away` if the owner has the
             machine meanwhile; `queued` if its Slurm job waits, or its supervisor for its turn; one
             of the three end states; `gone` if neither holds; `silent` if the node does not answer;
             `not asked` if it was not queried; `unknown` if it has no record of the run.
         rank: Rank of the node in the run.
         silent_seconds: Seconds since the supervisor's last sign of life; None if unknown.
-        away: Why the house has the machine; '' if it lends.
+        away: Why the owner has the machine; '' if it lends.
     """
 
     state: str
@@ -60,7 +60,7 @@ class ObservedRun:
         story: Its lines, read as the whole record would be.
         checkpoint: The newest checkpoint on any node: `step` and `age_seconds`.
         cause: Why the run ended or waits, as the supervisors agreed (`node`, `message`, …).
-        missing: Nodes that an active run lacks, but for those that the house has.
+        missing: Nodes that an active run lacks, but for those that the owner has.
         unreached: A sentence for each pair of its nodes of which one cannot connect to the other.
         since: Time at which the run entered its state (ISO 8601), empty if unknown.
         stopping: Whether a stop was requested.
@@ -93,7 +93,7 @@ class ObservedRun:
 
     @property
     def away(self) -> dict[str, str]:
-        """By node that the house has, the reason: no fault, since it comes back by itself."""
+        """By node that the owner has, the reason: no fault, since it comes back by itself."""
         return {node: part.away for node, part in self.parts.items() if part.state == "away"}
 
     @property
@@ -200,12 +200,12 @@ class ObservedRun:
         reasons += self.unreached
         if self.away:
             had = ", ".join(f"{node} ({why})" for node, why in self.away.items())
-            reasons.append(f"the house has {had}")
+            reasons.append(f"the owner has {had}")
         return "; ".join(reasons) or None
 
     @property
     def trouble(self) -> Mapping[str, Any] | None:
-        """The cause of its state if that is a fault; machines that the house has are none."""
+        """The cause of its state if that is a fault; machines that the owner has are none."""
         return None if self.cause and self.cause.get("kind") == "away" else self.cause
 
     def _absence(self, node: str) -> str:

@@ -122,7 +122,7 @@ _OF_RUN: tuple[tuple[str, str, Number], ...] = (
         _of("watt_hours_per_million_tokens"),
     ),
     ("missing_nodes", "Nodes that a run under way is without.", lambda run: len(run["missing"])),
-    ("away_nodes", "Nodes of the run that the house has now.", lambda run: len(run["away"])),
+    ("away_nodes", "Nodes of the run that the owner has now.", lambda run: len(run["away"])),
     ("team_nodes", "Nodes that train together now.", lambda run: len(run["team"])),
     ("regroups_total", "How often nodes left or joined the team.", _of("regroups")),
     ("checkpoint_step", "Step of the newest checkpoint.", _of("checkpoint", "step")),

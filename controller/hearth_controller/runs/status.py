@@ -50,7 +50,7 @@ def judge(
     """Return the overall verdict and the reasons why it is not good.
 
     Broken: the newest run failed or was lost, or no node answers. Degraded: a run waits for a node
-    or continues without one, unless the house has it; its nodes do not reach each other; a node
+    or continues without one, unless the owner has it; its nodes do not reach each other; a node
     does not answer, or a GPU is throttled or not visible to its driver; a run's files are damaged.
     The outcomes of earlier runs do not count.
     """

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hearth_lend
-short_description: Keep a node for its house, lend it to runs, or say who has it
+short_description: Keep a node for its owner, lend it to runs, or say who has it
 description:
   - Calls C(python -m hearth.supervisor.lend) with the training code of the workspace, as
     C(hearth-lend) there does.

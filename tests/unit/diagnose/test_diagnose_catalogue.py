@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 import ast
+import os
 import re
 import time
+from errno import EDQUOT, EFBIG, EIO, ENODEV, ENOSPC, ENOTCONN, ENXIO, EROFS, ESTALE
 
 import pytest
 from support import troubleshooting
 from support.house import ROOT
 from support.ranks import python
 
-from hearth.diagnose import last_error
-from hearth.diagnose.catalogue import Entry, diagnosis, entries, explained
+from hearth.diagnose import killed_by, last_error
+from hearth.diagnose.catalogue import Entry, diagnosis, entries, explained, is_local
 
 SEEN = [(entry, seen) for entry in entries() for seen in entry.seen]
 IDS = [f"{entry.id}-{entry.seen.index(seen)}" for entry, seen in SEEN]
@@ -144,6 +146,60 @@ def test_a_failure_that_is_provoked_is_named(tmp_path, wanted):
     done = python(tmp_path, "-c", PROVOKED[wanted])
     assert done.returncode == 1
     assert diagnosis(last_error(done.stderr).message).id == wanted
+
+
+CUDA_TOLD = (
+    "an illegal memory access was encountered",
+    "unspecified launch failure",
+    "uncorrectable ECC error encountered",
+    "misaligned address",
+    "hardware stack error",
+    "the launch timed out and was terminated",
+    "CUBLAS_STATUS_EXECUTION_FAILED when calling `cublasSgemm`",
+    "out of memory",
+    "no CUDA-capable device is detected",
+)
+ERRORS_OF_A_DISK = (ENOSPC, EDQUOT, EROFS, EIO, EFBIG, ESTALE, ENOTCONN, ENXIO, ENODEV)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        *(f"RuntimeError: CUDA error: {told}" for told in CUDA_TOLD),
+        *(f"OSError: [Errno {number}] {os.strerror(number)}: '/x'" for number in ERRORS_OF_A_DISK),
+        *(f"rank 1 was {killed_by(number)}" for number in (9, 7, 11, 4)),
+        "rank 1 was killed by signal 6 (SIGABRT): CUDA error: misaligned address",
+        "rank 1 ended with status 137 and without an error",
+        "torch.OutOfMemoryError: CUDA out of memory. Tried to allocate 2 GiB",
+        "MemoryError",
+        "FileNotFoundError: [Errno 2] No such file or directory: '/mnt/nas/x'",
+        "PermissionError: [Errno 13] Permission denied: '/mnt/nas/x'",
+        "ModuleNotFoundError: No module named 'bitsandbytes'",
+        "ImportError: libcudart.so.13: cannot open shared object file: No such file or directory",
+        "RuntimeError: Failed to initialize NVML: Unknown Error",
+    ],
+)
+def test_an_error_of_one_machine_is_known_as_that(error):
+    assert is_local(error)
+
+
+@pytest.mark.parametrize(
+    "error",
+    [
+        "ValueError: the row is bad",
+        "KeyError: 'answer'",
+        "AssertionError",
+        "FloatingPointError: the loss is not finite",
+        "RuntimeError: CUDA error: device-side assert triggered",
+        "RuntimeError: CUDA error: invalid argument",
+        "RuntimeError: CUDA error: CUBLAS_STATUS_INVALID_VALUE when calling `cublasSgemm`",
+        "RuntimeError: mat1 and mat2 shapes cannot be multiplied (1x2 and 3x4)",
+        "SyntaxError: invalid syntax",
+        "rank 1 ended with status 1 and without an error",
+    ],
+)
+def test_an_error_that_would_come_on_every_machine_is_none_of_one(error):
+    assert not is_local(error)
 
 
 KILLED = "rank 1 was killed by signal 9 (SIGKILL)"

@@ -1,4 +1,4 @@
-"""Processes of Hearth and of the house, told apart; processor time is neither lost nor doubled."""
+"""Processes of Hearth and of the owner, told apart; processor time is neither lost nor doubled."""
 
 from __future__ import annotations
 

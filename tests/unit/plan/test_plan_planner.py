@@ -73,7 +73,7 @@ def test_a_record_that_does_not_fit_is_refused_before_the_first_step():
     planner = Replayed("night", [(0, FIRST), (2, Plan((1, 1), (2, 1)))], ranks=2, steps=3)
     order = RowOrder(rows=16, global_batch=7, seed=0)
     # What computes is not there: it is not asked.
-    stepper = Stepper(*[None] * 2, order, None, planner, *[None] * 8)
+    stepper = Stepper(*[None] * 2, order, None, planner, *[None] * 9)
     with refuses(HearthError, "3 steps"):
         stepper.take(0, 4)
 

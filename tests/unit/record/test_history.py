@@ -17,6 +17,7 @@ from hearth.record.history import (
     records_of,
     restore,
 )
+from hearth.record.own_disk import OwnDisk
 
 
 def lines(*steps: int, **more: object) -> str:
@@ -83,7 +84,7 @@ def test_every_node_gets_what_is_new(tmp_path):
             if world.leads:
                 with metrics.open("a") as file:
                     file.write(lines(*steps))
-            copies.update()
+            copies.update(OwnDisk())
 
     on_ranks(3, rank)
     assert {(folder / METRICS).read_text() for folder in folders} == {lines(1, 2, 3)}

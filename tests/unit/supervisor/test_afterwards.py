@@ -87,9 +87,9 @@ def test_the_first_node_that_is_there_does_it(spec, tmp_path, values, absent, do
 def test_it_makes_way_with_all_that_it_has_started(spec, tmp_path):
     child = tmp_path / "child"
     said = shared(
-        spec(WAITS), wanted=lambda: "the house" * (child.exists() and bool(child.stat().st_size))
+        spec(WAITS), wanted=lambda: "the owner" * (child.exists() and bool(child.stat().st_size))
     )
-    assert "the house" in said[-1]
+    assert "the owner" in said[-1]
     pid = int(child.read_text())
     until(lambda: not psutil.pid_exists(pid) or psutil.Process(pid).status() == "zombie")
     assert os.getpid() != pid

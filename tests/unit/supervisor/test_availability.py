@@ -12,7 +12,8 @@ from support.waiting import until
 from hearth.lend import command
 from hearth.lend.choice import OFF, Choice, write
 from hearth.supervisor import availability
-from hearth.supervisor.availability import Availability, OwnerSays, asking
+from hearth.supervisor.availability import Availability, asking
+from hearth.supervisor.decisions.events import OwnerSays
 
 
 @pytest.fixture(autouse=True)
@@ -75,7 +76,7 @@ def test_a_sensor_that_fails_is_said_once_and_asked_again():
     assert "the sensor is broken" in words
 
 
-def test_sensors_are_closed_with_the_house():
+def test_sensors_are_closed_with_the_owner():
     closed = threading.Event()
 
     @contextmanager

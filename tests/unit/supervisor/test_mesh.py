@@ -20,8 +20,9 @@ from support.supervisors import free_port
 
 from hearth.base.errors import LaunchError
 from hearth.supervisor import mesh
+from hearth.supervisor.decisions.events import Gone, Joined, PeerSaid
 from hearth.supervisor.handshake import MOST_CALLERS, NotYet
-from hearth.supervisor.mesh import Gone, Heard, Joined, Mesh
+from hearth.supervisor.mesh import Mesh
 from hearth.supervisor.messages import (
     Beat,
     Challenge,
@@ -137,8 +138,8 @@ def test_all_are_connected_and_hear_each_other():
             asked = Stop("laptop")
             nodes["laptop"].peers.tell_all(asked)
             nodes["tower"].peers.tell("desk", asked)
-            await nodes["desk"].until(Heard("laptop", asked), Heard("tower", asked))
-            await nodes["tower"].until(Heard("laptop", asked))
+            await nodes["desk"].until(PeerSaid("laptop", asked), PeerSaid("tower", asked))
+            await nodes["tower"].until(PeerSaid("laptop", asked))
             assert nodes["tower"].peers.connected == ("desk", "laptop")
             # Both nodes are one computer, which connects from its first address.
             assert nodes["desk"].peers.source("tower") == "127.0.0.1"

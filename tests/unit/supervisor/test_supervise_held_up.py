@@ -1,4 +1,4 @@
-"""The messages of a supervisor about nodes that are no trouble: with the house, or in a queue."""
+"""The messages of a supervisor about nodes that are no trouble: with the owner, or in a queue."""
 
 from __future__ import annotations
 

@@ -3,10 +3,14 @@
 from __future__ import annotations
 
 import asyncio
+from dataclasses import replace
 
-from hearth.ranks.orders import EVALUATION, FOR_OTHERS, Alive, Doing, Waiting
+from hearth.ranks.orders import EVALUATION, FOR_OTHERS, Alive, Doing, Form, Waiting
 from hearth.supervisor import keeper
-from hearth.supervisor.decisions.voting import Attempt, Config
+from hearth.supervisor.channel import Said
+from hearth.supervisor.decisions.actions import StartTeam
+from hearth.supervisor.decisions.events import PeerSaid, RanksFailed
+from hearth.supervisor.decisions.voting import Config, Votes
 from hearth.supervisor.life import Interrupted
 from hearth.supervisor.member import Member
 from hearth.supervisor.messages import FormTeam, encode
@@ -38,15 +42,31 @@ def member(folder, **changes: object) -> Member:
     return Member(spec, None, None)
 
 
+def promised(own: Member, *nodes: str, generation: int = 3) -> Config:
+    """Have the node promise a team, as all its voters have; return it."""
+    config = Config(generation, nodes)
+    own._state = replace(own._state, votes=Votes(None, (config,)))
+    return config
+
+
 def start(own: Member, *nodes: str) -> None:
     """Have the node start a team whose voters have all promised."""
+    config = promised(own, *nodes)
 
     async def scene() -> None:
-        config = Config(3, nodes)
-        assert await own._vote_store.propose(
-            Attempt(config, tuple({*NODES} - {*nodes}), (), None), True
-        )
-        await own._start_team(config, True)
+        if order := own._start_team(StartTeam(config, True)):
+            for event in await own._news_of(order):
+                assert await own._happen(event) is None
+
+    asyncio.run(scene())
+
+
+def heard(own: Member, event: object) -> None:
+    """Have the supervisor hear of an event."""
+
+    async def scene() -> None:
+        for each in await own._news_of(event):
+            await own._happen(each)
 
     asyncio.run(scene())
 
@@ -54,13 +74,13 @@ def start(own: Member, *nodes: str) -> None:
 def test_a_node_whose_network_took_its_address_along_goes_on_alone(tmp_path):
     own = member(tmp_path)
     start(own, "desk")
-    assert own._teams.now == Config(3, ("desk",))
+    assert own._state.team == Config(3, ("desk",))
 
 
 def test_a_team_whose_ranks_cannot_meet_is_not_started_and_the_run_goes_on(tmp_path):
     own = member(tmp_path)
     start(own, *NODES)
-    assert own._teams.now is None
+    assert own._state.team is None
     assert "no new team yet" in own._spec.log.read_text()
 
 
@@ -74,8 +94,8 @@ def test_an_evaluation_lasts_until_its_rank_does_something_else(tmp_path):
         Doing(FOR_OTHERS, 1, 0, 20.0),
         Doing("micro-batch", 2, 0, 20.0),
     ):
-        own._hear_rank(0, message)
-        seen.append(own._view().evaluates)
+        heard(own, Said(0, 0, message))
+        seen.append(own._state.evaluates)
     assert seen == [False, True, True, True, False]
 
 
@@ -84,15 +104,15 @@ def test_a_machine_that_slept_for_less_than_the_silence_timeout_has_no_rank_that
 ):
     own, now = member(tmp_path, silence_timeout=60), 1000.0
     monkeypatch.setattr(keeper, "boot_clock", lambda: now)
-    asyncio.run(own._end_hanging_ranks())
+    assert own._end_hanging_ranks() == []
     own._hear_rank(0, Doing(FOR_OTHERS, 1, 0, 20.0))
     now += 40
-    asyncio.run(own._end_hanging_ranks())
-    assert own._ranks.failure is None
+    assert own._end_hanging_ranks() == []
+    found = []
     for _ in range(30):
         now += 1
-        asyncio.run(own._end_hanging_ranks())
-    assert own._ranks.failure is not None
+        found += own._end_hanging_ranks()
+    assert isinstance(found[0], RanksFailed)
 
 
 def test_a_node_is_either_in_a_team_or_on_its_way_back_to_the_queue(tmp_path):
@@ -100,30 +120,25 @@ def test_a_node_is_either_in_a_team_or_on_its_way_back_to_the_queue(tmp_path):
     asked = Interrupted("moved comes first", yields=True)
     early, late = member(tmp_path / "early"), member(tmp_path / "late")
 
-    asyncio.run(early._handle(asked))
+    heard(early, asked)
     start(early, "desk")
-    assert (early._leaving, early._teams.now) == ("moved comes first", None)
+    assert (early._state.leaving, early._state.team) == ("moved comes first", None)
     assert not early._has_begun()
 
     start(late, "desk")
-    asyncio.run(late._handle(asked))
-    assert (late._leaving, late._has_begun()) == ("", True)
+    heard(late, asked)
+    assert (late._state.leaving, late._has_begun()) == ("", True)
 
 
 def test_ranks_get_a_key_that_every_supervisor_derives_and_none_sends(tmp_path):
     def key_of(name: str, token: str, generation: int) -> str:
         own, orders = member(tmp_path / name, token=token), []
         own._tell_ranks = orders.append
-        own._ranks.said(0, Waiting("new", 0, 0, loaded=False))
+        heard(own, Said(0, 0, Waiting("new", 0, 0, loaded=False)))
+        promised(own, *NODES, generation=generation)
         order = FormTeam(generation, tuple(NODES), "192.0.2.1", 1, (), True, {})
-
-        async def scene() -> None:
-            attempt = Attempt(Config(generation, order.nodes), (), (), None)
-            assert await own._vote_store.propose(attempt, True)
-            await own._form(order)
-
-        asyncio.run(scene())
-        (form,) = orders
+        heard(own, PeerSaid("desk", order))
+        (form,) = [order for order in orders if isinstance(order, Form)]
         assert form.key and form.key not in encode(order).decode() + repr(form)
         return form.key
 

@@ -15,6 +15,7 @@ from hearth.plan.planner import Fixed
 from hearth.plan.row_order import RowOrder
 from hearth.ranks.energy import Meter
 from hearth.ranks.world import World
+from hearth.record.own_disk import OwnDisk
 from hearth.trainer.compute import Computed
 from hearth.trainer.stepper import Stepper
 from hearth.trainer.work import Work
@@ -85,6 +86,7 @@ def stepper(
         exchanged if sync_every > 1 else None,
         Work(world),
         Meter(),
+        OwnDisk(),
     )
 
 

@@ -47,7 +47,7 @@ def test_progress_arrives_with_the_steps_that_are_not_logged_yet():
     numbers = {name: [1.0, 0.0] for name in ("compute_seconds", "wait_seconds", "norm", "squares")}
     numbers |= {name: [2.0, 0.0] for name in ("peak_memory_mib", "celsius", "joules")}
     counts = {name: [3, 0] for name in ("tokens", "micro_batch", "labels", "taken", "skipped")}
-    counts["metered"] = [1, 0]
+    counts |= {"metered": [1, 0], "disk": [1, 1]}
     summed = StepSum(loss=0.5, stop=False, keep=False, pause=True, **numbers, **counts)
     window = LogWindow()
     window.add(StepResult((Plan((7, 0), (1, 1)),), summed, 0.1, 1.0), 2.5)

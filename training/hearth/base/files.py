@@ -14,6 +14,11 @@ from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import IO, Any
 
+DISK_FULL = frozenset(
+    (errno.ENOSPC, errno.EDQUOT, errno.EROFS, errno.EIO, errno.EFBIG, errno.ESTALE)
+)
+"""Numbers of the errors of a disk that is full, read-only or gone."""
+
 
 def sha256_of(path: Path) -> str:
     """Return the checksum of a file's content, as hexadecimal digits."""

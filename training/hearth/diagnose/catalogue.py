@@ -47,10 +47,14 @@ class ErrorSample(BaseModel):
 
 
 class Entry(BaseModel):
-    """One known error: patterns that match it, its cause and its cure."""
+    """One known error: patterns that match it, its cause and its cure.
+
+    `local`: it is the error of one machine, which need not come on another one.
+    """
 
     model_config = ConfigDict(extra="forbid", frozen=True)
     id: str = Field(pattern=r"^[a-z0-9]+(-[a-z0-9]+)*$")
+    local: bool = False
     match: tuple[Pattern, ...] = Field(min_length=1)
     unless: tuple[Pattern, ...] = ()
     cause: str
@@ -91,6 +95,12 @@ def diagnosis(error: str, log: str = "") -> Entry | None:
         said = [line for line in said if "NVRM:" in line and _OF_A_GPU.search(error)]
     text = "\n".join([error, *said])
     return next((entry for entry in entries() if entry.fits(text)), None)
+
+
+def is_local(error: str) -> bool:
+    """Return whether an error is that of one machine; an unknown one is not."""
+    found = diagnosis(error)
+    return found is not None and found.local
 
 
 def explained(found: Entry | None) -> list[str]:

@@ -1,4 +1,4 @@
-"""Lending: whether the run may have this node now, or the house wants it.
+"""Lending: whether the run may have this node now, or the owner wants it.
 
 terms.py      a node's terms: the inventory's lend_when, lend_hours, lend_after, lend_command
 hours.py      hours of the day, in the node's local time; pure

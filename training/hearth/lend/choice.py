@@ -46,7 +46,7 @@ def choice_file(workspace: Path) -> Path:
 def read(workspace: Path) -> Choice:
     """Return the person's word on this node; a broken file counts as `off`.
 
-    Nobody knows then what the person wanted, and the house comes first.
+    Nobody knows then what the person wanted, and the owner comes first.
     """
     path = choice_file(workspace)
     if not path.exists():

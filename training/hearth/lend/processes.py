@@ -1,4 +1,4 @@
-"""Processes of this machine, told apart: those of Hearth, and those of the house.
+"""Processes of this machine, told apart: those of Hearth, and those of the owner.
 
 Only visible processes count, never the sums of /proc/stat: in a container those are the host's.
 """
@@ -101,14 +101,14 @@ class Processes:
 
 
 def used_by_others(before: Table, after: Table) -> tuple[float, str]:
-    """Return the processor seconds of the house between two looks, and its busiest program."""
+    """Return the processor seconds of the owner between two looks, and the busiest program."""
     by_name: dict[str, float] = defaultdict(float)
     for process in after.values():
         if not process.ours:
             by_name[process.name] += process.seconds
     for pid, process in before.items():
         if process.ours:
-            # Its seconds go to the house's process that waits for it, such as the user's systemd.
+            # Its seconds go to the owner's process that waits for it, such as the user's systemd.
             heir = _heir(pid, before, after)
             if heir is not None:
                 by_name[after[heir].name] -= process.seconds
@@ -120,7 +120,7 @@ def used_by_others(before: Table, after: Table) -> tuple[float, str]:
 
 
 def _heir(pid: int, before: Table, after: Table) -> int | None:
-    """Return the living process of the house that has waited for a process of ours, if any."""
+    """Return the living process of the owner that has waited for a process of ours, if any."""
     while pid not in after or after[pid].started != before[pid].started:
         pid = before[pid].parent
         if pid not in before:

@@ -96,7 +96,7 @@ class Sensors:
 
 
 class LoadMeter:
-    """The load of the house, averaged over the last ten seconds."""
+    """The load of the other programs, averaged over the last ten seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock

@@ -6,10 +6,9 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["finished", "failed", "stopped", "apart", "waiting", "back", "unreached"]
-"""How a run ended; a node's part ended and the run goes on; it waits for nodes; it goes on.
-
-Or nodes of it do not reach each other.
+Kind = Literal["finished", "failed", "stopped", "apart", "disk", "waiting", "back", "unreached"]
+"""How a run ended; a node's part ended and the run goes on; a node writes no checkpoints; the run
+waits for nodes; it goes on; or nodes of it do not reach each other.
 """
 
 

@@ -58,6 +58,9 @@ def compose(event: Event, progress: Progress, explanation: Sequence[str] = ()) -
         case "apart":
             lines = [*_cause(event, explanation), _more(event)]
             return _message("warning", f"{run} goes on without {about}", lines)
+        case "disk":
+            why = f"Its disk takes none: {event.message}. Other nodes write them."
+            return _message("warning", f"{run} goes on without checkpoints of {about}", [why])
         case "waiting":
             since = _joined(f"since {_clock(event.began, event)}", _so_far(event, progress))
             lines = [since, _error(event), _outlook(event), _more(event)]

@@ -95,6 +95,7 @@ _SAID = {
     "failed": "has failed",
     "stopped": "was stopped",
     "apart": "goes on without this node",
+    "disk": "goes on without this node's checkpoints",
     "waiting": "waits",
     "back": "goes on",
     "unreached": "has nodes that do not reach each other",

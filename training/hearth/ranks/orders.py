@@ -6,6 +6,7 @@
     rank        Formed(generation, …)     it trains
     rank        Doing(what, …) …          at the start of each piece of work
     rank        Alive() …                 every few seconds while it is at one
+    rank        Disk(why)                 the node's disk takes no writes
     supervisor  Interrupt(generation, why) | Pause(generation)
     rank        Waiting("broken" | "paused", …) …
     rank        Ended(outcome, step)      it exits with 0
@@ -157,6 +158,13 @@ class Alive:
 
 
 @dataclass(frozen=True)
+class Disk:
+    """The node's disk takes no writes, and `why`; "" once it does again. The run goes on."""
+
+    why: str
+
+
+@dataclass(frozen=True)
 class Ended:
     """Training is over for this rank: "finished" or "stopped"; it exits with status 0."""
 
@@ -165,7 +173,7 @@ class Ended:
 
 
 Order = Load | Form | Interrupt | Pause | Leave
-News = Here | Waiting | Formed | Doing | Alive | Ended
+News = Here | Waiting | Formed | Doing | Alive | Disk | Ended
 Message = Order | News
 LINES = JsonLines(Message, "a message of a rank or for one")
 

@@ -21,18 +21,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from safetensors import SafetensorError
-
 from hearth.base.errors import CheckpointError
 from hearth.base.files import read_object, sha256_of, sync, sync_below
 from hearth.record.folders import broadcast_folder, files_below, inside, store_pieces
 from hearth.record.history import METRICS
+from hearth.record.own_disk import DISK_ERRORS, number_of
 
 if TYPE_CHECKING:  # with torch
     from hearth.ranks.world import World
-
-DISK_ERRORS = (OSError, SafetensorError)
-"""Errors raised by writing to a disk that is full, read-only or gone."""
 
 _MANIFEST = "checkpoint.json"
 _TEMPORARY = ".writing-"
@@ -86,7 +82,7 @@ def save(
         try:
             attempt()
         except DISK_ERRORS as error:
-            if not _is(errno.ENOENT, error):
+            if number_of(error) != errno.ENOENT:
                 raise
             attempt()  # somebody removed the folder meanwhile
     except DISK_ERRORS as error:
@@ -101,9 +97,11 @@ def not_written(checkpoints: Path, what: str, error: Exception) -> CheckpointErr
     """
     kept = newest(checkpoints, warn=lambda _: None)
     place = getattr(error, "filename", None) or checkpoints
-    if _is(errno.ENOSPC, error):
-        cause, cure = f"the disk of {place} is full", "Free some space, then resume"
-    elif _is(errno.ENOENT, error):
+    number = number_of(error) or errno.EIO
+    if number in (errno.ENOSPC, errno.EDQUOT):
+        cause = f"the disk of {place} is full ({os.strerror(number)})"
+        cure = "Free some space, then resume"
+    elif number == errno.ENOENT:
         cause, cure = f"{place} was removed meanwhile", "Resume the run"
     else:
         why = getattr(error, "strerror", None) or error
@@ -115,14 +113,6 @@ def not_written(checkpoints: Path, what: str, error: Exception) -> CheckpointErr
         f"{what} was not written: {cause}; {last}. {cure}: the newest checkpoint of any node is "
         "taken"
     )
-
-
-def _is(number: int, error: Exception) -> bool:
-    """Return whether `error` is the system's error of this number.
-
-    safetensors raises an error of its own, with the system's message inside.
-    """
-    return getattr(error, "errno", None) == number or os.strerror(number) in str(error)
 
 
 def _write_complete(

@@ -9,16 +9,17 @@ It only grows, or is replaced by another file: checkpoints have links to it.
 from __future__ import annotations
 
 import json
-import os
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from hearth.base.files import open_regular, write_whole
 from hearth.record.metric_line import is_sound
+from hearth.record.record_file import RECORD, RecordFile
 
 if TYPE_CHECKING:  # with torch
     from hearth.ranks.world import World
+    from hearth.record.own_disk import OwnDisk
 
 METRICS = "metrics.jsonl"
 
@@ -100,9 +101,13 @@ class Copies:
     def __init__(self, metrics: Path, world: World) -> None:
         self._metrics, self._world = metrics, world
         self._given = 0
+        self._file: RecordFile | None = None
 
-    def update(self) -> None:
-        """Append rank 0's lines since the last call on every node; all ranks take part."""
+    def update(self, disk: OwnDisk) -> None:
+        """Append rank 0's lines since the last call on every node; all ranks take part.
+
+        `disk` says whether that may fail.
+        """
         news = b""
         if self._world.leads:
             with self._metrics.open("rb") as file:
@@ -112,8 +117,8 @@ class Copies:
         if self._world.keeps and not self._world.leads:
             if not self._given:  # it may have lines of an earlier launch
                 self._metrics.unlink(missing_ok=True)
-            with self._metrics.open("ab") as file:
-                file.write(news)
-                file.flush()
-                os.fsync(file.fileno())
+            self._file = self._file or RecordFile(self._metrics)
+            with disk.spared(RECORD):
+                self._file.add(news.decode())
+                self._file.sync()
         self._given += len(news)

@@ -76,6 +76,8 @@ class MetricLine(BaseModel):
     left: dict[str, str] = None
     joined: list[str] = None
     waited: _Number | None = None
+    # disk
+    failing: dict[str, str] = None
     # step
     tokens: _Number = None
     learning_rate: _Number | None = None

@@ -1,4 +1,4 @@
-"""The house's word on this node: whether the run may have the machine now."""
+"""The owner's word on this node: whether the run may have the machine now."""
 
 from __future__ import annotations
 
@@ -7,7 +7,6 @@ import threading
 import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import AbstractContextManager, closing, contextmanager, suppress
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +14,7 @@ from hearth.base.clock import local_time
 from hearth.lend.lender import Lender
 from hearth.lend.sensors import Sensors
 from hearth.lend.terms import Terms
+from hearth.supervisor.decisions.events import OwnerSays
 
 ASK_EVERY = 1.0
 """Seconds between two questions whether somebody wants the machine."""
@@ -29,15 +29,8 @@ Ask = Callable[[], str]
 Make = Callable[[], AbstractContextManager[Ask]]
 
 
-@dataclass(frozen=True)
-class OwnerSays:
-    """The house wants the machine, for the reason `why`; "": the run may have it."""
-
-    why: str
-
-
 class Availability:
-    """Asks again and again whether the house wants the machine, in a thread of its own.
+    """Asks again and again whether the owner wants the machine, in a thread of its own.
 
     The thread enters what `make` returns, and calls what that yields every second. These may take
     their time, and even hang: nobody waits for them. If one fails, `say` is told, the last answer
@@ -55,7 +48,7 @@ class Availability:
         self._answered = asyncio.Event()
         self._closed = threading.Event()
         # A daemon: a driver that hangs in it must not keep the supervisor from its end.
-        threading.Thread(target=self._watch, name="house", daemon=True).start()
+        threading.Thread(target=self._watch, name="owner", daemon=True).start()
 
     async def first(self, seconds: float) -> None:
         """Wait for the first answer, for at most so many seconds."""
@@ -91,7 +84,7 @@ class Availability:
             self._loop.call_soon_threadsafe(act, words)
 
     def _fail(self, error: str) -> None:
-        self._say(f"it is not known whether the house wants this machine: {error}; asking again")
+        self._say(f"it is not known whether the owner wants this machine: {error}; asking again")
         self._answered.set()
 
     def _tell(self, why: str) -> None:
@@ -102,7 +95,7 @@ class Availability:
 
 @contextmanager
 def asking(terms: Mapping[str, Any], workspace: Path) -> Iterator[Ask]:
-    """Yield a function that says why the house wants this machine now, "" if it does not."""
+    """Yield a function that says why the owner wants this machine now, "" if it does not."""
     given = Terms.of(terms)
     lender = Lender(given)
     with closing(Sensors(given, workspace)) as sensors:

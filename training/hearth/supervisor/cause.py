@@ -22,7 +22,7 @@ _LEFT_ALONE: frozenset[Kind] = frozenset(("not_ready", "node_lost"))
 class Cause:
     """The node to inspect, the rank in the world (None: the whole node), and one to a few lines.
 
-    The kind `away` is no fault: the house wants the node, which comes back by itself.
+    The kind `away` is no fault: the owner wants the node, which comes back by itself.
     """
 
     node: str
@@ -51,11 +51,13 @@ class Failure:
         message: one to a few lines.
         curable: not an error of the rank itself, so that a new start may succeed: it was killed by
             a signal, it hung, or its group broke before it trained (status RANK_AGAIN).
+        local: an error of this machine, by its cause, which need not come on another one.
     """
 
     rank: int | None
     message: str
     curable: bool = False
+    local: bool = False
 
 
 def telling(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

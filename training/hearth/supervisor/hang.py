@@ -4,13 +4,14 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hearth.ranks.orders import Doing, Form, Interrupt, Load
+from hearth.ranks.orders import Doing, Form, Interrupt, Leave, Load
 
 LEAST = 20.0
 """Seconds that any piece of work may take, whatever was expected of it."""
 
 FORMING = 60.0
-"""Seconds until a rank begins what follows the order to load or to form a group, or a new group.
+"""Seconds until a rank begins what follows the order to load, to end or to form a group, or a new
+group.
 
 Its own timeout for a group is 30.
 """
@@ -67,7 +68,7 @@ class HangWatch:
         if work := self._work.get(local_rank):
             work.heard = now
 
-    def told(self, local_rank: int, order: Load | Form | Interrupt, now: float) -> None:
+    def told(self, local_rank: int, order: Load | Form | Interrupt | Leave, now: float) -> None:
         """Note an order that a rank has to follow soon.
 
         A rank that waits for others must come out of its group at once when that is interrupted;
@@ -77,6 +78,8 @@ class HangWatch:
         match order:
             case Load():
                 self._work[local_rank] = _Work("the order to load", now, FORMING, now)
+            case Leave():
+                self._work[local_rank] = _Work("the order to end", now, FORMING, now)
             case Form(generation):
                 what = f"forming the group of generation {generation}"
                 self._work[local_rank] = _Work(what, now, FORMING, now)

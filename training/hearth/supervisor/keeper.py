@@ -18,6 +18,7 @@ from hearth.ranks.orders import (
     LAYOUT,
     RANK_AGAIN,
     Alive,
+    Disk,
     Doing,
     Form,
     Formed,
@@ -32,9 +33,10 @@ from hearth.ranks.orders import (
 from hearth.ranks.orders import Ended as RankEnded
 from hearth.supervisor.cause import Cause, Failure, LaunchOutcome
 from hearth.supervisor.channel import Channel, Left, Said
+from hearth.supervisor.decisions.events import Evaluates, Event, RankLeft, RankSaid, RanksFailed
+from hearth.supervisor.decisions.local_ranks import LocalRanks
 from hearth.supervisor.hang import HangWatch
 from hearth.supervisor.life import RETRY, NodeSupervisor
-from hearth.supervisor.local_ranks import LocalRanks
 from hearth.supervisor.spec import Spec
 from hearth.supervisor.workers import command
 
@@ -72,16 +74,22 @@ class RanksKeeper(NodeSupervisor):
         super().__init__(spec, unit, last)
         self._offset = sum(spec.nprocs[: spec.rank])
         self._channel = Channel(spec.results, spec.nproc, self._events, self._say)
-        self._ranks = LocalRanks(spec.nproc)
         self._hangs = HangWatch(spec.node, self._offset)
         self._leave: Leave | None = None
         self._over: dict[int, RankEnded] = {}
         self._gone_ranks: set[int] = set()
         self._evaluating: set[int] = set()
+        self._formed_at: dict[int, int] = {}
+        self._gained = 0
         self._start = 0
         self._starting = asyncio.Lock()
         self._ticked = boot_clock()
         self._kernel: asyncio.Task[None] | None = None
+
+    @property
+    def _ranks(self) -> LocalRanks:
+        """The state of this node's ranks, as decisions know it."""
+        raise NotImplementedError
 
     # Starting
 
@@ -93,7 +101,6 @@ class RanksKeeper(NodeSupervisor):
             task.cancel()
         self._start += 1
         self._forget_ranks()
-        self._ranks.restarted()
         self._of_launch = {self._spawn(self._run_ranks(self._start))}
 
     def _rest_ranks(self) -> None:
@@ -101,7 +108,6 @@ class RanksKeeper(NodeSupervisor):
         for task in self._of_launch:
             task.cancel()
         self._forget_ranks()
-        self._ranks.rest()
         self._of_launch = {self._spawn(self._end_ranks())}
 
     def _forget_ranks(self) -> None:
@@ -109,6 +115,7 @@ class RanksKeeper(NodeSupervisor):
         self._start += 1
         self._leave, self._over, self._gone_ranks = None, {}, set()
         self._evaluating.clear()
+        self._formed_at.clear()
         for local_rank in range(self._spec.nproc):
             self._hangs.rested(local_rank)
         self._channel.expect(self._start)
@@ -185,45 +192,49 @@ class RanksKeeper(NodeSupervisor):
         match order:
             case Leave():
                 self._leave = order
-            case Load() | Form():
-                self._ranks.told(order)
             case Interrupt(generation, why):
                 self._say(f"interrupting generation {generation}: {why}")
-        if isinstance(order, Load | Form | Interrupt):
+        if isinstance(order, Load | Form | Interrupt | Leave):
             for local_rank in range(self._spec.nproc):
                 self._hangs.told(local_rank, order, boot_clock())
         self._channel.tell(order)
 
     # News
 
-    async def _handle_ranks(self, event: Said | Left | RanksExited | NotStarted) -> None:
-        """Take note of what this node's ranks did, unless they are of an earlier start."""
+    async def _news_of_ranks(self, event: Said | Left | RanksExited | NotStarted) -> list[Event]:
+        """Return the events of decisions in this one; none if it is of an earlier start."""
         if event.start != self._start:
-            return
+            return []
         match event:
             case Said(_, local_rank, message):
-                self._hear_rank(local_rank, message)
+                return self._hear_rank(local_rank, message)
             case Left(_, local_rank):
                 self._gone_ranks.add(local_rank)
                 self._hangs.left(local_rank, boot_clock())
-                if not self._leave and local_rank not in self._over:
-                    self._ranks.left(local_rank)
+                told = self._leave or local_rank in self._over
+                return [] if told else [RankLeft(local_rank)]
             case RanksExited(_, status):
-                await self._ranks_exited(status)
+                return await self._ranks_exited(status)
             case NotStarted(_, message):
-                self._ranks_failed(Failure(None, message))
+                return self._ranks_failed(Failure(None, message, local=True))
 
-    def _hear_rank(self, local_rank: int, message: News) -> None:
+    def _hear_rank(self, local_rank: int, message: News) -> list[Event]:
+        evaluated = bool(self._evaluating)
+        news: list[Event] = []
         match message:
             case Here():
                 if self._leave:
                     self._channel.tell(self._leave)
             case Doing():
                 self._hangs.began(local_rank, message, boot_clock())
+                if formed_at := self._formed_at.get(local_rank):
+                    self._gained = max(self._gained, message.step - formed_at)
                 if message.what in EVALUATION:
                     self._evaluating.add(local_rank)
                 elif message.what != FOR_OTHERS:
                     self._evaluating.discard(local_rank)
+            case Disk(why):
+                self._note_disk(why)
             case Alive():
                 self._hangs.alive(local_rank, boot_clock())
             case RankEnded():
@@ -232,36 +243,50 @@ class RanksKeeper(NodeSupervisor):
             case _:
                 if isinstance(message, Formed):
                     self._hangs.formed(local_rank, boot_clock())
+                    self._formed_at[local_rank], self._gained = message.step + 1, 0
                 else:
                     self._hangs.rested(local_rank)
                 self._evaluating.discard(local_rank)
-                self._ranks.said(local_rank, message)
+                news.append(RankSaid(local_rank, message))
+        if evaluated != bool(self._evaluating):
+            news.append(Evaluates(not evaluated))
+        return news
 
-    def _note_exit(self, status: int) -> None:
-        """Record how torchrun ended."""
+    def _note_disk(self, why: str) -> None:
+        """Say that this node's disk takes no writes, or does again."""
+        self._say(f"this node goes on without checkpoints: {why}" if why else "the disk has room")
+        self._notices.disk(why)
+
+    def _note_exit(self, status: int) -> list[Event]:
+        """Record how torchrun ended; return what this tells."""
         self._record.exit_code = status
         self._say(f"torchrun ended with status {status}")
+        return []
 
     def _ask_kernel(self) -> None:
         """Have what the kernel said of the ranks put into the log, beside all else."""
         self._kernel = self._spawn(self._say_kernel_messages())
         self._tasks.add(self._kernel)
 
-    async def _ranks_exited(self, status: int) -> None:
-        self._note_exit(status)
+    async def _ranks_exited(self, status: int) -> list[Event]:
+        news = self._note_exit(status)
         if status == 0 and (self._leave or self._over):
-            self._ranks_over()
-        elif not self._ranks.failure and not self._told:
-            # In a thread: while a long log is read, the other nodes must hear from this one.
-            self._ranks_failed(await asyncio.to_thread(self._failure, status))
-            self._ask_kernel()
+            return news + self._ranks_over()
+        if self._ranks.failure or self._told:
+            return news
+        # In a thread: while a long log is read, the other nodes must hear from this one.
+        failed = self._ranks_failed(await asyncio.to_thread(self._failure, status))
+        self._ask_kernel()
+        return news + failed
 
-    def _ranks_over(self) -> None:
-        """Note that this node's ranks have ended by themselves."""
+    def _ranks_over(self) -> list[Event]:
+        """Return that this node's ranks have ended by themselves."""
+        news: list[Event] = []
         for local_rank in range(self._spec.nproc):
             self._hangs.rested(local_rank)
             over = self._over.get(local_rank) or RankEnded("stopped", self._ranks.step)
-            self._ranks.said(local_rank, over)
+            news.append(RankSaid(local_rank, over))
+        return news
 
     def _failure(self, status: int) -> Failure:
         """Return the error for which this node's ranks ended."""
@@ -270,26 +295,31 @@ class RanksKeeper(NodeSupervisor):
         found = self._log.failure(status, self._offset)
         again = RANK_AGAIN in (status, failed_status(self._log.text()))
         message = "its group broke before it trained" if again else found.message
-        return Failure(found.rank, message, again or found.curable or is_echo(found.message))
+        curable = again or found.curable or is_echo(found.message)
+        return Failure(found.rank, message, curable, found.local)
 
-    def _ranks_failed(self, failure: Failure) -> None:
-        """Note the error that ended this node's ranks."""
+    def _steps_gained(self) -> int:
+        """Return the steps that this node's ranks have done in their last group."""
+        return self._gained
+
+    def _ranks_failed(self, failure: Failure) -> list[Event]:
+        """Return that an error ended this node's ranks."""
         for local_rank in range(self._spec.nproc):
             self._hangs.rested(local_rank)
-        self._ranks.failed(failure)
+        return [RanksFailed(failure, self._steps_gained())]
 
-    async def _end_hanging_ranks(self) -> None:
-        """Kill this node's ranks if one of them hangs. Call it several times a second."""
+    def _end_hanging_ranks(self) -> list[Event]:
+        """Return that this node's ranks failed, if one hangs. Call it several times a second."""
         now = boot_clock()
         passed, self._ticked = now - self._ticked, now
         if passed > ASLEEP:
             self._hangs.slept(passed)
-        if found := self._hangs.hanging(now):
-            rank, message = found
-            self._say(f"{message}; killing this node's ranks")
-            told = self._leave or len(self._over) == self._spec.nproc
-            if told and len(self._gone_ranks) == self._spec.nproc:
-                self._ranks_over()  # They have done all that they had to.
-                return
-            # Their new start ends them. The other nodes must not wait until the kernel lets go.
-            self._ranks_failed(Failure(rank, message, curable=True))
+        if not (found := self._hangs.hanging(now)):
+            return []
+        rank, message = found
+        self._say(f"{message}; killing this node's ranks")
+        told = self._leave or len(self._over) == self._spec.nproc
+        if told and len(self._gone_ranks) == self._spec.nproc:
+            return self._ranks_over()  # They have done all that they had to.
+        # Their new start ends them. The other nodes must not wait until the kernel lets go.
+        return self._ranks_failed(Failure(rank, message, curable=True))

@@ -21,11 +21,12 @@ from hearth.base.gpus import gpus
 from hearth.notify.event import READY, RETURN, Limit
 from hearth.supervisor.afterwards import do_afterwards
 from hearth.supervisor.cause import Cause, LaunchOutcome
+from hearth.supervisor.decisions.events import StopAsked
 from hearth.supervisor.job import end_of_job, own_job
 from hearth.supervisor.log import LaunchLog, say
+from hearth.supervisor.messages import Stop
 from hearth.supervisor.notices import Notices
 from hearth.supervisor.queue import leave_queue, read_queue
-from hearth.supervisor.queued_nodes import QueuedNodes
 from hearth.supervisor.record import RunRecord
 from hearth.supervisor.restart import as_lost
 from hearth.supervisor.spec import Spec, lock_file
@@ -43,14 +44,6 @@ GPU_RETRY = 5.0
 
 STOP, STOP_NOW, PAUSE = "stop\n", "now\n", "pause\n"
 """Contents of the stop file: end after the step; kill the ranks at once; end, then relaunch."""
-
-
-@dataclass(frozen=True)
-class StopAsked:
-    """A user on this node asked to stop the run, or Slurm did; `why` is Slurm's reason."""
-
-    now: bool
-    why: str = ""
 
 
 @dataclass(frozen=True)
@@ -81,7 +74,6 @@ class NodeSupervisor:
             self._record.launch_ended(self._went_down(last))
         self._events: asyncio.Queue[Any] = asyncio.Queue()
         self._notices = Notices(spec, self._record, self._say)
-        self._queued = QueuedNodes(self._say)
         self._apart = False
         self._workers = Workers(spec)
         self._stopping = False
@@ -115,11 +107,15 @@ class NodeSupervisor:
         """Return the nodes of the run that are not there now, as far as this one knows."""
         raise NotImplementedError
 
+    def _in_queue(self) -> set[str]:
+        """Return the nodes on which the run waits for its turn now."""
+        raise NotImplementedError
+
     def _ends_afterwards(self, event: Any) -> str:
         """Return why `event` ends what follows the training, "" if it does not."""
         match event:
-            case StopAsked(_, why):
-                return why or "asked to stop"
+            case StopAsked(stop):
+                return stop.why or "asked to stop"
             case Interrupted(why):
                 return why
         return ""
@@ -281,8 +277,12 @@ class NodeSupervisor:
             await asyncio.sleep(POLL)
             asked = self._asked()
             if asked in (STOP, STOP_NOW) and asked not in told:
-                self._events.put_nowait(StopAsked(asked == STOP_NOW))
+                self._events.put_nowait(self._stop_asked(asked == STOP_NOW))
                 told.add(asked)
+
+    def _stop_asked(self, now: bool, why: str = "") -> StopAsked:
+        """Return the event of a stop that was asked for on this node; `why` is Slurm's reason."""
+        return StopAsked(Stop(self._spec.node, now, why))
 
     def _asked(self) -> str | None:
         """Return the request in the stop file; an empty file, created by hand, requests a stop."""
@@ -327,7 +327,7 @@ class NodeSupervisor:
         while True:
             await asyncio.sleep(self._spec.heartbeat)
             self._record.write(self._spec.record)
-            self._notices.observe(self._absent(), self._limit(), self._queued.now())
+            self._notices.observe(self._absent(), self._limit(), self._in_queue())
 
     def _on_signal(self) -> None:
         """Stop after the step; at once after the grace period, or at a second signal.
@@ -342,7 +342,7 @@ class NodeSupervisor:
             self._interrupted, self._yields = True, False
             self._events.put_nowait(Interrupted(why))
             return
-        self._events.put_nowait(StopAsked(self._signalled))
+        self._events.put_nowait(self._stop_asked(self._signalled))
         if not self._signalled:
             self._tasks.add(self._spawn(self._stop_after_grace()))
         self._signalled = True
@@ -360,11 +360,11 @@ class NodeSupervisor:
             self._events.put_nowait(Interrupted(why))
         else:
             self._told = True
-            self._events.put_nowait(StopAsked(True, why))
+            self._events.put_nowait(self._stop_asked(True, why))
 
     async def _stop_after_grace(self) -> None:
         await asyncio.sleep(self._spec.stop_grace)
-        self._events.put_nowait(StopAsked(True))
+        self._events.put_nowait(self._stop_asked(True))
 
     async def _end_leftovers(self) -> None:
         """End the processes that a killed supervisor left behind in this workspace."""

@@ -64,15 +64,24 @@ class LaunchLog:
         if status < 0 and (error is None or error.rank is None or is_echo(error.message)):
             return Failure(None, f"torchrun was {killed_by(-status)}", curable=True)
         if error is None:
+            # A rank that could say nothing of its error: of a full disk, or of none that is known.
+            full = shutil.disk_usage(self._spec.log.parent).free < _ROOM
             message = f"torchrun ended with status {status}: see its log"
-            if shutil.disk_usage(self._spec.log.parent).free < _ROOM:
+            if full:
                 message = (
                     f"torchrun ended with status {status}, and its log cannot say why: the disk of "
                     f"{self._spec.log} is full; free some space, then resume the run"
                 )
-            return Failure(None, message)
-        return Failure(error.rank, error.placed, error.killed)
+            return Failure(None, message, local=full)
+        return Failure(error.rank, error.placed, error.killed, _is_local(error.message))
 
     async def kernel(self) -> list[str]:
         """Return the kernel's messages since the launch began."""
         return await kernel_said(self._began, self._kills_before)
+
+
+def _is_local(error: str) -> bool:
+    """Return whether an error is that of one machine, by the catalogue of known errors."""
+    from hearth.diagnose.catalogue import is_local  # with pydantic, for which few runs have a need
+
+    return is_local(error)

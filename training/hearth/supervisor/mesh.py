@@ -18,6 +18,7 @@ from hearth.base.clock import boot_clock
 from hearth.base.interface import port_error, source_towards
 from hearth.base.packet_filter import listening
 from hearth.base.taken_address import AddressWatch
+from hearth.supervisor.decisions.events import Gone, InQueue, Joined, PeerSaid
 from hearth.supervisor.handshake import (
     HANDSHAKE_TIMEOUT,
     Callers,
@@ -51,41 +52,6 @@ MOST_UNSENT = 4 << 20
 
 BROKE_OFF = "broke off"
 REFUSED = "refused connections: its machine answers, but no supervisor of this run"
-
-
-@dataclass(frozen=True)
-class Joined:
-    """A node is connected."""
-
-    node: str
-
-
-@dataclass(frozen=True)
-class Gone:
-    """A node is no longer connected, or cannot be: `why` and `taken` as in `view.Absence`."""
-
-    node: str
-    why: str
-    taken: str = ""
-
-
-@dataclass(frozen=True)
-class InQueue:
-    """A node has said that it waits for its turn in the queue there, and `why`."""
-
-    node: str
-    why: str
-
-
-@dataclass(frozen=True)
-class Heard:
-    """A message of a connected node."""
-
-    node: str
-    message: Message
-
-
-Event = Joined | Gone | InQueue | Heard
 
 
 @dataclass
@@ -314,7 +280,7 @@ class Mesh:
                     break
                 connection.heard = boot_clock()
                 if not isinstance(message, Beat):
-                    self._events.put_nowait(Heard(node, message))
+                    self._events.put_nowait(PeerSaid(node, message))
         except ProtocolError as error:
             self._say(f"{node}: {error}")
         except OSError:

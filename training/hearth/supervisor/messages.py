@@ -88,7 +88,7 @@ broken:   all wait, out of a group that broke.
 paused:   all wait, out of a group that they left together.
 ended:    all have ended by themselves, as finished or stopped.
 failed:   at least one ended in another way; the node's other ranks are ended, too.
-away:     the node has none, as the house wants the machine; its supervisor brings them back.
+away:     the node has none, as the owner wants the machine; its supervisor brings them back.
 """
 
 TEAMED: frozenset[RanksState] = frozenset(("forming", "training", "breaking"))
@@ -135,8 +135,8 @@ class Report:
         failure: the error that ended its ranks, in the state "failed".
         ended: "finished" or "stopped", in the state "ended".
         leaving: the reason why this node is to leave the others in order; "": it is not.
-        returns: whether it leaves as the house wants the machine: its supervisor stays, goes on to
-            vote, and starts the ranks again when the house lets go.
+        returns: whether it leaves as the owner wants the machine: its supervisor stays, goes on to
+            vote, and starts the ranks again when the owner lets go.
         parting: the nodes of which it has heard that they leave.
         stopping: the request to stop the run that it knows of.
         voteless: the reason why it cannot take part in a vote (its disk is full); "": it can.

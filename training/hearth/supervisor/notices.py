@@ -39,10 +39,10 @@ class Notices:
         """
         self._outbox.collect()
         spec, record = self._spec, self._record
-        # An evening at which the house has the machines is no news.
+        # An evening at which the owner has the machines is no news.
         wanted = record.cause is not None and record.cause.kind == "away"
         missing = () if wanted else tuple(n for n in record.missing if n not in in_queue)
-        # The others train if this node, which the house has, waits for nobody.
+        # The others train if this node, which the owner has, waits for nobody.
         trains = record.state == "running" or (bool(record.away) and not missing)
         now = time.monotonic()  # a clock that is set, as after a boot, makes no wait long
         self._observe_gaps(now, absent)
@@ -69,6 +69,11 @@ class Notices:
             nodes = tuple(n for n in self._spec.nodes if any(f"reach {n} " in gap for gap in gaps))
             since = time.time() - (now - change.since)
             self._outbox.send(self._event("unreached", nodes, since, message="; ".join(gaps)))
+
+    def disk(self, why: str) -> None:
+        """Send a message that this node's disk takes no writes, of which the others do not know."""
+        if why:
+            self._outbox.send(self._event("disk", (self._spec.node,), time.time(), message=why))
 
     def conclude(self, verdict: LaunchOutcome, absent: Set[str], apart: bool) -> None:
         """Keep the message on the end of the run for `send_end`, if it is this node's to send.

@@ -43,7 +43,7 @@ class RunRecord:
     `job` is the number of the Slurm job that does, '' until this node knows it, None without Slurm;
     `nodes` are all nodes of the run in rank order; `script` is the file name of a user's script,
     if the run executes one; `launches` has the `generation`, `ended` (time) and `cause` of each
-    launch that ended while the run went on; `away` is why the house has the node, "": it lends;
+    launch that ended while the run went on; `away` is why the owner has the node, "": it lends;
     `unreached` names the pairs of nodes of which one cannot connect to the other.
     """
 

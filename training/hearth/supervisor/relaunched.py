@@ -24,6 +24,7 @@ from hearth.ranks.orders import (
     Waiting,
 )
 from hearth.supervisor.channel import Said
+from hearth.supervisor.decisions.events import Event, RankSaid
 from hearth.supervisor.keeper import NotStarted, RanksExited
 from hearth.supervisor.life import KILL_GRACE, PAUSE
 from hearth.supervisor.member import Member
@@ -38,6 +39,7 @@ class RelaunchedMember(Member):
     """Takes part in teams as `Member` does, with ranks that live for one team each."""
 
     _launched = 0.0
+    _launched_at = 0
     _lasted = 0
 
     # Starting and ending
@@ -67,7 +69,7 @@ class RelaunchedMember(Member):
             self._say(message)
             self._events.put_nowait(NotStarted(start, message))
             return
-        self._launched = time.monotonic()
+        self._launched, self._launched_at = time.monotonic(), self._gained()
         self._each_says(start, Formed(group.generation, self._gained(), {}))
         self._events.put_nowait(RanksExited(start, await self._workers.ended()))
 
@@ -83,17 +85,15 @@ class RelaunchedMember(Member):
         """Carry out an order that resident ranks would be given."""
         match order:
             case Load():
-                self._ranks.told(order)
                 self._each_says(self._start, Waiting("new", 0, self._gained(), loaded=True))
             case Form():
-                self._ranks.told(order)
                 self._of_launch.add(self._spawn(self._launch(order, self._start)))
             case Interrupt(_, why):
                 self._say(f"ending this node's ranks: {why}")
                 for task in self._of_launch:
                     task.cancel()
                 self._forget_ranks()  # what exits now is no news
-                generation, step = self._teams.generation, self._gained()
+                generation, step = self._state.own.generation, self._gained()
                 broken = Waiting("broken", generation, step, loaded=True, message=why)
                 self._of_launch = {self._spawn(self._end_launch(self._start, broken))}
             case Pause():
@@ -107,8 +107,8 @@ class RelaunchedMember(Member):
                 self._leave = order
                 self._each_says(self._start, Ended("stopped", self._gained()))
 
-    def _stop_run(self, stop: Stop) -> None:
-        super()._stop_run(stop)
+    def _stop_ranks(self, stop: Stop) -> None:
+        super()._stop_ranks(stop)
         if self._spec.scripted and not stop.now and not self._told:
             self._told = True
             self._tasks.add(self._spawn(self._workers.tell_to_end()))
@@ -116,40 +116,44 @@ class RelaunchedMember(Member):
 
     # News
 
-    async def _ranks_exited(self, status: int) -> None:
+    async def _ranks_exited(self, status: int) -> list[Event]:
         """Note how torchrun ended: paused, at the end of the run, by another node, by an error."""
         asked = self._asked()
-        self._note_exit(status)
+        news = self._note_exit(status)
         if time.monotonic() - self._launched > LASTING:
             self._lasted += 1
         paused = asked == PAUSE and not self._stopping
-        generation, step = self._teams.generation, self._gained()
+        generation, step = self._state.own.generation, self._gained()
         # A user's script may exit with any status on SIGTERM: not a failure.
         if status == 0 or self._told or (paused and self._spec.scripted):
             if paused:
                 self._forget_pause()
-                self._each_says(self._start, Waiting("paused", generation, step, loaded=True))
+                end: Waiting | Ended = Waiting("paused", generation, step, loaded=True)
             else:
-                outcome = "stopped" if self._stopping else "finished"
-                self._each_says(self._start, Ended(outcome, step))
-            return
+                end = Ended("stopped" if self._stopping else "finished", step)
+            return news + self._each(end)
         # In a thread: while a long log is read, the other nodes must hear from this one.
         failure = await asyncio.to_thread(self._log.failure, status, None)
         if is_echo(failure.message):
             broken = Waiting("broken", generation, step, loaded=True, message=failure.message)
-            self._each_says(self._start, broken)
-            return
-        self._ranks_failed(failure)
+            return news + self._each(broken)
         self._ask_kernel()
+        return news + self._ranks_failed(failure)
 
-    def _hear_rank(self, local_rank: int, message: News) -> None:
-        self._ranks.said(local_rank, message)
-        self._note_training(message)
+    def _hear_rank(self, local_rank: int, message: News) -> list[Event]:
+        return [RankSaid(local_rank, message)]
+
+    def _each(self, message: Waiting | Ended) -> list[Event]:
+        """Return the words of each rank of this node, as if they were resident."""
+        return [RankSaid(local_rank, message) for local_rank in range(self._spec.nproc)]
 
     def _each_says(self, start: int, message: Waiting | Formed | Ended) -> None:
         """Put into the queue what each rank of this node would say if it were resident."""
         for local_rank in range(self._spec.nproc):
             self._events.put_nowait(Said(start, local_rank, message))
+
+    def _steps_gained(self) -> int:
+        return self._gained() - self._launched_at
 
     def _gained(self) -> int:
         """Return the step of the newest checkpoint here; of a script, how many launches lasted."""

@@ -38,7 +38,7 @@ class Spec:
     the time `at` which it may begin at the earliest (ISO 8601, or None), and when it was
     `submitted`, as `turn.Entry` has them. `gpus` are that many that the driver listed at the
     start; 0 if the node computes on its processor. `lend` are the node's terms of lending, as in
-    `hearth.lend.terms`, for resident ranks; {}: the run keeps the node, whatever the house wants.
+    `hearth.lend.terms`, for resident ranks; {}: the run keeps the node, whatever the owner wants.
 
     `script` is the program that torchrun starts, by its path in the workspace, with `arguments`, in
     which `{results}` and `{data}` stand for paths on this node. Without a `folder` it is Hearth's

@@ -1,4 +1,4 @@
-"""The tenant of this node now: a run, or the house."""
+"""The tenant of this node now: a run, or the owner."""
 
 from __future__ import annotations
 

@@ -19,6 +19,8 @@ from hearth.record import checkpoint
 from hearth.record.checkpoint import Checkpoint
 from hearth.record.folders import broadcast_folder, store_pieces
 from hearth.record.history import METRICS, Copies, restore
+from hearth.record.own_disk import OwnDisk
+from hearth.record.record_file import RECORD
 from hearth.trainer.telemetry import Telemetry
 from hearth.trainer.training_state import TrainingState
 
@@ -32,6 +34,8 @@ the best weights a checkpoint has up to 5, and all is read again for the checksu
 _SLOWEST = 5e6
 """Bytes a second below which a disk counts as hanging."""
 
+_CHECKPOINT = "the checkpoint"
+
 BEST = "best"
 """Folder of the weights with the lowest held-out loss, in a run's folder and a checkpoint's."""
 
@@ -39,11 +43,14 @@ BEST = "best"
 class Checkpointer:
     """Saves and restores one run; all ranks call it; who `keeps` writes.
 
+    `disk` says whether a write may fail.
+
     Attributes:
         newest_step: the step of the newest checkpoint that this process wrote; -1 before.
     """
 
-    def __init__(self, run: Run, layout: Layout, world: World) -> None:
+    def __init__(self, run: Run, layout: Layout, world: World, disk: OwnDisk) -> None:
+        self._disk = disk
         self._run, self._world = run, world
         self._folder = layout.run_dir(run.name)
         self._checkpoints = layout.checkpoint_dir(run.name)
@@ -78,10 +85,9 @@ class Checkpointer:
         place = self._folder / BEST
         pieces = broadcast_folder(place, source, self._world)
         if lacks and self._world.keeps:
-            with replaced_folder(place) as folder:
+            with self._disk.spared(BEST), replaced_folder(place) as folder:
                 store_pieces(folder, pieces)
-        else:
-            deque(pieces, maxlen=0)  # take part in the broadcast and discard the pieces
+        deque(pieces, maxlen=0)  # take part in the broadcast, and discard what is not written
 
     def overdue(self) -> bool:
         """Return whether `checkpoint_minutes` have passed on the leader since the last one."""
@@ -101,16 +107,16 @@ class Checkpointer:
         facts: Mapping[str, Any],
         state: TrainingState,
         telemetry: Telemetry,
-    ) -> None:
+    ) -> bool:
         """Write a checkpoint after `step` on every node; `facts` are recorded with it.
 
         Where every node keeps the whole record and the whole state, the ranks need not communicate
-        for it.
+        for it. Return whether this rank's node has it, if it is to.
         """
         started = time.perf_counter()
         telemetry.sync()
         if not self._world.control:
-            self._copies.update()
+            self._copies.update(self._disk)
 
         write_state = state.writer()
 
@@ -120,27 +126,35 @@ class Checkpointer:
                 shutil.copytree(self._folder / BEST, folder / BEST)
 
         path: Path | None = None
-        if self._world.keeps:
-            path = checkpoint.save(
-                self._checkpoints,
-                step,
-                facts={"created": self._run.created, **facts},
-                keep=self._run.settings.checkpoint_keep,
-                write=write,
-                metrics=self._folder / METRICS,
-            )
-        self._last_at, self.newest_step = time.monotonic(), step
+        self._last_at = time.monotonic()
+        # The record and the best weights are part of it.
+        if self._disk.fails(RECORD) or self._disk.fails(BEST):
+            return False
+        with self._disk.spared(_CHECKPOINT):
+            if self._world.keeps:
+                path = checkpoint.save(
+                    self._checkpoints,
+                    step,
+                    facts={"created": self._run.created, **facts},
+                    keep=self._run.settings.checkpoint_keep,
+                    write=write,
+                    metrics=self._folder / METRICS,
+                )
+        if self._disk.fails(_CHECKPOINT):
+            return False
+        self.newest_step = step
         telemetry.record(
             "checkpoint",
             step=step,
             path=str(path),
             seconds=round(time.perf_counter() - started, 3),
         )
+        return True
 
     def save(self, state: TrainingState, name: str) -> Path:
         """Write the weights trained so far to the folder `name` of the run, and return its path."""
         folder, write = self._folder / name, state.weights_writer()
         if self._world.keeps:
-            with replaced_folder(folder) as new:
+            with self._disk.spared(name), replaced_folder(folder) as new:
                 write(new, self._run.source.id)
         return folder

@@ -30,7 +30,7 @@ from hearth.ranks.world import World
 _FLAGS = ("stop", "keep", "pause")
 
 # Reported by every rank. Each fills only its own slot, so the sum acts as an all-gather.
-_COUNTS = ("tokens", "micro_batch", "labels", "taken", "skipped", "metered")
+_COUNTS = ("tokens", "micro_batch", "labels", "taken", "skipped", "metered", "disk")
 _MEASURES = (
     *("loss", "compute_seconds", "wait_seconds", "peak_memory_mib", "celsius", "norm", "joules"),
     "squares",
@@ -53,6 +53,7 @@ class StepSum:
         celsius: temperature of the GPU or processor; 0 if unknown.
         joules: energy of the rank's node since the rank reported it before.
         metered: 1 for a rank that measures its node's energy, else 0.
+        disk: state of the disk of a rank's node (see `record.own_disk`).
         labels: label tokens of a rank's rows; for a round, those that it learned from.
         taken, skipped, norm: for a round (see `rounds.Local`); else 0.
         squares: in a pipeline, the squared norm of the gradients of a rank's layers; else 0.
@@ -69,6 +70,7 @@ class StepSum:
     celsius: list[float]
     joules: list[float]
     metered: list[int]
+    disk: list[int]
     micro_batch: list[int]
     labels: list[int]
     taken: list[int]

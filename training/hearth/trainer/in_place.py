@@ -13,6 +13,7 @@ from dataclasses import asdict
 from hearth.data.stream import StreamedRows
 from hearth.ranks.orders import Formed, Leave
 from hearth.ranks.world import GroupBroken, agree, leave
+from hearth.trainer.checkpointing import BEST
 from hearth.trainer.handover import hand_over
 from hearth.trainer.loop import RECORDING, Trainer
 from hearth.trainer.planning import regroup_planner
@@ -80,6 +81,7 @@ class TrainerInPlace(Trainer):
         """
         world, progress = self.world, self.progress
         self.work.wait()
+        self.disk.spares = len(nodes_of(world)) > 1
         keeps = world.keeps
         own = Standing(
             world.rank,
@@ -88,7 +90,7 @@ class TrainerInPlace(Trainer):
             progress.generation,
             progress.step,
             progress.done,
-            self.evaluator.best,
+            None if self.disk.fails(BEST) else self.evaluator.best,
         )
         everyone = [Standing(**each) for each in world.gather(asdict(own))]
         source = furthest(everyone)

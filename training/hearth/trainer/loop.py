@@ -29,10 +29,12 @@ from hearth.plan.row_order import choose_order
 from hearth.plan.staged import Staged
 from hearth.prepare.node import Prepared, inputs_of
 from hearth.ranks.energy import Meter
+from hearth.ranks.orders import Disk
 from hearth.ranks.world import World, agree
-from hearth.record.checkpoint import DISK_ERRORS, Checkpoint, not_written
+from hearth.record.checkpoint import Checkpoint, not_written
 from hearth.record.folders import choose_writers
 from hearth.record.history import METRICS, joules_so_far
+from hearth.record.own_disk import DISK_ERRORS, OwnDisk, reason
 from hearth.trainer.assembly import assemble, limit_resources
 from hearth.trainer.checkpointing import BEST, Checkpointer
 from hearth.trainer.choices import choose
@@ -82,7 +84,8 @@ class Trainer:
         self.checkpoints = layout.checkpoint_dir(run.name)
         if not world.control:  # nodes of supervisors have workspaces of their own
             choose_writers(layout.results, world)
-        self.checkpointer = Checkpointer(run, layout, world)
+        self.disk = OwnDisk(world.keeps, spares=len(nodes_of(world)) > 1)
+        self.checkpointer = Checkpointer(run, layout, world, self.disk)
         self.work = Work(world, measured.speed)
         self.work.begin("loading", _LOADING)
         self.energy = Meter.open(world)
@@ -128,7 +131,7 @@ class Trainer:
             if not self.placement:
                 sync_weights(self.parameters, world)
         self.telemetry = Telemetry(
-            run, self.folder, keeps=world.keeps if world.control else world.leads
+            run, self.folder, world.keeps if world.control else world.leads, self.disk
         )
         self.reports = Reports(
             run,
@@ -154,6 +157,7 @@ class Trainer:
             parts.rounds,
             self.work,
             self.energy,
+            self.disk,
         )
         self.evaluator = Evaluator(
             settings,
@@ -254,6 +258,7 @@ class Trainer:
         progress.window.add(result, time.perf_counter() - started)
         metered = zip(result.summed.joules, result.summed.metered, strict=True)
         progress.add_energy(joules for joules, measured in metered if measured)
+        self._agree_on_disks(result.summed.disk)
         if bad:
             self.reports.non_finite(progress.step, result, progress.failures)
         last = progress.step == self.steps
@@ -273,6 +278,21 @@ class Trainer:
             self.telemetry.say(f"stopping after step {progress.step}, as requested")
         return result.summed.pause
 
+    def _agree_on_disks(self, states: Sequence[int]) -> None:
+        """Take note of all nodes' disks, from the `states` of all ranks.
+
+        Raises the error of this node's if no node's takes what the run writes.
+        """
+        layout, members = self.world.layout, self.world.members
+        self.disk.agree([states[rank] for rank in members])
+        failing = {layout[rank]: why for rank in members if (why := reason(states[rank]))}
+        self.reports.disks(self.progress.step, self.progress.disks, failing)
+        own = self.world.node
+        control = self.world.control
+        if control and self.world.keeps and failing.get(own) != self.progress.disks.get(own):
+            control.tell(Disk(failing.get(own, "")))
+        self.progress.disks = failing
+
     def _finish(self) -> str:
         """Do what follows the last step, together; return `finished` or `stopped`."""
         stopped = self.progress.stopping
@@ -290,7 +310,9 @@ class Trainer:
             self._checkpoint_at_end()
         self.work.wait()
         pending = round(self.energy.pending(), 3) if self.energy.metered else None
-        rest = dict(zip(self.world.members, self.world.gather(pending), strict=True))
+        told = self.world.gather((pending, self.disk.state))
+        rest = {rank: each for rank, (each, _) in zip(self.world.members, told, strict=True)}
+        self.disk.agree([state for _, state in told])
         if self.world.control:
             # Nobody ends while another may need its state: that rank would stay behind for good.
             self.world.barrier()
@@ -471,8 +493,8 @@ class Trainer:
         """Write a checkpoint after this step, on every node."""
         self.work.begin("checkpoint", self.checkpointer.allowed_seconds(self.parameters))
         step, facts = self.progress.step, self._facts()
-        self.checkpointer.keep(step, facts, self.state, self.telemetry)
-        self.kept = step, facts["best"], facts["unjudged"]
+        if self.checkpointer.keep(step, facts, self.state, self.telemetry):
+            self.kept = step, facts["best"], facts["unjudged"]
         self.progress.checkpoint_due = False
 
     def _checkpoint_at_end(self) -> None:

@@ -31,6 +31,7 @@ class Progress:
         nodes: of the newest group.
         joules: energy that the run has used so far on all nodes that measure theirs, also for steps
             that were lost; None if none does.
+        disks: by node whose disk takes no writes, the reason.
         window: the steps that are not logged yet.
     """
 
@@ -48,6 +49,7 @@ class Progress:
     failures: int = 0
     nodes: tuple[str, ...] = ()
     joules: float | None = None
+    disks: dict[str, str] = field(default_factory=dict)
     window: LogWindow = field(default_factory=LogWindow)
 
     def add_energy(self, joules: Iterable[float | None]) -> None:

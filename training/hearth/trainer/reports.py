@@ -209,6 +209,20 @@ class Reports:
         present = nodes_of(self._world)
         self._telemetry.say(step_line(record, self._world.layout, present, bool(self._placement)))
 
+    def disks(self, step: int, before: Mapping[str, str], now: Mapping[str, str]) -> None:
+        """Report the nodes whose disks take no writes `now`, with the reasons, if that changed."""
+        if before == now:
+            return
+        self._telemetry.record("disk", step=step, failing=dict(now))
+        for node, why in now.items():
+            if node not in before:
+                self._telemetry.say(
+                    f"step {step}: {node} goes on without checkpoints ({why}); other nodes write "
+                    f"them, and {node} does again once its disk has room"
+                )
+        for node in before.keys() - now.keys():
+            self._telemetry.say(f"step {step}: {node} writes again")
+
     def drift(self, step: int, drift: Drift) -> None:
         """Report the ranks that took over tensors of the leader, if there are any."""
         if not drift.ranks:

@@ -33,6 +33,7 @@ from hearth.ranks.energy import Meter
 from hearth.ranks.memory import peak_mib
 from hearth.ranks.temperature import celsius
 from hearth.ranks.world import World
+from hearth.record.own_disk import OwnDisk
 from hearth.trainer import rounds
 from hearth.trainer.compute import Compute, Computed
 from hearth.trainer.exchange import Exchange, StepSum
@@ -55,6 +56,7 @@ class Stepper:
         in_rounds: rounds of local steps; None if all ranks take each step together.
         work: is told what this rank does.
         energy: measures this node's energy, on one of its ranks.
+        disk: this node's, of which the others are told.
     """
 
     def __init__(
@@ -72,7 +74,9 @@ class Stepper:
         in_rounds: rounds.Rounds | None,
         work: Work,
         energy: Meter,
+        disk: OwnDisk,
     ) -> None:
+        self._disk = disk
         self._settings, self._rows, self._order, self._world = settings, rows, order, world
         self._planner, self._compute, self._exchange = planner, compute, exchange
         self._learner, self._flags, self._on_plans = learner, flags, on_plans
@@ -214,13 +218,14 @@ class Stepper:
         )
 
     def _sensors(self) -> dict[str, float]:
-        """Return this rank's peak memory, temperature and energy, to report to the others."""
+        """Return this rank's peak memory, temperature, energy and disk, to report to the others."""
         device = self._world.device
         return {
             "peak_memory_mib": peak_mib(device),
             "celsius": celsius(device),
             "joules": self._energy.pending(),
             "metered": self._energy.metered,
+            "disk": self._disk.state,
         }
 
     def _local_step(self, step: int, batch: np.ndarray, plan: Plan, local: rounds.Local) -> None:

@@ -4,43 +4,46 @@ Every rank knows all that is recorded: it gets the other ranks' measurements in 
 exchange. Under a supervisor that forms groups in place every node keeps the whole record, else the
 leader does.
 The rest of Hearth reads `metrics.jsonl`: one JSON object per line, each with its `kind`:
-start, plan, step, skip, drift, evaluate, sample, checkpoint, team or end. What follows the training
-adds scores and shared (`hearth.share`).
+start, plan, step, skip, drift, disk, evaluate, sample, checkpoint, team or end. What follows the
+training adds scores and shared (`hearth.share`).
 """
 
 from __future__ import annotations
 
 import json
 import math
-import os
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from torch.utils.tensorboard import SummaryWriter
 
-from hearth.base.files import write_whole
 from hearth.base.text import duration
 from hearth.config import Run
 from hearth.plan.straggler import waited_for
 from hearth.record.history import METRICS, forget_after
+from hearth.record.own_disk import OwnDisk
+from hearth.record.record_file import RECORD, RecordFile
 from hearth.trainer.online import WeightsAndBiases
+
+_BOARD = "TensorBoard's files"
 
 
 class Telemetry:
     """The metrics writers of one run on one rank.
 
     `keeps`: whether this rank writes `metrics.jsonl`. TensorBoard, Weights & Biases and the log are
-    the leader's, see `lead`.
+    the leader's, see `lead`. `disk` says whether a write may fail.
     """
 
-    def __init__(self, run: Run, folder: Path, keeps: bool) -> None:
+    def __init__(self, run: Run, folder: Path, keeps: bool, disk: OwnDisk | None = None) -> None:
         self._folder, self._keeps = folder, keeps
         self._metrics = folder / METRICS
-        self._file: TextIO | None = None
+        self._file: RecordFile | None = None
+        self._disk = disk or OwnDisk(keeps)
         self._board: SummaryWriter | None = None
         self._wandb = WeightsAndBiases(run, folder)
         self._leads = False
@@ -52,46 +55,63 @@ class Telemetry:
         """
         if self._keeps:
             forget_after(self._metrics, step, evaluation_due)
-            self._open()
+            self._file = RecordFile(self._metrics)
+            with self._disk.spared(RECORD):
+                self._file.flush()
 
     def take_over(self, text: str) -> None:
         """Replace the record by another node's, and continue it."""
         if self._keeps:
-            if self._file:
-                self._file.close()
-            write_whole(self._metrics, text, synced=True)
-            self._open()
+            self._file = self._file or RecordFile(self._metrics)
+            with self._disk.spared(RECORD):
+                self._file.replace(text)
 
     def text(self) -> str:
         """Return the record so far; empty on a rank that does not keep it."""
-        return self._metrics.read_text(encoding="utf-8") if self._keeps else ""
+        return self._file.text() if self._file else ""
 
     def lead(self, leads: bool, step: int) -> None:
         """Write TensorBoard, W&B and the log from now on, after `step` steps, or leave it.
 
         Another leader's TensorBoard keeps the curves so far; W&B goes on in the same run.
         """
+        if leads and not self._leads:
+            self._wandb.begin()
         self._leads = leads
         if leads and not self._board:
             threading.excepthook = _report_unless_kept
-            self._board = SummaryWriter(str(self._folder / "tensorboard"), purge_step=step + 1)
-            self._wandb.begin()
+            with self._disk.spared(_BOARD):
+                place = str(self._folder / "tensorboard")
+                self._board = SummaryWriter(place, purge_step=step + 1)
         elif not leads:
             self._wandb.leave(failed=False)
-            self._close_board()
+            with self._disk.spared(_BOARD):
+                self._close_board()
 
     def record(self, kind: str, **values: Any) -> None:
         """Write one line of `kind` to metrics.jsonl, and its numbers to TensorBoard and W&B."""
         now = datetime.now(UTC).isoformat(timespec="milliseconds")
         line = {"kind": kind, "time": now} | {key: _finite(value) for key, value in values.items()}
         if self._file:
-            self._file.write(json.dumps(line, allow_nan=False) + "\n")
+            with self._disk.spared(RECORD):
+                self._file.add(json.dumps(line, allow_nan=False) + "\n")
         if kind in ("step", "evaluate"):
             numbers = dict(_numbers(kind, values))
-            if self._board:
-                for name, number in numbers.items():
-                    self._board.add_scalar(name, number, values["step"])
+            self._draw(numbers, values["step"])
             self._wandb.log(numbers, values["step"])
+
+    def _draw(self, numbers: Mapping[str, float], step: int) -> None:
+        """Give numbers to TensorBoard, which is begun anew once a disk that was full takes them."""
+        if self._leads and self._disk.fails(_BOARD) and not self._disk.fails(RECORD):
+            self.lead(True, step - 1)
+        board = self._board
+        with self._disk.spared(_BOARD) if board else nullcontext():
+            try:
+                for name, number in numbers.items() if board else ():
+                    board.add_scalar(name, number, step)
+            except OSError:
+                self._board = None
+                raise
 
     def say(self, text: str) -> None:
         """Print a line to the log of the leader."""
@@ -101,7 +121,8 @@ class Telemetry:
     def sync(self) -> None:
         """Sync the metrics to disk, so that a checkpoint never covers more steps than they do."""
         if self._file:
-            os.fsync(self._file.fileno())
+            with self._disk.spared(RECORD):
+                self._file.sync()
 
     def close(self, failed: bool) -> None:
         """Flush and close all writers; tell Weights & Biases whether the run failed."""
@@ -109,14 +130,12 @@ class Telemetry:
         with suppress(OSError) if failed else nullcontext():
             try:
                 if self._file:
-                    self._file.close()
-                self._close_board()
+                    with self._disk.spared(RECORD):
+                        self._file.close()
+                with self._disk.spared(_BOARD):
+                    self._close_board()
             finally:
                 self._wandb.close(failed)
-
-    def _open(self) -> None:
-        """Open the record to append to it, line by line."""
-        self._file = self._metrics.open("a", encoding="utf-8", buffering=1)
 
     def _close_board(self) -> None:
         """Close TensorBoard."""

@@ -200,7 +200,7 @@ def test_a_node_whose_machine_the_house_has_is_away_with_the_reason_and_no_fault
     assert (run["state"], run["missing"], run["away"]) == ("running", [], ["laptop"])
     assert run["team"] == ["desk"]
     text = "\n".join(status_lines(answer, 118))
-    assert_names(text, "desk, laptop (away)", f"the house has laptop ({GAME})")
+    assert_names(text, "desk, laptop (away)", f"the owner has laptop ({GAME})")
     assert exposed(answer)['hearth_run_away_nodes{run="evening"}'] == 1
 
 
@@ -209,7 +209,7 @@ def test_a_run_of_which_the_house_has_all_machines_waits_and_is_no_fault():
     answer = seen(**told)
     assert (answer["verdict"], answer["runs"][0]["state"]) == ("good", "waiting")
     assert_names(
-        "\n".join(status_lines(answer, 118)), f"the house has desk ({GAME}), laptop ({GAME})"
+        "\n".join(status_lines(answer, 118)), f"the owner has desk ({GAME}), laptop ({GAME})"
     )
 
 

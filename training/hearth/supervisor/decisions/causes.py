@@ -21,7 +21,7 @@ def failed(node: str, failure: Failure) -> Cause:
 
 
 def held_up(wanted: Mapping[str, str]) -> Cause:
-    """Return the cause for which a run waits of which the house wants these nodes."""
+    """Return the cause for which a run waits of which the owner wants these nodes."""
     (first, why), *others = wanted.items()
     return left(first, "; ".join([why, *(f"{node}: {why}" for node, why in others)]), returns=True)
 

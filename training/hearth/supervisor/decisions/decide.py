@@ -1,32 +1,39 @@
-"""The decisions of a node of a run: what its view of the others asks it to do. Pure.
+"""The decisions of a node of a run: what its state asks it to do. Pure.
 
 Every node decides for itself, and none commands another: it interrupts its own ranks when
 their group is over, has them load or leave, and, if it is the first of the next team,
-proposes that team to all its nodes, which vote (`voting`). The caller passes the time, calls
-`next_moves` after each event and several times a second, and executes the moves in their order.
+proposes that team to all its nodes, which vote (`voting`).
 """
 
 from __future__ import annotations
 
-from hearth.supervisor.decisions.forming import Plan, next_team, returns_suffice
-from hearth.supervisor.decisions.notes import Notes, Promise
-from hearth.supervisor.decisions.own_ranks import SETTLE, orders
-from hearth.supervisor.decisions.reach import gaps
-from hearth.supervisor.decisions.verdicts import conclusion, waited_too_long
-from hearth.supervisor.decisions.view import (
+from dataclasses import replace
+
+from hearth.ranks.orders import Interrupt, Leave, Pause
+from hearth.supervisor.decisions import causes
+from hearth.supervisor.decisions.actions import (
+    Conclude,
     DropProposal,
     Move,
     ProposeTeam,
     SayUnreached,
     SayWaiting,
+    SendVerdict,
     StartTeam,
-    View,
+    TellRanks,
 )
+from hearth.supervisor.decisions.ending import end_moves
+from hearth.supervisor.decisions.forming import Plan, next_team, returns_suffice
+from hearth.supervisor.decisions.memory import Promise
+from hearth.supervisor.decisions.observe import observe
+from hearth.supervisor.decisions.own_ranks import FREE_WITHIN, SETTLE, orders
+from hearth.supervisor.decisions.reach import gaps, members_of
+from hearth.supervisor.decisions.state import State
+from hearth.supervisor.decisions.verdicts import conclusion, waited_too_long
 from hearth.supervisor.decisions.voting import (
     PROPOSAL_LIFETIME,
     Refusal,
     Votes,
-    newest_committed,
     promise,
 )
 from hearth.supervisor.messages import TEAMED, WAITING, Propose
@@ -38,66 +45,130 @@ BACK_OFF = 0.3
 """Seconds that a proposer waits after a refusal, more with each one and with a higher rank."""
 
 
-def next_moves(view: View, notes: Notes) -> list[Move]:
-    """Return the moves of this node, in order. After `Conclude` or `Depart` there are no more."""
-    notes.observe(view)
-    if end := conclusion(view, notes):
-        return [end]
-    moves = orders(view, notes)
-    if (found := gaps(view)) != notes.said_gaps:
-        notes.said_gaps = found
+def decide(state: State) -> tuple[State, list[Move]]:
+    """Return the moves of this node, in order, and its state once it has made them.
+
+    After `Conclude` or `Depart` there are no more.
+    """
+    state = observe(state)
+    if end := conclusion(state):
+        moves = end_moves(state, end)
+        return _remember(state, moves), moves
+    moves = orders(state)
+    if (found := gaps(state.reports)) != state.memory.said_gaps:
         moves.append(SayUnreached(found))
-    if view.proposal:
-        return moves + _follow(view, notes)
-    plan = _plan(view, notes)
-    missing, why = _missing(view, notes, plan)
-    wanted = _held_up(view, notes, missing)
+    state = _remember(state, moves)
+    if state.proposal:
+        found = _follow(state)
+    else:
+        state, found = _look_for_team(state)
+    if any(isinstance(move, Conclude) for move in found):
+        moves, found = [], end_moves(state, found[0])
+    return _remember(state, found), moves + found
+
+
+def _look_for_team(state: State) -> tuple[State, list[Move]]:
+    """Return the proposal of a team, or for whom this node waits, or the end of its wait."""
+    plan, memory = _plan(state), state.memory
+    missing, why = _missing(state, plan)
+    wanted = _held_up(state, missing)
     if wanted:
-        notes.held_until = view.now
-    if late := waited_too_long(view, notes, missing, why):
-        return [late]
+        state = state.remember(held_until=state.now)
+    if late := waited_too_long(state, missing, why):
+        return state, [late]
     if not missing:
-        missing, why = _slow(view, notes)
+        missing, why = _slow(state)
     wanted = wanted if missing else {}
-    missing = tuple(each for each in view.settings.nodes if each in missing or each in wanted)
-    waited = view.now - (notes.idle_since or 0.0)
-    brief = notes.team and waited < BRIEF
-    news = (missing, wanted) != (notes.said, notes.said_wanted)
-    if news and not (missing and brief):
-        notes.said, notes.said_wanted = missing, wanted
+    missing = tuple(each for each in state.settings.nodes if each in missing or each in wanted)
+    brief = memory.team and state.now - (memory.idle_since or 0.0) < BRIEF
+    moves: list[Move] = []
+    if (missing, wanted) != (memory.said, memory.said_wanted) and not (missing and brief):
         moves.append(SayWaiting(missing, why, wanted))
-    if isinstance(plan, Plan) and _proposes(view, notes, plan):
-        notes.promise = Promise(view.node, plan.attempt.config.generation, view.now)
+    if isinstance(plan, Plan) and _proposes(state, plan):
         moves.append(ProposeTeam(plan.attempt, plan.fresh))
-    return moves
+    return state, moves
 
 
-def answer(view: View, notes: Notes, proposal: Propose, proposer: str) -> Votes | Refusal:
+def _remember(state: State, moves: list[Move]) -> State:
+    """Return the state of a node that makes these moves."""
+    for move in moves:
+        state = _made(state, move)
+    return state
+
+
+def _made(state: State, move: Move) -> State:
+    now = state.now
+    match move:
+        case TellRanks(Interrupt(generation)):
+            return state.remember(interrupted=generation)
+        case TellRanks(Pause(generation)):
+            return state.remember(paused=generation)
+        case TellRanks(Leave(save)):
+            return state.remember(told_leave=True, free_by=None if save else now + FREE_WITHIN)
+        case SendVerdict(outcome):
+            return replace(state.remember(verdict_at=now), verdict=Conclude(outcome))
+        case SayWaiting(missing, _, wanted):
+            return state.remember(said=missing, said_wanted=wanted)
+        case SayUnreached(found):
+            return state.remember(said_gaps=found)
+        case ProposeTeam(attempt):
+            made = Promise(state.node, attempt.config.generation, now)
+            return state.remember(promise=made)
+        case StartTeam():
+            return replace(state.remember(silent=frozenset()), proposal=None)
+        case DropProposal(_, silent):
+            return _after_refusal(state, silent)
+    return state
+
+
+def _after_refusal(state: State, silent: tuple[str, ...]) -> State:
+    """Return the state of a proposer whose proposal came to nothing: it waits a little.
+
+    It leaves out the voters that did not answer again, as their disks are slow, if others can go
+    on. They may answer at any time, so that nobody who needs their votes ceases to ask.
+    """
+    turn = [*state.reports].index(state.node)
+    refusals = state.memory.refusals + 1
+    state = state.remember(refusals=refusals)
+    pause = BACK_OFF * (min(refusals, 6) * state.jitter + turn)
+    state = replace(state.remember(retry_at=state.now + pause), proposal=None)
+    if not silent:
+        return state
+    memory = state.memory
+    again = {node for node in silent if node in memory.silent or node in memory.strikes}
+    avoid = memory.avoided(state.now) | again
+    if again and isinstance(next_team(state.settings, state.reports, avoid=avoid), Plan):
+        for node in sorted(again):
+            memory = memory.leaving_out(node, state.now)
+    return replace(state, memory=replace(memory, silent=frozenset(silent)))
+
+
+def answer(state: State, proposal: Propose, proposer: str) -> tuple[State, Votes | Refusal]:
     """Return the votes to save before this node says yes to a proposal, or why it says no."""
-    if objection := _objection(view, notes, proposal, proposer):
-        return Refusal(objection)
-    votes = promise(view.own.votes, proposal.attempt, view.node, view.settings.nodes)
-    if not isinstance(votes, Refusal):
-        generation = proposal.attempt.config.generation
-        notes.promise = Promise(proposer, generation, view.now)
-    return votes
+    if objection := _objection(state, proposal, proposer):
+        return state, Refusal(objection)
+    votes = promise(state.votes, proposal.attempt, state.node, state.settings.nodes)
+    if isinstance(votes, Refusal):
+        return state, votes
+    made = Promise(proposer, proposal.attempt.config.generation, state.now)
+    return state.remember(promise=made), votes
 
 
-def _objection(view: View, notes: Notes, proposal: Propose, proposer: str) -> str:
+def _objection(state: State, proposal: Propose, proposer: str) -> str:
     """Return why this node cannot be part of a proposed team now, else ""."""
-    own, attempt = view.own, proposal.attempt
+    own, attempt = state.own, proposal.attempt
     if own.voteless:
         return own.voteless
-    if proposer not in view.heard:
+    if proposer not in state.heard:
         return f"{own.node} is not connected to {proposer}"
-    if strangers := [node for node in attempt.voters if node not in view.reports]:
+    if strangers := [node for node in attempt.voters if node not in state.reports]:
         return f"{own.node} is not connected to {', '.join(strangers)}"
-    if notes.stop or notes.over:
+    if state.stopping or state.over:
         return f"the run ends on {own.node}"
-    held = _promised(view, notes)
+    held = _promised(state)
     if held and held.proposer != proposer:
         return f"{own.node} has just promised {held.proposer} another team"
-    if notes.told_leave and own.node not in attempt.leaving:
+    if state.memory.told_leave and own.node not in attempt.leaving:
         return f"the ranks of {own.node} end"
     if own.node in attempt.leaving:
         return f"the ranks of {own.node} are in a group" if own.state in TEAMED else ""
@@ -106,123 +177,126 @@ def _objection(view: View, notes: Notes, proposal: Propose, proposer: str) -> st
     return f"the ranks of {own.node} do not wait for a group: {own.state}"
 
 
-def _promised(view: View, notes: Notes) -> Promise | None:
+def to_prove(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the nodes of which this one is to prove that it reaches them, and who joins.
+
+    Those that it did not reach are among them until it does.
+    """
+    reports, members = state.reports, members_of(state.reports)
+    begun = any(each.trained and each.state in TEAMED | WAITING for each in reports.values())
+    ready = WAITING if begun else WAITING | {"ready"}
+    joining = tuple(
+        node for node, each in reports.items() if each.state in ready and node not in members
+    )
+    able = {node for node, each in reports.items() if each.state in TEAMED | ready}
+    wanted = able if joining and state.node in able else set()
+    nodes = [node for node in state.heard if node in wanted or node in state.own.unreached]
+    return tuple(node for node in nodes if reports[node].serves), joining
+
+
+def _promised(state: State) -> Promise | None:
     """Return the promise of this node that its proposer may still make a team of."""
-    held = notes.promise
-    if held is None or view.now - held.at > PROPOSAL_LIFETIME:
+    held = state.memory.promise
+    if held is None or state.now - held.at > PROPOSAL_LIFETIME:
         return None
-    if view.own.generation >= held.generation:
+    if state.own.generation >= held.generation:
         return None
-    if held.proposer == view.node:
-        return held if view.proposal else None
-    return held if held.proposer in view.heard else None
+    if held.proposer == state.node:
+        return held if state.proposal else None
+    return held if held.proposer in state.heard else None
 
 
-def _follow(view: View, notes: Notes) -> list[Move]:
+def _follow(state: State) -> list[Move]:
     """Return the next moves for the own proposal in flight: drop it, start its team, or wait."""
-    proposal = view.proposal
+    proposal = state.proposal
     assert proposal
     voters = proposal.attempt.voters
-    silent = [node for node in voters if node not in proposal.yes]
-    cut = [node for node in voters if node not in view.reports]
-    if cut:
-        why = f"the connection to {', '.join(cut)} broke"
-    elif notes.stop or notes.over:
-        why = "the run ends"
-    elif view.now - proposal.since >= PROPOSAL_LIFETIME:
+    silent = tuple(node for node in voters if node not in proposal.yes)
+    if cut := [node for node in voters if node not in state.reports]:
+        return [DropProposal(f"the connection to {', '.join(cut)} broke")]
+    if state.stopping or state.over:
+        return [DropProposal("the run ends")]
+    if state.now - proposal.since >= PROPOSAL_LIFETIME:
         why = f"{', '.join(silent)} did not answer within {PROPOSAL_LIFETIME:g} s"
-        _note_silence(view, notes, silent)
-    elif proposal.refused:
+        return [DropProposal(why, silent)]
+    if proposal.refused:
         node, reason = next(iter(proposal.refused.items()))
-        why = f"{node} refused: {reason}"
-    elif not silent:
-        notes.silent = frozenset()
-        return [StartTeam(proposal.attempt.config, proposal.fresh)]
-    else:
+        return [DropProposal(f"{node} refused: {reason}")]
+    if silent:
         return []
-    turn = [*view.reports].index(view.node)
-    notes.refusals += 1
-    notes.retry_at = view.now + BACK_OFF * (min(notes.refusals, 6) * view.jitter + turn)
-    return [DropProposal(why)]
+    left = {
+        node: causes.left(node, report.leaving, report.returns).message
+        for node, report in state.reports.items()
+        if report.leaving
+    }
+    return [StartTeam(proposal.attempt.config, proposal.fresh, left)]
 
 
-def _note_silence(view: View, notes: Notes, silent: list[str]) -> None:
-    """Leave out the voters that did not answer again, as their disks are slow, if others can go on.
-
-    They may answer at any time, so that nobody who needs their votes ceases to ask.
-    """
-    again = {node for node in silent if node in notes.silent or node in notes.strikes}
-    notes.silent = frozenset(silent)
-    if again and isinstance(next_team(view, avoid=notes.avoided(view.now) | again), Plan):
-        for node in again:
-            notes.leave_out(node, view.now)
-
-
-def _plan(view: View, notes: Notes) -> Plan | Refusal | None:
+def _plan(state: State) -> Plan | Refusal | None:
     """Return the next team, the reason why there is none, or None if it is not to be formed now."""
-    if notes.stop or notes.over:
+    if state.stopping or state.over:
         return None
-    newest = newest_committed(report.votes for report in view.reports.values())
-    waited = view.now - notes.idle_since if notes.idle_since is not None else 0.0
+    newest, idle_since = state.newest, state.memory.idle_since
+    waited = state.now - idle_since if idle_since is not None else 0.0
     # The first team waits for all; later, ranks that hang at their start hold up nobody for ever.
-    impatient = newest is not None and waited > view.settings.ready_timeout
-    plan = next_team(view, avoid=notes.avoided(view.now), impatient=impatient)
+    plan = state.plan(impatient=newest is not None and waited > state.settings.ready_timeout)
     if not isinstance(plan, Plan):
         return plan
-    trained = max(view.reports[node].trained for node in plan.team)
+    trained = max(state.reports[node].trained for node in plan.team)
     # A missing node may hold a newer state than any here; when all load anew, many come late.
     older = newest is not None and trained < newest.generation
-    return None if view.missing and older and waited < SETTLE else plan
+    return None if state.missing and older and waited < SETTLE else plan
 
 
-def _proposes(view: View, notes: Notes, plan: Plan) -> bool:
+def _proposes(state: State, plan: Plan) -> bool:
     """Return whether this node is to propose the team now: it is the first one of it."""
-    ready = view.now >= notes.retry_at and _promised(view, notes) is None
-    able = not notes.late and not notes.told_leave
-    return ready and plan.team[0] == view.node and able
+    ready = state.now >= state.memory.retry_at and _promised(state) is None
+    able = not state.memory.late and not state.memory.told_leave
+    return ready and plan.team[0] == state.node and able
 
 
-def _held_up(view: View, notes: Notes, missing: tuple[str, ...]) -> dict[str, str]:
-    """Return the nodes that the house wants, with reasons, if nothing else holds up the run.
+def _held_up(state: State, missing: tuple[str, ...]) -> dict[str, str]:
+    """Return the nodes that its owner wants, with reasons, if nothing else holds up the run.
 
     So it is if the run lacks them only, if it would go on without the others that it lacks once
     they come back, or if no node that is here lends.
     """
-    wanted = view.wanted
-    if len(wanted) == len(view.reports):
+    wanted = state.wanted
+    if len(wanted) == len(state.reports):
         return wanted
     if not missing or not wanted:
         return {}
     lacks = {node: wanted[node] for node in missing if node in wanted}
     if len(lacks) == len(missing):
         return lacks
-    return wanted if returns_suffice(view, notes.avoided(view.now)) else {}
+    avoid = state.memory.avoided(state.now)
+    return wanted if returns_suffice(state.settings, state.reports, avoid) else {}
 
 
-def _missing(view: View, notes: Notes, plan: Plan | Refusal | None) -> tuple[tuple[str, ...], str]:
+def _missing(state: State, plan: Plan | Refusal | None) -> tuple[tuple[str, ...], str]:
     """Return the nodes that this node waits for, and why it does not go on without them."""
-    if notes.idle_since is None or isinstance(plan, Plan) or notes.stop or notes.over:
+    if state.memory.idle_since is None or isinstance(plan, Plan) or state.stopping or state.over:
         return (), ""
     if isinstance(plan, Refusal):
-        if found := gaps(view):
-            return view.missing or plan.missing, "; ".join(found)
-        voteless = tuple(node for node, report in view.reports.items() if report.voteless)
-        return view.missing or plan.missing or voteless, plan.reason
-    return view.missing, ""
+        if found := gaps(state.reports):
+            return state.missing or plan.missing, "; ".join(found)
+        voteless = tuple(node for node, report in state.reports.items() if report.voteless)
+        return state.missing or plan.missing or voteless, plan.reason
+    return state.missing, ""
 
 
-def _slow(view: View, notes: Notes) -> tuple[tuple[str, ...], str]:
+def _slow(state: State) -> tuple[tuple[str, ...], str]:
     """Return the connected nodes whose ranks are not ready long after others', and that reason.
 
     To load may take long, so that this ends nothing: it is for a person to see.
     """
-    first = newest_committed(report.votes for report in view.reports.values()) is None
-    waited = view.now - notes.idle_since if notes.idle_since is not None else 0.0
-    if not first or waited <= view.settings.ready_timeout or notes.stop or notes.over:
+    idle_since = state.memory.idle_since
+    waited = state.now - idle_since if idle_since is not None else 0.0
+    if state.newest or waited <= state.settings.ready_timeout or state.stopping or state.over:
         return (), ""
     slow = tuple(
-        node for node, report in view.reports.items() if report.state not in ("ready", "away")
+        node for node, report in state.reports.items() if report.state not in ("ready", "away")
     )
-    if len(slow) == len(view.reports):
+    if len(slow) == len(state.reports):
         return (), ""
     return slow, "the ranks there have not loaded yet" if slow else ""

@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hearth.supervisor.decisions.reach import as_proved, is_open, may_meet, members_of
-from hearth.supervisor.decisions.view import View
+from hearth.supervisor.decisions.settings import Settings
 from hearth.supervisor.decisions.voting import Attempt, Refusal, may_attempt
 from hearth.supervisor.messages import TEAMED, WAITING, Report
 
@@ -25,7 +25,8 @@ class Plan:
 
 
 def next_team(
-    view: View,
+    settings: Settings,
+    reports: Mapping[str, Report],
     waiting: Collection[str] = (),
     avoid: Collection[str] = (),
     impatient: bool = False,
@@ -35,17 +36,19 @@ def next_team(
     Every node that knows the same reports finds the same team; the first node of it proposes it.
 
     Args:
-        view: what this node knows.
+        settings: of the run.
+        reports: of this node and of all that are connected, in rank order.
         waiting: nodes to treat as if their ranks had left their group already.
         avoid: nodes to leave out for now, as forming a group with them failed.
         impatient: whether nodes that are ready begin anew without those whose ranks are not.
     """
     reports = {
         node: replace(report, state="paused") if node in waiting else report
-        for node, report in view.reports.items()
+        for node, report in reports.items()
     }
     if any(report.state in TEAMED for report in reports.values()):
         return None
+    members = members_of(reports)
     usable = {
         node: report
         for node, report in reports.items()
@@ -53,30 +56,31 @@ def next_team(
     }
     if any(_has_state(report) for report in reports.values()):
         candidates = {node for node, report in usable.items() if report.state in WAITING}
-        return _best(view, usable, candidates, fresh=False)
+        return _best(settings, usable, candidates, members, fresh=False)
     ready = {node for node, report in usable.items() if report.state == "ready"}
     late = {node for node, report in usable.items() if node not in ready and not report.leaving}
     if late and not (impatient and ready):
         return None
     if is_open(reports, ready):
         return None
-    return _best(view, usable, ready, fresh=True)
+    return _best(settings, usable, ready, members, fresh=True)
 
 
-def returns_suffice(view: View, avoid: Collection[str] = ()) -> bool:
-    """Return whether a team could be formed if the house let go of every machine it has now."""
-    begun = any(_has_state(report) for report in view.reports.values())
+def returns_suffice(
+    settings: Settings, reports: Mapping[str, Report], avoid: Collection[str] = ()
+) -> bool:
+    """Return whether a team could be formed if owners let go of every machine they have now."""
+    begun = any(_has_state(report) for report in reports.values())
 
     def returned(report: Report) -> Report:
-        report = as_proved(report, view.settings.nodes)
+        report = as_proved(report, settings.nodes)
         if not report.returns:
             return report
         waits = report.state if report.state in WAITING else "loaded" if begun else "ready"
         return replace(report, state=waits, leaving="", returns=False)
 
-    heard = {node: replace(each, report=returned(each.report)) for node, each in view.heard.items()}
-    later = replace(view, own=returned(view.own), heard=heard)
-    return isinstance(next_team(later, avoid=avoid, impatient=True), Plan)
+    later = {node: returned(report) for node, report in reports.items()}
+    return isinstance(next_team(settings, later, avoid=avoid, impatient=True), Plan)
 
 
 def _has_state(report: Report) -> bool:
@@ -85,25 +89,32 @@ def _has_state(report: Report) -> bool:
 
 
 def _best(
-    view: View, usable: dict[str, Report], candidates: set[str], fresh: bool
+    settings: Settings,
+    usable: dict[str, Report],
+    candidates: set[str],
+    members: Collection[str],
+    fresh: bool,
 ) -> Plan | Refusal | None:
     """Return the best team among the candidates, or the refusal of the largest group."""
-    leaving = {node for node, report in usable.items() if report.leaving}
+    # Ranks that failed are to be started again: their node still has its vote.
+    leaving = {
+        node for node, report in usable.items() if report.leaving or report.state == "failed"
+    }
     stay = usable.keys() - leaving
     if not fresh and stay and not any(_has_state(usable[node]) for node in candidates - leaving):
         leaving -= candidates  # The others must get the state from them first.
     plans, refusals = [], []
-    # The vote of a node that is away is asked for only where it decides: its machine is busy.
-    away = {node for node in leaving if usable[node].state == "away"}
+    # The vote of such a node is asked for only where it decides: its machine may be busy.
+    away = {node for node in leaving if usable[node].state in ("away", "failed")}
     groups = [
         group
         for voters in (candidates | leaving - away, candidates | leaving)
-        for group in cliques({node: usable[node] for node in voters}, members_of(view.reports))
+        for group in cliques({node: usable[node] for node in voters}, members)
     ]
     for group in sorted(groups, key=len, reverse=True):
-        found = _attempt(view, usable, group, leaving & group, fresh)
+        found = _attempt(settings, usable, group, leaving & group, fresh)
         (refusals if isinstance(found, Refusal) else plans).append(found)
-    ranks = view.settings.nodes.index
+    ranks = settings.nodes.index
     if plans:
         return min(
             plans,
@@ -117,14 +128,20 @@ def _best(
 
 
 def _attempt(
-    view: View, usable: dict[str, Report], group: set[str], leaving: set[str], fresh: bool
+    settings: Settings,
+    usable: dict[str, Report],
+    group: set[str],
+    leaving: set[str],
+    fresh: bool,
 ) -> Plan | Refusal:
     """Return the plan for the team of a group without those that leave, or why it may not be."""
-    settings = view.settings
     team = [node for node in settings.nodes if node in group - leaving]
     absent = tuple(node for node in settings.nodes if node not in team)
     if all(usable[node].returns for node in team or group):
-        return Refusal("the house wants every machine that is here", tuple(view.wanted))
+        return Refusal(
+            "their owners want all machines that are here",
+            tuple(node for node, report in usable.items() if report.returns),
+        )
     if not team:
         return Refusal("every node that is here leaves the run")
     if not settings.elastic and absent:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 from hearth.ranks.orders import Interrupt, Leave, Load, Pause
-from hearth.supervisor.decisions.forming import Plan, next_team
-from hearth.supervisor.decisions.notes import Notes, loss
+from hearth.supervisor.decisions.actions import Move, RestartRanks, RestRanks, TellRanks
+from hearth.supervisor.decisions.forming import Plan
+from hearth.supervisor.decisions.observe import loss
 from hearth.supervisor.decisions.reach import all_meet
-from hearth.supervisor.decisions.view import Move, RestartRanks, RestRanks, TellRanks, View
+from hearth.supervisor.decisions.state import State
 from hearth.supervisor.messages import TEAMED, WAITING, Report
 
 SETTLE = 10.0
@@ -16,7 +17,7 @@ FORM_TIMEOUT = 30.0
 """Seconds after which a member that has not got the order to form the group breaks it."""
 
 STEP_PATIENCE = 60.0
-"""Seconds that the house waits for the end of a step; then the others take it again."""
+"""Seconds that the owner waits for the end of a step; then the others take it again."""
 
 SHUTDOWN_PATIENCE = 20.0
 """Seconds that a machine which shuts down waits for the end of a step: it still has to vote."""
@@ -43,175 +44,174 @@ FREE_WITHIN = 2.0
 """Seconds in which ranks end that have nothing to save; then they are ended."""
 
 
-def orders(view: View, notes: Notes) -> list[Move]:
+def orders(state: State) -> list[Move]:
     """Return the orders for the ranks of this node, or their new start."""
-    own = view.own
+    own, memory = state.own, state.memory
     if own.state == "away":
-        free = not (own.leaving or notes.stop or notes.over)
-        return [RestartRanks("the house has let go of the machine")] if free else []
-    if own.state == "failed" and own.node in notes.failures:
+        free = not (own.leaving or state.stopping or state.over)
+        return [RestartRanks("the owner has let go of the machine")] if free else []
+    if own.state == "failed" and own.node in memory.failures:
         return []  # It ends the run in a moment.
-    if own.returns and _rests(view, notes):
-        return [RestRanks()]
-    if own.state == "ended" and (why := _ended_too_soon(view, notes)):
+    if own.returns and _rests(state):
+        return [RestRanks(own.leaving)]
+    if own.state == "ended" and (why := _ended_too_soon(state)):
         return [RestartRanks(why)]
     if own.state == "failed":
         assert own.failure
-        assert notes.failed_at is not None
-        if view.now - notes.failed_at < notes.restart_wait:
-            return []
-        notes.restarts.add(notes.step)
-        return [RestartRanks(own.failure.message)]
+        assert memory.failed_at is not None
+        waits = state.now - memory.failed_at < memory.restart_wait
+        return [] if waits else [RestartRanks(own.failure.message)]
     if own.state in TEAMED:
-        if notes.interrupted < own.generation and (why := _broken_by(view, notes)):
-            notes.interrupted = own.generation
+        if memory.interrupted < own.generation and (why := _broken_by(state)):
             return [TellRanks(Interrupt(own.generation, why))]
-        if own.state == "training" and notes.paused < own.generation and _pauses(view, notes):
-            notes.paused = own.generation
+        if own.state == "training" and memory.paused < own.generation and _pauses(state):
             return [TellRanks(Pause(own.generation))]
         return []
     if own.state not in WAITING and own.state != "ready":
         return []
-    if _leaves(view, notes):
-        if notes.told_leave:
-            return []
-        notes.told_leave = True
-        save = own.trained > 0 and notes.over != "finished"
-        if own.returns and not notes.stop and _others_have_it(view):
-            save = False
-        notes.free_by = None if save else view.now + FREE_WITHIN
-        return [TellRanks(Leave(save))]
+    if _leaves(state):
+        return [] if memory.told_leave else [TellRanks(Leave(_saves(state)))]
     if own.state == "ready":
-        choices = _choices(view)
+        choices = _choices(state)
         return [TellRanks(Load(choices))] if choices is not None else []
-    if notes.late:
+    if memory.late:
         return [RestartRanks("they did not form the group with the others, twice in a row")]
-    if own.trained == 0 and _state_is_lost(view, notes):
+    if own.trained == 0 and _state_is_lost(state):
         return [RestartRanks("no node that is connected has the state of the run any more")]
     return []
 
 
-def _ended_too_soon(view: View, notes: Notes) -> str:
+def _saves(state: State) -> bool:
+    """Return whether the ranks of this node write a checkpoint before they end."""
+    own = state.own
+    if own.returns and not state.stopping and _others_have_it(state):
+        return False
+    return own.trained > 0 and state.over != "finished"
+
+
+def _ended_too_soon(state: State) -> str:
     """Return which node was lost or paused when these relaunched ranks ended, else ""."""
-    if not view.settings.relaunched or notes.stop or notes.over:
+    if not state.settings.relaunched or state.stopping or state.over:
         return ""
-    for node in notes.members:
-        report = view.reports.get(node)
-        if node not in notes.ended and (report is None or report.state not in TEAMED):
+    for node in state.newest.nodes if state.newest else ():
+        report = state.reports.get(node)
+        if node not in state.memory.ended and (report is None or report.state not in TEAMED):
             return f"{node} did not come to the end with the others"
     return ""
 
 
-def _leaves(view: View, notes: Notes) -> bool:
+def _leaves(state: State) -> bool:
     """Return whether the ranks of this node, which wait, are to end."""
-    own = view.own
-    if notes.stop or notes.over:
+    own = state.own
+    if state.stopping or state.over:
         return True
-    if not own.leaving or notes.left_at is None:
+    if not own.leaving or state.memory.left_at is None:
         return False
     if own.returns:
-        return _gives_way(view, notes)
-    if any(each.report.generation > own.generation for each in view.heard.values()):
+        return _gives_way(state)
+    if any(each.report.generation > own.generation for each in state.heard.values()):
         return True
-    plan = next_team(view, avoid=notes.avoided(view.now))
-    possible = view.proposal or plan is None or isinstance(plan, Plan)
-    return not possible or view.now - (notes.waits_at or view.now) > LET_GO
+    plan = state.plan()
+    possible = state.proposal or plan is None or isinstance(plan, Plan)
+    return not possible or state.now - (state.memory.waits_at or state.now) > LET_GO
 
 
-def _rests(view: View, notes: Notes) -> bool:
-    """Return whether the ranks of this node, which the house wants, are to be ended at once."""
-    own = view.own
+def _rests(state: State) -> bool:
+    """Return whether the ranks of this node, which its owner wants, are to be ended at once."""
+    own = state.own
     if own.state in TEAMED and own.trained:
         # They were told to break their group off, and have not got out of it.
-        late = notes.interrupted >= own.generation and notes.left_at is not None
-        return late and view.now - notes.left_at > STEP_PATIENCE + HANDOVER
+        late = state.memory.interrupted >= own.generation and state.memory.left_at is not None
+        return late and state.now - state.memory.left_at > STEP_PATIENCE + HANDOVER
     if own.state in WAITING and own.trained:
-        return notes.free_by is not None and view.now > notes.free_by
+        return state.memory.free_by is not None and state.now > state.memory.free_by
     return True
 
 
-def _gives_way(view: View, notes: Notes) -> bool:
-    """Return whether the ranks of this node, which wait and which the house wants, are to end.
+def _gives_way(state: State) -> bool:
+    """Return whether the ranks of this node, which wait and which its owner wants, are to end.
 
     They do so at once, unless the others, which have loaded, still have to get the state from them.
     """
-    own = view.own
-    if not own.trained or _others_have_it(view):
+    own = state.own
+    if not own.trained or _others_have_it(state):
         return True
-    waited = view.now - (notes.waits_at or view.now)
-    if any(_stays(view, each.report) for each in view.heard.values()):
+    waited = state.now - (state.memory.waits_at or state.now)
+    if any(_stays(state, each.report) for each in state.heard.values()):
         return waited > HEARD_OF
-    plan = next_team(view, avoid=notes.avoided(view.now))
+    plan = state.plan()
     team = plan.team if isinstance(plan, Plan) else ()
-    heirs = [node for node in team if not view.reports[node].returns]
+    heirs = [node for node in team if not state.reports[node].returns]
     return not heirs or waited > HANDOVER
 
 
-def _others_have_it(view: View) -> bool:
+def _others_have_it(state: State) -> bool:
     """Return whether other ranks, which stay, have the state of the run that this node's have.
 
     They know that this node leaves: of nodes that leave at once the last one to say so keeps it.
     """
     return any(
-        _stays(view, each.report) and view.node in each.report.parting
-        for each in view.heard.values()
+        _stays(state, each.report) and state.node in each.report.parting
+        for each in state.heard.values()
     )
 
 
-def _stays(view: View, report: Report) -> bool:
+def _stays(state: State, report: Report) -> bool:
     """Return whether a node has the state that this one has, and does not say that it leaves."""
-    has = report.trained >= view.own.trained and report.state in TEAMED | WAITING
+    has = report.trained >= state.own.trained and report.state in TEAMED | WAITING
     return has and not report.leaving
 
 
-def _choices(view: View) -> dict[str, object] | None:
+def _choices(state: State) -> dict[str, object] | None:
     """Return the choices with which ranks load alone, from the node that has trained last."""
-    reports = [each.report for each in view.heard.values() if each.report.trained]
+    reports = [each.report for each in state.heard.values() if each.report.trained]
     known = [report for report in reports if report.choices is not None]
     newest = max(known, key=lambda report: report.trained, default=None)
     return newest.choices if newest else None
 
 
-def _state_is_lost(view: View, notes: Notes) -> bool:
+def _state_is_lost(state: State) -> bool:
     """Return whether no connected node's ranks have the run's state, for long enough."""
-    if notes.idle_since is None or view.now - notes.idle_since < SETTLE:
+    if state.memory.idle_since is None or state.now - state.memory.idle_since < SETTLE:
         return False
-    return not any(report.trained for report in view.reports.values())
+    return not any(report.trained for report in state.reports.values())
 
 
-def _broken_by(view: View, notes: Notes) -> str:
+def _broken_by(state: State) -> str:
     """Return why the group of this node's ranks is over, else ""."""
-    own, team = view.own, view.team
+    own, team = state.own, state.team
     if team is None or team.generation != own.generation:
         return ""
-    if own.leaving and own.state != "breaking" and notes.left_at is not None:
+    if own.leaving and own.state != "breaking" and state.memory.left_at is not None:
         patience = STEP_PATIENCE if own.returns else SHUTDOWN_PATIENCE
-        if view.now - notes.left_at > (EVALUATION_PATIENCE if view.evaluates else patience):
-            who = f"the house wants {own.node}" if own.returns else f"{own.node} leaves"
+        if state.now - state.memory.left_at > (
+            EVALUATION_PATIENCE if state.evaluates else patience
+        ):
+            who = f"its owner wants {own.node}" if own.returns else f"{own.node} leaves"
             return f"{who}: {own.leaving}"
     for node in team.nodes:
         if node == own.node:
             continue
-        if node not in view.heard:
-            if node in notes.leaving:
-                return f"{node} left: {notes.leaving[node]}"
-            return loss(view, node).message
-        heard = view.heard[node]
-        soon = view.settings.relaunched and view.now - heard.at < OWN_END
+        if node not in state.heard:
+            if node in state.memory.leaving:
+                return f"{node} left: {state.memory.leaving[node]}"
+            return loss(state, node).message
+        heard = state.heard[node]
+        soon = state.settings.relaunched and state.now - heard.at < OWN_END
         if soon and heard.report.state in ("breaking", "broken"):
             continue
-        if why := _parted(view, notes, heard.report):
+        if why := _parted(state, heard.report):
             return f"{node} {why}"
     return ""
 
 
-def _parted(view: View, notes: Notes, report: Report) -> str:
+def _parted(state: State, report: Report) -> str:
     """Return why a connected member is not in this node's group any more, else ""."""
-    generation = view.own.generation
+    generation = state.own.generation
     if max(report.generation, report.votes.newest) > generation:
         return "takes part in a newer team"
     if report.generation < generation:
-        late = view.now - notes.team_at > FORM_TIMEOUT
+        late = state.now - state.memory.team_at > FORM_TIMEOUT
         return f"got no order to form the group within {FORM_TIMEOUT:g} s" if late else ""
     if report.state in ("forming", "training", "paused", "ended"):
         return ""
@@ -221,26 +221,26 @@ def _parted(view: View, notes: Notes, report: Report) -> str:
     return f"is out of the group: {reason or report.state}"
 
 
-def _pauses(view: View, notes: Notes) -> bool:
+def _pauses(state: State) -> bool:
     """Return whether this node's ranks are to have their group pause, for another team.
 
     A node that has loaded can join, or a member wants to leave. The first member does it, as the
     order passes from rank to rank; of relaunched ranks every member, as its own ones only hear it.
     """
-    own, team = view.own, view.team
-    if team is None or notes.stop or notes.over:
+    own, team = state.own, state.team
+    if team is None or state.stopping or state.over:
         return False
-    if team.nodes[0] != own.node and not view.settings.relaunched:
+    if team.nodes[0] != own.node and not state.settings.relaunched:
         return False
-    members = [view.reports.get(node) for node in team.nodes]
+    members = [state.reports.get(node) for node in team.nodes]
     for report in members:
         together = report and report.generation == own.generation
         if not together or report.state not in ("training", "paused"):
             return False
-    if view.settings.relaunched and any(report.state == "paused" for report in members if report):
+    if state.settings.relaunched and any(report.state == "paused" for report in members if report):
         return True  # they do not hear it of each other
     if any(report and report.leaving for report in members):
         return True
-    plan = next_team(view, waiting=team.nodes, avoid=notes.avoided(view.now))
+    plan = state.plan(waiting=team.nodes)
     wider = isinstance(plan, Plan) and not plan.fresh and {*plan.team} > {*team.nodes}
-    return wider and all_meet(view.reports, plan.team)
+    return wider and all_meet(state.reports, plan.team)

@@ -1,4 +1,4 @@
-"""Which nodes can form a group: their ranks must be able to connect to each other. Pure.
+"""The proof that nodes can form a group: their ranks must reach each other. Pure.
 
 The supervisors' own connections prove nothing of it: they were made before a firewall came up
 perhaps, or it lets their port pass alone. So once a node is ready to join a team, all nodes prove
@@ -11,9 +11,8 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import replace
 
-from hearth.supervisor.decisions.view import View
 from hearth.supervisor.decisions.voting import newest_committed
-from hearth.supervisor.messages import TEAMED, WAITING, Report
+from hearth.supervisor.messages import Report
 
 Reports = Mapping[str, Report]
 
@@ -22,25 +21,6 @@ def members_of(reports: Reports) -> tuple[str, ...]:
     """Return the nodes of the newest team that any of these nodes knows of."""
     newest = newest_committed(report.votes for report in reports.values())
     return newest.nodes if newest else ()
-
-
-def to_prove(view: View) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the nodes of which this one is to prove that it reaches them, and who joins.
-
-    Those that it did not reach are among them until it does.
-    """
-    reports = view.reports
-    begun = any(each.trained and each.state in TEAMED | WAITING for each in reports.values())
-    ready = WAITING if begun else WAITING | {"ready"}
-    joining = tuple(
-        node
-        for node, each in reports.items()
-        if each.state in ready and node not in members_of(reports)
-    )
-    able = {node for node, each in reports.items() if each.state in TEAMED | ready}
-    wanted = able if joining and view.node in able else set()
-    nodes = [node for node in view.heard if node in wanted or node in view.own.unreached]
-    return tuple(node for node in nodes if reports[node].serves), joining
 
 
 def may_meet(one: Report, other: Report, members: Collection[str]) -> bool:
@@ -76,13 +56,13 @@ def is_open(reports: Reports, team: Collection[str]) -> bool:
     )
 
 
-def gaps(view: View) -> tuple[str, ...]:
+def gaps(reports: Reports) -> tuple[str, ...]:
     """Return a sentence for each pair of connected nodes of which one does not reach the other."""
     return tuple(
         f"{node} cannot reach {other} {why}"
-        for node, report in view.reports.items()
+        for node, report in reports.items()
         for other, why in sorted(report.unreached.items())
-        if other in view.reports
+        if other in reports
     )
 
 

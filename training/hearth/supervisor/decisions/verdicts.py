@@ -2,13 +2,20 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hearth.diagnose import first_failure, is_echo
 from hearth.supervisor.cause import Cause, LaunchOutcome
-from hearth.supervisor.decisions.notes import FUTILE, Notes, curable
-from hearth.supervisor.decisions.view import Conclude, Depart, View
-from hearth.supervisor.decisions.voting import newest_committed
+from hearth.supervisor.decisions.actions import Conclude, Depart
+from hearth.supervisor.decisions.retries import (
+    FUTILE,
+    LEFT_OUT_WITHIN,
+    is_retried,
+    others_go_on,
+    state_elsewhere,
+)
+from hearth.supervisor.decisions.state import State
 from hearth.supervisor.messages import TEAMED, WAITING
 
 COLLECT = 1.0
@@ -30,155 +37,160 @@ class _Error:
     message: str
 
 
-def conclusion(view: View, notes: Notes) -> Conclude | Depart | None:
+def conclusion(state: State) -> Conclude | Depart | None:
     """Return the end of this node's part in the run, or None while it goes on."""
-    stop = notes.stop
-    if stop and stop.now:
-        return Conclude(_stopped(view, notes, "stopped at once"))
-    if notes.failures:
-        return _failed(view, notes)
-    return (
-        _over(view, notes)
-        or _finished_alone(view)
-        or _departs(view, notes)
-        or _failed_apart(view)
-        or (_stopped_alone(view, notes) if stop else None)
-        or _futile(view, notes)
-        or _first_loss(view, notes)
-    )
+    # While others may still tell an error, which may be the cause, nothing else ends the run.
+    rules = ENDS[:3] if state.memory.failures else ENDS
+    return next((end for rule in rules if (end := rule(state))), None)
 
 
-def waited_too_long(
-    view: View, notes: Notes, missing: tuple[str, ...], why: str
-) -> Conclude | None:
+def waited_too_long(state: State, missing: tuple[str, ...], why: str) -> Conclude | None:
     """Return the end of a run whose missing nodes did not come in time.
 
     `why` is the reason why the nodes that are here do not go on without them.
     """
-    settings = view.settings
-    if not missing or notes.idle_since is None:
+    settings = state.settings
+    if not missing or state.memory.idle_since is None:
         return None
     # A node with an empty disk learns from the others that the run has begun.
-    begun = newest_committed(report.votes for report in view.reports.values()) or notes.team
+    begun = state.newest or state.memory.team
     patience, limit = settings.ready_timeout, ""
     # A node that waits for its turn is there: the timeout counts from its last word.
-    queued = (view.queued.get(node, 0.0) for node in missing)
-    since = max(notes.idle_since, notes.held_until, *queued)
+    queued = (at for node, (_, at) in state.queued.items() if node in missing)
+    since = max(state.memory.idle_since, state.memory.held_until, *queued)
     if not begun:
         patience = max(settings.first_timeout, patience)
-    elif not _all_refuse(view, missing, patience):
+    elif not _all_refuse(state, missing, patience):
         patience = max(settings.return_timeout, settings.ready_timeout)
     elif settings.return_timeout > patience:
         limit = (
             "launch_ready_timeout, not launch_return_timeout: the machines answer, and no "
             "supervisor of the run has started there again"
         )
-    if view.now - since <= patience:
+    if state.now - since <= patience:
         return None
     names = ", ".join(missing)
     reasons = [each for each in (limit, why if begun else "") if each]
-    reasons += [report.voteless for report in view.reports.values() if report.voteless]
+    reasons += [report.voteless for report in state.reports.values() if report.voteless]
     reason = f" ({'; '.join(reasons)})" if reasons else ""
-    if notes.lost:
-        message = f"{notes.lost.message}; {names} did not come back within {patience:g} s{reason}"
+    if lost := state.memory.lost:
+        message = f"{lost.message}; {names} did not come back within {patience:g} s{reason}"
         return _end("failed", Cause(missing[0], None, "node_lost", message))
     message = f"{names} did not get ready within {patience:g} s{reason}"
     return _end("failed", Cause(missing[0], None, "not_ready", message))
 
 
-def _all_refuse(view: View, missing: tuple[str, ...], patience: float) -> bool:
+def _all_refuse(state: State, missing: tuple[str, ...], patience: float) -> bool:
     """Return whether the machines of all missing nodes say that no supervisor listens there."""
-    absences = [view.gone.get(node) for node in missing]
+    absences = [state.gone.get(node) for node in missing]
     return all(
-        absence and absence.why.startswith("refused") and view.now - absence.since > patience
+        absence and absence.why.startswith("refused") and state.now - absence.since > patience
         for absence in absences
     )
 
 
-def _failed(view: View, notes: Notes) -> Conclude | None:
-    """Return the end by a rank's own error, once other nodes had the time to tell theirs.
+def _failed(state: State) -> Conclude | None:
+    """Return the end of a run by a rank's own error, once other nodes had time to tell theirs.
 
     The first connected node decides, and the others a moment later if it did not.
     """
-    turn = [*view.reports].index(view.node)
-    heard = min(at for _, at in notes.failures.values())
-    if view.now < heard + COLLECT + turn * _STEPS_APART:
+    if not state.memory.failures:
+        return None
+    turn = [*state.reports].index(state.node)
+    heard = min(at for _, at in state.memory.failures.values())
+    if state.now < heard + COLLECT + turn * _STEPS_APART:
         return None
     errors = [
-        _Error(node, failure.rank, failure.message) for node, (failure, _) in notes.failures.items()
+        _Error(node, failure.rank, failure.message)
+        for node, (failure, _) in state.memory.failures.items()
     ]
     first = first_failure(errors)
     return _end("failed", Cause(first.node, first.rank, "rank_failed", first.message))
 
 
-def _failed_apart(view: View) -> Conclude | None:
+def _stopped_at_once(state: State) -> Conclude | None:
+    """Return the end of a run that is to stop at once."""
+    if state.stopping and state.stopping.now:
+        return Conclude(_stopped(state, "stopped at once"))
+    return None
+
+
+def _failed_already(state: State) -> Conclude | None:
+    """Return the end of a run that has failed, once this node's ranks have saved its state."""
+    return state.verdict
+
+
+def _failed_apart(state: State) -> Conclude | None:
     """Return the end of a node whose ranks failed by an error of their own that is not the run's.
 
-    An error that is the run's is among the notes, and has ended it.
+    An error that is the run's is remembered, and has ended it.
     """
-    own = view.own
-    if own.state != "failed" or own.failure is None or curable(own.failure):
+    own = state.own
+    if own.state != "failed" or own.failure is None or is_retried(state, own.node, own.failure):
         return None
     cause = Cause(own.node, own.failure.rank, "rank_failed", own.failure.message)
     return _end("failed", cause, everywhere=False)
 
 
-def _over(view: View, notes: Notes) -> Conclude | None:
+def _over(state: State) -> Conclude | None:
     """Return the end of a run whose ranks have ended, once those of all connected members have."""
-    outcome = notes.over
-    own, team = view.own, view.team
+    outcome = state.over
+    own, team = state.own, state.team
     if not outcome or own.state in TEAMED | WAITING or own.state == "ready":
         return None
     members = team.nodes if team else ()
     if own.state == "ended":
-        busy = [view.reports[node].state for node in members if node in view.reports]
+        busy = [state.reports[node].state for node in members if node in state.reports]
     else:  # The verdict would end ranks that are still writing what they learned.
-        busy = [report.state for report in view.reports.values() if report.state in TEAMED]
+        busy = [report.state for report in state.reports.values() if report.state in TEAMED]
     if any(state in TEAMED | WAITING for state in busy):
         return None
     if outcome == "finished":
         return _end("finished")
-    return Conclude(_stopped(view, notes, "stopped"))
+    return Conclude(_stopped(state, "stopped"))
 
 
-def _finished_alone(view: View) -> Conclude | None:
-    """Return the end of a run that was at its end when the house wanted the last machine."""
-    own = view.own
-    others = [each.report for each in view.heard.values()]
+def _finished_alone(state: State) -> Conclude | None:
+    """Return the end of a run that was at its end when the owner wanted the last machine."""
+    own = state.own
+    others = [each.report for each in state.heard.values()]
     goes_on = any(report.trained and report.state in TEAMED | WAITING for report in others)
     if own.state == "ended" and own.returns and own.ended == "finished" and not goes_on:
         return _end("finished")
     return None
 
 
-def _departs(view: View, notes: Notes) -> Depart | None:
+def _departs(state: State) -> Depart | None:
     """Return the departure of this node, which leaves in order, once its ranks are away."""
-    own = view.own
-    if not own.leaving or own.returns or notes.left_at is None:
+    own = state.own
+    if not own.leaving or own.returns or state.memory.left_at is None:
         return None
     away = own.state not in TEAMED | WAITING
-    if away or view.now - notes.left_at > LEAVE_TIMEOUT:
+    if away or state.now - state.memory.left_at > LEAVE_TIMEOUT:
         return Depart(own.leaving)
     return None
 
 
-def _stopped_alone(view: View, notes: Notes) -> Conclude | None:
+def _stopped_alone(state: State) -> Conclude | None:
     """Return the end of a node that was asked to stop and whose ranks have nothing to save."""
-    own = view.own
+    own = state.own
+    if not state.stopping:
+        return None
     if own.state == "failed" and own.failure:
         cause = Cause(own.node, own.failure.rank, "rank_failed", own.failure.message)
         return _end("failed", cause, everywhere=False)
     if own.state == "ended" or own.state in TEAMED or (own.state in WAITING and own.trained):
         return None
-    begun = notes.team or own.votes.committed
+    begun = state.memory.team or own.votes.committed
     how = "stopped" if begun else "stopped waiting"
-    return Conclude(_stopped(view, notes, how), everywhere=False)
+    return Conclude(_stopped(state, how), everywhere=False)
 
 
-def _futile(view: View, notes: Notes) -> Conclude | None:
+def _futile(state: State) -> Conclude | None:
     """Return the end of a run in which trying again does not help."""
-    own, team = view.own, view.team
-    if notes.broken.count >= FUTILE and team:
+    own, team, memory = state.own, state.team, state.memory
+    settings = state.settings
+    if memory.broken.count >= FUTILE and team:
         names = ", ".join(team.nodes)
         why = f": {own.why}" if own.why else ""
         message = (
@@ -186,39 +198,63 @@ def _futile(view: View, notes: Notes) -> Conclude | None:
             f"of them connected{why}"
         )
         return _end("failed", Cause(own.node, None, "rank_failed", message))
-    if view.settings.relaunched and notes.broken.count and not view.settings.return_timeout:
-        reasons = {node: report.why for node, report in view.reports.items()}
+    if settings.relaunched and memory.broken.count and not settings.return_timeout:
+        reasons = {node: report.why for node, report in state.reports.items()}
         first = next((node for node in reasons if is_echo(reasons[node])), own.node)
         return _end("failed", Cause(first, None, "rank_failed", reasons[first]))
     failure = own.failure
-    if own.state != "failed" or failure is None or not curable(failure):
+    if own.state != "failed" or failure is None or not is_retried(state, own.node, failure):
         return None
     cause = Cause(own.node, failure.rank, "rank_failed", failure.message)
-    if view.settings.return_timeout == 0:
+    if settings.return_timeout == 0:
         return _end("failed", cause)
-    if notes.restarts.count + 1 < FUTILE or notes.step > notes.restarts.step:
+    if memory.restarts < FUTILE:
         return None
-    message = f"{failure.message} ({FUTILE} starts in a row without a step gained)"
-    others = view.settings.elastic and any(
-        report.state in TEAMED for report in view.reports.values()
-    )
-    return _end("failed", replace(cause, message=message), everywhere=not others)
+    return _tries_no_more(state, cause)
 
 
-def _first_loss(view: View, notes: Notes) -> Conclude | None:
+def _tries_no_more(state: State, cause: Cause) -> Conclude | None:
+    """Return the end after the last try of this node's ranks: of its part, if others go on."""
+    tries, failed_at = f"{FUTILE} starts in a row led nowhere", state.memory.failed_at
+    if state.settings.elastic and state_elsewhere(state, state.node):
+        if others_go_on(state):
+            out = f"{tries}; {state.node} is left out for the rest of the run"
+            message = f"{cause.message} ({out})"
+            return _end("failed", replace(cause, message=message), everywhere=False)
+        if failed_at is None or state.now - failed_at < LEFT_OUT_WITHIN:
+            return None
+    return _end("failed", replace(cause, message=f"{cause.message} ({tries})"))
+
+
+def _first_loss(state: State) -> Conclude | None:
     """Return the end of a run that the first loss ends."""
-    if view.settings.return_timeout or notes.lost is None:
+    if state.settings.return_timeout or state.memory.lost is None:
         return None
-    return _end("failed", notes.lost)
+    return _end("failed", state.memory.lost)
 
 
 def _end(state: str, cause: Cause | None = None, everywhere: bool = True) -> Conclude:
     return Conclude(LaunchOutcome(state, cause), everywhere)
 
 
-def _stopped(view: View, notes: Notes, how: str) -> LaunchOutcome:
+def _stopped(state: State, how: str) -> LaunchOutcome:
     """Return the outcome of a run that was stopped: where, and why if no user asked for it."""
-    stop = notes.stop
-    node = stop.node if stop else view.node
+    stop = state.stopping
+    node = stop.node if stop else state.node
     message = f"{how}: {stop.why}" if stop and stop.why else f"{how}, as asked on {node}"
     return LaunchOutcome("stopped", Cause(node, None, "stopped", message))
+
+
+ENDS: tuple[Callable[[State], Conclude | Depart | None], ...] = (
+    _stopped_at_once,
+    _failed_already,
+    _failed,
+    _over,
+    _finished_alone,
+    _departs,
+    _failed_apart,
+    _stopped_alone,
+    _futile,
+    _first_loss,
+)
+"""The ends of a run, or of a node's part in it: the first that holds."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 
 from hearth.ranks.orders import Ended, Form, Formed, Load, Waiting
-from hearth.supervisor.local_ranks import LocalRanks
+from hearth.supervisor.decisions.local_ranks import LocalRanks
 from hearth.supervisor.messages import Failure
 
 CHOICES = {"precision": "fp32"}
@@ -20,14 +22,15 @@ SAID = {
 }
 
 
-def happen(ranks: LocalRanks, events: str) -> None:
-    """Let these happen: `load`, `form`, or `0 formed` for what a rank says."""
+def after(ranks: LocalRanks, events: str) -> LocalRanks:
+    """Return the ranks after these: `load`, `form`, or `0 formed` for what a rank says."""
     for event in filter(None, events.split(", ")):
         if event in ("load", "form"):
-            ranks.told(Load(CHOICES) if event == "load" else FORM)
+            ranks = ranks.told(Load(CHOICES) if event == "load" else FORM)
         else:
             local_rank, said = event.split()
-            ranks.said(int(local_rank), SAID[said])
+            ranks = ranks.said(int(local_rank), SAID[said])
+    return ranks
 
 
 @pytest.mark.parametrize(
@@ -56,36 +59,32 @@ def happen(ranks: LocalRanks, events: str) -> None:
     ],
 )
 def test_the_state_of_a_node_is_that_of_its_ranks_together(events, state):
-    ranks = LocalRanks(2)
-    happen(ranks, events)
-    assert ranks.state == state
+    assert after(LocalRanks.starting(2), events).state == state
 
 
 def test_a_node_has_the_state_of_the_run_once_all_its_ranks_have_trained():
-    ranks = LocalRanks(2)
-    happen(ranks, "0 new, 1 new, form, 0 formed")
+    ranks = after(LocalRanks.starting(2), "0 new, 1 new, form, 0 formed")
     assert (ranks.trained, ranks.step, ranks.choices) == (0, 7, CHOICES)
-    happen(ranks, "1 formed, 0 broken")
+    ranks = after(ranks, "1 formed, 0 broken")
     assert (ranks.trained, ranks.step) == (3, 8)
-    happen(ranks, "1 finished")
+    ranks = after(ranks, "1 finished")
     assert ranks.ended == "finished"
 
 
 def test_ranks_that_could_not_form_their_first_group_say_why_until_they_are_started_again():
-    ranks = LocalRanks(2)
-    happen(ranks, "0 new, 1 new, form")
-    ranks.said(0, Waiting("new", 3, 0, False, "port 1 did not answer"))
-    happen(ranks, "1 new")
+    ranks = after(LocalRanks.starting(2), "0 new, 1 new, form")
+    ranks = ranks.said(0, Waiting("new", 3, 0, False, "port 1 did not answer"))
+    ranks = after(ranks, "1 new")
     assert (ranks.state, ranks.why) == ("ready", "port 1 did not answer")
-    ranks.restarted()
+    ranks = ranks.restarted()
     assert ranks.why == ""
 
 
 def test_ranks_that_failed_have_nothing_once_they_are_started_again():
-    ranks = LocalRanks(1)
-    happen(ranks, "0 new, load, 0 loaded, form, 0 formed")
-    ranks.failed(Failure(0, "rank 0 was killed by signal 9 (SIGKILL)", curable=True))
+    ranks = after(LocalRanks.starting(1), "0 new, load, 0 loaded, form, 0 formed")
+    killed = Failure(0, "rank 0 was killed by signal 9 (SIGKILL)", curable=True)
+    ranks = replace(ranks, failure=killed)
     assert (ranks.state, ranks.trained) == ("failed", 3)
-    ranks.restarted()
+    ranks = ranks.restarted()
     assert (ranks.state, ranks.trained, ranks.step) == ("starting", 0, 0)
     assert (ranks.choices, ranks.failure) == (None, None)

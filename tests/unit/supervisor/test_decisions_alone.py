@@ -5,46 +5,60 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.councils import CHOICES, NODES, TEAM, moves, report, view, with_facts
+from support.councils import (
+    CHOICES,
+    NODES,
+    TEAM,
+    Mind,
+    answer,
+    moves,
+    report,
+    situation,
+    with_facts,
+)
 from support.facts import assert_names
 
 from hearth.ranks.orders import Interrupt, Leave, Load, Pause
-from hearth.supervisor.decisions.decide import BRIEF, answer
-from hearth.supervisor.decisions.notes import FUTILE, RESTART_WAITS, Notes
+from hearth.supervisor.cause import Cause, LaunchOutcome
+from hearth.supervisor.decisions.actions import (
+    Conclude,
+    Depart,
+    DropProposal,
+    ProposeTeam,
+    RestartRanks,
+    SayUnreached,
+    SayWaiting,
+    SendVerdict,
+    StartTeam,
+    TellRanks,
+)
+from hearth.supervisor.decisions.decide import BRIEF, to_prove
+from hearth.supervisor.decisions.memory import WAITS
 from hearth.supervisor.decisions.own_ranks import (
     FORM_TIMEOUT,
     LET_GO,
     OWN_END,
     SETTLE,
     SHUTDOWN_PATIENCE,
+    STEP_PATIENCE,
 )
-from hearth.supervisor.decisions.reach import to_prove
+from hearth.supervisor.decisions.retries import FUTILE, LASTING, LEFT_OUT_WITHIN
+from hearth.supervisor.decisions.settings import Settings
+from hearth.supervisor.decisions.state import Absence, Proposal, State
+from hearth.supervisor.decisions.team_record import TeamRecord
 from hearth.supervisor.decisions.verdicts import COLLECT, LEAVE_TIMEOUT
-from hearth.supervisor.decisions.view import (
-    Absence,
-    Conclude,
-    Depart,
-    DropProposal,
-    Proposal,
-    ProposeTeam,
-    RestartRanks,
-    SayUnreached,
-    SayWaiting,
-    Settings,
-    StartTeam,
-    TellRanks,
-    View,
-)
 from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Attempt, Config, Refusal, Votes
 from hearth.supervisor.messages import Failure, Propose, Stop
 
 KILLED = Failure(1, "rank 1 was killed by signal 9 (SIGKILL)", curable=True)
 TAKEN = "another machine has its address 192.0.2.3, too"
 LOST = ("broke off", "silent for 6 s", "refused connections")
-OUT_OF_MEMORY = Failure(1, "torch.OutOfMemoryError: CUDA out of memory")
+OUT_OF_MEMORY = Failure(1, "torch.OutOfMemoryError: CUDA out of memory", local=True)
+OFF_THE_BUS = Failure(1, "RuntimeError: CUDA error: unspecified launch failure", local=True)
+BAD_ROW = Failure(1, "ValueError: the row is bad")
 
 
-def everybody(states: str, me: str = "desk", **facts: object) -> View:
+def everybody(states: str, me: str = "desk", **facts: object) -> State:
     """Return the view of `me` on a team whose nodes are in these states, in rank order.
 
     `gone` for a node that is not connected.
@@ -54,22 +68,25 @@ def everybody(states: str, me: str = "desk", **facts: object) -> View:
         for node, state in zip(NODES, states.split(), strict=True)
         if state != "gone"
     }
-    return view(reports.pop(me), *reports.values(), **facts)
+    return situation(reports.pop(me), *reports.values(), **facts)
 
 
-def first_start(states: str, **facts: object) -> View:
+def first_start(states: str, **facts: object) -> State:
     reports = [
         report(node, state, team=None)
         for node, state in zip(NODES, states.split(), strict=True)
         if state != "gone"
     ]
-    return view(*reports, gone={}, **facts)
+    return situation(*reports, gone={}, **facts)
 
 
 def end(found: list) -> Conclude:
-    (only,) = found
-    assert isinstance(only, Conclude)
-    return only
+    """Return the end that a node comes to, before which its ranks may have a state to save."""
+    first, *others = found
+    if isinstance(first, SendVerdict):
+        return Conclude(first.outcome)
+    assert isinstance(first, Conclude) and not others
+    return first
 
 
 # The first start
@@ -84,16 +101,16 @@ def test_the_first_team_is_of_all_nodes_and_fresh_and_its_first_node_proposes_it
     seen = first_start("ready ready ready", settings=Settings(NODES, first_generation=4))
     (proposed,) = moves(seen)
     assert proposed == ProposeTeam(Attempt(Config(4, NODES), (), (), None), fresh=True)
-    other = view(seen.heard["laptop"].report, seen.own, seen.heard["shelf"].report, gone={})
+    other = situation(seen.heard["laptop"].report, seen.own, seen.heard["shelf"].report, gone={})
     assert moves(other) == []
 
 
 def test_missing_nodes_are_told_and_end_the_run_after_the_timeout():
-    notes = Notes()
-    (said,) = moves(first_start("ready ready gone", now=1), notes)
+    mind = Mind()
+    (said,) = moves(first_start("ready ready gone", now=1), mind)
     assert (type(said), said.missing) == (SayWaiting, ("shelf",))
-    assert moves(first_start("ready ready gone", now=120), notes) == []
-    cause = end(moves(first_start("starting ready gone", now=121), notes)).outcome.cause
+    assert moves(first_start("ready ready gone", now=120), mind) == []
+    cause = end(moves(first_start("starting ready gone", now=121), mind)).outcome.cause
     assert (cause.node, cause.kind) == ("shelf", "not_ready")
     assert_names(cause.message, "shelf", "120 s")
 
@@ -105,12 +122,12 @@ def test_a_disk_that_takes_no_votes_is_named():
 
 
 def test_nodes_whose_ranks_are_long_in_getting_ready_are_told_and_end_nothing():
-    notes = Notes()
-    assert moves(first_start("ready starting ready", now=119), notes) == []
-    (said,) = moves(first_start("ready starting ready", now=121), notes)
+    mind = Mind()
+    assert moves(first_start("ready starting ready", now=119), mind) == []
+    (said,) = moves(first_start("ready starting ready", now=121), mind)
     assert (type(said), said.missing) == (SayWaiting, ("laptop",))
-    assert moves(first_start("ready starting ready", now=7200), notes) == []
-    said, proposed = moves(first_start("ready ready ready", now=7201), notes)
+    assert moves(first_start("ready starting ready", now=7200), mind) == []
+    said, proposed = moves(first_start("ready ready ready", now=7201), mind)
     assert said.missing == ()
     assert isinstance(proposed, ProposeTeam)
     assert moves(first_start("starting starting starting", now=121)) == []
@@ -134,10 +151,10 @@ def test_a_team_that_trains_is_let_alone():
 )
 def test_ranks_are_interrupted_once_a_member_is_gone(why, told):
     why, taken, _ = why.partition(TAKEN)
-    notes, gone = Notes(), {"shelf": Absence(why, 100.0, taken)}
+    mind, gone = Mind(), {"shelf": Absence(why, 100.0, taken)}
     seen = everybody("training training gone", gone=gone)
-    assert moves(seen, notes) == [TellRanks(Interrupt(5, told))]
-    assert moves(seen, notes) == []
+    assert moves(seen, mind) == [TellRanks(Interrupt(5, told))]
+    assert moves(seen, mind) == []
 
 
 @pytest.mark.parametrize(
@@ -162,11 +179,11 @@ def test_a_member_that_is_still_with_its_group_breaks_nothing(state):
 
 
 def test_a_member_that_never_gets_the_order_to_form_breaks_the_group():
-    notes = Notes()
+    mind = Mind()
     seen = with_facts(everybody("forming forming paused"), "shelf", generation=4)
-    assert moves(seen, notes) == []
+    assert moves(seen, mind) == []
     late = replace(seen, now=seen.now + FORM_TIMEOUT + 1)
-    (told,) = moves(late, notes)
+    (told,) = moves(late, mind)
     assert_names(told.order.why, "shelf", "30 s")
 
 
@@ -189,41 +206,45 @@ def test_the_first_survivor_proposes_as_soon_as_all_survivors_wait():
 )
 def test_too_few_wait_and_say_for_whom_and_why(terms, told):
     states = "broken broken gone" if terms else "broken gone gone"
-    notes = Notes()
+    mind = Mind()
     seen = everybody(states, settings=Settings(NODES, **terms))
-    assert moves(seen, notes) == []
-    (said,) = moves(replace(seen, now=seen.now + BRIEF), notes)
+    assert moves(seen, mind) == []
+    (said,) = moves(replace(seen, now=seen.now + BRIEF), mind)
     assert_names(said.why, told)
     assert "shelf" in said.missing
-    assert moves(replace(seen, now=seen.now + 3600), notes) == []
-    cause = end(moves(replace(seen, now=seen.now + 3601), notes)).outcome.cause
+    assert moves(replace(seen, now=seen.now + 3600), mind) == []
+    cause = end(moves(replace(seen, now=seen.now + 3601), mind)).outcome.cause
     assert cause.kind == "node_lost"
     assert_names(cause.message, "broke off", "did not come back within 3600 s", told)
 
 
 def test_a_node_whose_others_have_ended_does_not_wait_long():
     gone = {node: Absence("refused", 0.0) for node in NODES[1:]}
-    seen = view(report("desk", "ready"), gone=gone, team=None, now=121)
+    seen = situation(report("desk", "ready"), gone=gone, team=None, now=121)
     assert_names(end(moves(seen)).outcome.cause.message, "laptop, shelf", "120 s")
 
 
 def test_a_limit_that_is_not_the_one_for_lost_nodes_is_named():
     gone = {name: Absence("refused", 0.0) for name in NODES[2:]}
     seen = everybody("broken broken gone", settings=Settings(NODES, elastic=False))
-    notes = Notes()
-    moves(seen, notes)
+    mind = Mind()
+    moves(seen, mind)
     late = replace(seen, gone=gone, now=seen.now + 125)
-    message = end(moves(late, notes)).outcome.cause.message
+    message = end(moves(late, mind)).outcome.cause.message
     assert_names(message, "within 120 s", "launch_ready_timeout", "launch_return_timeout")
 
 
 def test_a_node_that_waits_for_its_turn_is_waited_for_until_long_after_its_last_word():
-    terms = {"team": None, "settings": Settings(NODES, first_timeout=600), "queued": {"shelf": 900}}
-    seen = view(report("desk", "ready", None), report("laptop", "ready", None), **terms)
-    notes = Notes()
-    assert [type(move) for move in moves(replace(seen, now=1), notes)] == [SayWaiting]
-    assert moves(replace(seen, now=1500), notes) == []
-    cause = end(moves(replace(seen, now=1501), notes)).outcome.cause
+    terms = {
+        "team": None,
+        "settings": Settings(NODES, first_timeout=600),
+        "queued": {"shelf": ("waits", 900)},
+    }
+    seen = situation(report("desk", "ready", None), report("laptop", "ready", None), **terms)
+    mind = Mind()
+    assert [type(move) for move in moves(replace(seen, now=1), mind)] == [SayWaiting]
+    assert moves(replace(seen, now=1500), mind) == []
+    cause = end(moves(replace(seen, now=1501), mind)).outcome.cause
     assert (cause.node, cause.kind) == ("shelf", "not_ready")
     assert_names(cause.message, "600 s")
 
@@ -249,7 +270,7 @@ def test_nodes_that_are_not_connected_to_each_other_are_in_no_team():
 # A proposal in flight
 
 
-def proposed(yes: str, **facts: object) -> View:
+def proposed(yes: str, **facts: object) -> State:
     attempt = Attempt(Config(6, NODES), (), NODES, TEAM)
     given = {"since": 100.0, "yes": frozenset(yes.split())} | facts
     return everybody("broken broken broken", proposal=Proposal(attempt, False, **given))
@@ -268,40 +289,40 @@ def test_a_team_starts_once_all_have_promised():
     ],
 )
 def test_a_proposal_fails_and_is_made_again_a_moment_later(facts, told):
-    notes = Notes()
+    mind = Mind()
     seen = proposed("desk laptop", **facts)
-    (dropped,) = moves(seen, notes)
+    (dropped,) = moves(seen, mind)
     assert_names(dropped.why, told)
     again = replace(seen, proposal=None)
-    assert moves(again, notes) == []
-    assert isinstance(*moves(replace(again, now=again.now + 1), notes), ProposeTeam)
+    assert moves(again, mind) == []
+    assert isinstance(*moves(replace(again, now=again.now + 1), mind), ProposeTeam)
 
 
-def silences(yes: str, count: int) -> tuple[Notes, list]:
-    """Return the notes and the next moves of desk after proposals that only `yes` answered."""
-    notes, now = Notes(), 100.0
+def silences(yes: str, count: int) -> tuple[Mind, list]:
+    """Return the mind and the next moves of desk after proposals that only `yes` answered."""
+    mind, now = Mind(), 100.0
     for _ in range(count):
         seen = replace(proposed(yes, since=now - PROPOSAL_LIFETIME), now=now)
-        assert isinstance(*moves(seen, notes), DropProposal)
+        assert isinstance(*moves(seen, mind), DropProposal)
         now += 1
-    return notes, moves(replace(seen, proposal=None, now=now), notes)
+    return mind, moves(replace(seen, proposal=None, now=now), mind)
 
 
 def test_who_does_not_vote_twice_in_a_row_is_left_out_if_others_can_go_on():
     _, (again,) = silences("desk laptop", 1)
     assert again.attempt.config.nodes == NODES
-    notes, (without,) = silences("desk laptop", 2)
+    mind, (without,) = silences("desk laptop", 2)
     assert without.attempt.config.nodes == ("desk", "laptop")
-    assert notes.avoided(now=100.0) == {"shelf"}
+    assert mind.memory.avoided(now=100.0) == {"shelf"}
     _, (needed,) = silences("desk", 2)
     assert needed.attempt.config.nodes == NODES
 
 
 def test_who_has_not_voted_before_is_left_out_at_once_and_for_longer():
-    notes, _ = silences("desk laptop", 2)
+    mind, _ = silences("desk laptop", 2)
     seen = replace(proposed("desk laptop", since=200.0), now=200.0 + PROPOSAL_LIFETIME)
-    moves(seen, notes)
-    assert notes.avoid["shelf"] == seen.now + 20
+    moves(seen, mind)
+    assert mind.memory.avoid["shelf"] == seen.now + 20
 
 
 def test_a_promise_that_comes_too_late_is_none():
@@ -317,17 +338,17 @@ def test_a_voter_that_is_gone_ends_a_proposal():
 
 def test_a_node_promises_if_its_ranks_wait_and_keeps_to_it():
     attempt = Attempt(Config(6, NODES), (), NODES, TEAM)
-    seen, notes = everybody("broken broken broken", me="shelf"), Notes()
-    votes = answer(seen, notes, Propose(attempt), "desk")
+    seen, mind = everybody("broken broken broken", me="shelf"), Mind()
+    votes = answer(seen, mind, Propose(attempt), "desk")
     assert isinstance(votes, Votes)
-    seen = replace(seen, own=replace(seen.own, votes=votes))
+    seen = replace(seen, votes=votes)
     other = Propose(replace(attempt, config=Config(7, NODES)))
-    refusal = answer(seen, notes, other, "laptop")
+    refusal = answer(seen, mind, other, "laptop")
     assert isinstance(refusal, Refusal)
     assert_names(refusal.reason, "shelf", "promised desk")
-    assert isinstance(answer(seen, notes, other, "desk"), Votes)
+    assert isinstance(answer(seen, mind, other, "desk"), Votes)
     later = replace(seen, now=seen.now + PROPOSAL_LIFETIME + 0.1)
-    assert isinstance(answer(later, notes, other, "laptop"), Votes)
+    assert isinstance(answer(later, mind, other, "laptop"), Votes)
 
 
 @pytest.mark.parametrize(
@@ -341,9 +362,9 @@ def test_a_node_promises_if_its_ranks_wait_and_keeps_to_it():
     ],
 )
 def test_a_node_that_cannot_be_in_a_team_refuses(states, facts, told):
-    seen, notes = with_facts(everybody(states, me="shelf"), "shelf", **facts), Notes()
-    moves(seen, notes)
-    refusal = answer(seen, notes, Propose(Attempt(Config(6, NODES), (), NODES, TEAM)), "desk")
+    seen, mind = with_facts(everybody(states, me="shelf"), "shelf", **facts), Mind()
+    moves(seen, mind)
+    refusal = answer(seen, mind, Propose(Attempt(Config(6, NODES), (), NODES, TEAM)), "desk")
     assert isinstance(refusal, Refusal)
     assert_names(refusal.reason, told)
 
@@ -351,11 +372,11 @@ def test_a_node_that_cannot_be_in_a_team_refuses(states, facts, told):
 # Nodes that come and go
 
 
-def joining(state: str, **facts: object) -> View:
+def joining(state: str, **facts: object) -> State:
     """Return desk's view on a team of desk and laptop, while shelf is in another state."""
     team = Config(6, NODES[:2])
     reports = [report(node, "training", team) for node in NODES[:2]]
-    seen = view(*reports, report("shelf", state, TEAM), team=team)
+    seen = situation(*reports, report("shelf", state, TEAM), team=team)
     return with_facts(seen, "shelf", **facts) if facts else seen
 
 
@@ -366,9 +387,9 @@ def test_a_node_that_has_not_loaded_disturbs_nobody(state):
 
 @pytest.mark.parametrize("state", ["loaded", "broken", "paused"])
 def test_the_team_pauses_once_for_a_node_that_has_loaded(state):
-    notes, seen = Notes(), joining(state)
-    assert moves(seen, notes) == [TellRanks(Pause(6))]
-    assert moves(seen, notes) == []
+    mind, seen = Mind(), joining(state)
+    assert moves(seen, mind) == [TellRanks(Pause(6))]
+    assert moves(seen, mind) == []
 
 
 @pytest.mark.parametrize("facts", [{"connected": ("desk",)}, {"voteless": "disk is full"}])
@@ -397,12 +418,12 @@ WALL = "at 192.0.2.2 port 40001: no answer on TCP (firewall?)"
 @pytest.mark.parametrize("pair", [("shelf", "laptop"), ("laptop", "shelf"), ("desk", "laptop")])
 def test_a_pair_that_does_not_reach_each_other_is_named_and_nobody_pauses(pair):
     node, other = pair
-    notes, seen = Notes(), with_facts(joining("loaded"), node, unreached={other: WALL})
-    (said,) = moves(seen, notes)
+    mind, seen = Mind(), with_facts(joining("loaded"), node, unreached={other: WALL})
+    (said,) = moves(seen, mind)
     assert said == SayUnreached((f"{node} cannot reach {other} {WALL}",))
-    assert moves(seen, notes) == []
+    assert moves(seen, mind) == []
     healed = joining("loaded")
-    assert moves(healed, notes) == [TellRanks(Pause(6)), SayUnreached(())]
+    assert moves(healed, mind) == [TellRanks(Pause(6)), SayUnreached(())]
 
 
 def test_after_a_loss_the_survivors_need_no_proof_but_those_without_a_way_do_not_try():
@@ -439,14 +460,14 @@ def test_a_node_proves_its_ways_only_while_another_joins():
 def test_a_node_that_is_back_loads_while_the_others_train():
     team = Config(6, NODES[:2])
     others = [report(node, "training", team) for node in NODES[:2]]
-    assert moves(view(report("shelf", "ready"), *others)) == [TellRanks(Load(CHOICES))]
-    assert moves(view(report("shelf", "loaded"), *others)) == []
+    assert moves(situation(report("shelf", "ready"), *others)) == [TellRanks(Load(CHOICES))]
+    assert moves(situation(report("shelf", "loaded"), *others)) == []
 
 
 def test_all_that_wait_form_the_larger_team():
     team = Config(6, NODES[:2])
     others = [report(node, "paused", team) for node in NODES[:2]]
-    (proposed,) = moves(view(others[0], others[1], report("shelf", "loaded"), team=team))
+    (proposed,) = moves(situation(others[0], others[1], report("shelf", "loaded"), team=team))
     assert proposed.attempt.config == Config(7, NODES)
 
 
@@ -459,67 +480,67 @@ def test_a_member_that_leaves_hands_in_its_vote():
 
 
 def test_a_node_that_leaves_goes_once_the_others_have_a_team_without_it():
-    notes = Notes()
+    mind = Mind()
     seen = with_facts(everybody("paused paused paused"), "desk", leaving="it shuts down")
-    assert moves(seen, notes) == []
+    assert moves(seen, mind) == []
     seen = with_facts(with_facts(seen, "laptop", generation=6), "shelf", generation=6)
-    assert moves(seen, notes) == [TellRanks(Leave(save=True))]
-    assert moves(seen, notes) == []
+    assert moves(seen, mind) == [TellRanks(Leave(save=True))]
+    assert moves(seen, mind) == []
     gone = with_facts(seen, "desk", state="ended", ended="stopped")
-    assert moves(gone, notes) == [Depart("it shuts down")]
+    assert moves(gone, mind) == [Depart("it shuts down")]
 
 
 def test_a_node_that_leaves_alone_or_is_not_let_go_goes_all_the_same():
     alone = with_facts(everybody("broken gone gone"), "desk", leaving="it shuts down")
     assert moves(alone) == [TellRanks(Leave(save=True))]
-    notes = Notes()
+    mind = Mind()
     stuck = with_facts(everybody("training training training"), "laptop", state="forming")
     stuck = with_facts(stuck, "desk", leaving="it shuts down")
-    assert moves(stuck, notes) == []
+    assert moves(stuck, mind) == []
     late = replace(stuck, now=stuck.now + SHUTDOWN_PATIENCE + 1)
-    assert moves(late, notes) == [TellRanks(Interrupt(5, "desk leaves: it shuts down"))]
+    assert moves(late, mind) == [TellRanks(Interrupt(5, "desk leaves: it shuts down"))]
     late = replace(stuck, now=stuck.now + LEAVE_TIMEOUT + 1)
-    assert moves(late, notes) == [Depart("it shuts down")]
+    assert moves(late, mind) == [Depart("it shuts down")]
 
 
 def test_a_node_that_leaves_breaks_off_a_long_step_and_stays_to_vote():
-    notes = Notes()
+    mind = Mind()
     seen = with_facts(everybody("training training training"), "desk", leaving="it shuts down")
-    assert moves(seen, notes) == [TellRanks(Pause(5))]
+    assert moves(seen, mind) == [TellRanks(Pause(5))]
     late = replace(seen, now=seen.now + SHUTDOWN_PATIENCE + 1)
-    assert moves(late, notes) == [TellRanks(Interrupt(5, "desk leaves: it shuts down"))]
+    assert moves(late, mind) == [TellRanks(Interrupt(5, "desk leaves: it shuts down"))]
     out = with_facts(everybody("broken broken broken"), "desk", leaving="it shuts down")
-    assert moves(replace(out, now=late.now + 1), notes) == []
+    assert moves(replace(out, now=late.now + 1), mind) == []
     attempt = Attempt(Config(6, NODES[1:]), ("desk",), NODES, TEAM)
-    assert isinstance(answer(out, notes, Propose(attempt), "laptop"), Votes)
+    assert isinstance(answer(out, mind, Propose(attempt), "laptop"), Votes)
     gone = replace(out, now=late.now + 1 + LET_GO + 1)
-    assert moves(gone, notes) == [TellRanks(Leave(save=True))]
+    assert moves(gone, mind) == [TellRanks(Leave(save=True))]
 
 
 # Nobody has the state any more
 
 
 def test_after_a_loss_of_all_ranks_the_rest_waits_a_moment_and_starts_fresh():
-    notes, seen = Notes(), everybody("ready ready gone", gone={}, now=1)
-    assert [type(move) for move in moves(seen, notes)] == [SayWaiting]
-    waited = moves(replace(seen, now=SETTLE + 1), notes)
+    mind, seen = Mind(), everybody("ready ready gone", gone={}, now=1)
+    assert [type(move) for move in moves(seen, mind)] == [SayWaiting]
+    waited = moves(replace(seen, now=SETTLE + 1), mind)
     fresh = [move for move in waited if isinstance(move, ProposeTeam)]
     assert [(move.fresh, move.attempt.config.nodes) for move in fresh] == [(True, NODES[:2])]
 
 
 def test_ranks_that_do_not_get_ready_hold_up_the_others_for_a_while_only():
-    notes, seen = Notes(), everybody("ready ready starting", now=1)
-    assert moves(seen, notes) == []
-    assert moves(replace(seen, now=seen.settings.ready_timeout), notes) == []
-    (proposed,) = moves(replace(seen, now=seen.settings.ready_timeout + 1), notes)
+    mind, seen = Mind(), everybody("ready ready starting", now=1)
+    assert moves(seen, mind) == []
+    assert moves(replace(seen, now=seen.settings.ready_timeout), mind) == []
+    (proposed,) = moves(replace(seen, now=seen.settings.ready_timeout + 1), mind)
     assert proposed.fresh
     assert proposed.attempt.config.nodes == NODES[:2]
 
 
 def test_ranks_that_have_loaded_for_nothing_are_started_again():
-    notes, seen = Notes(), everybody("loaded ready gone", gone={}, now=1)
-    assert not any(isinstance(move, RestartRanks) for move in moves(seen, notes))
-    (restart,) = moves(replace(seen, now=SETTLE + 2), notes)
+    mind, seen = Mind(), everybody("loaded ready gone", gone={}, now=1)
+    assert not any(isinstance(move, RestartRanks) for move in moves(seen, mind))
+    (restart,) = moves(replace(seen, now=SETTLE + 2), mind)
     assert isinstance(restart, RestartRanks)
     assert_names(restart.why, "state of the run")
 
@@ -527,7 +548,7 @@ def test_ranks_that_have_loaded_for_nothing_are_started_again():
 # Groups that cannot be formed
 
 
-def broken_form(me: str, trained: str, **facts: object) -> View:
+def broken_form(me: str, trained: str, **facts: object) -> State:
     """Return the view of `me` on a broken group; `trained` says when each node trained last."""
     seen = everybody("broken broken broken", me, **facts)
     for node, generation in zip(NODES, trained.split(), strict=True):
@@ -536,8 +557,8 @@ def broken_form(me: str, trained: str, **facts: object) -> View:
 
 
 def test_a_node_that_did_not_form_the_group_is_left_out_for_a_while():
-    notes = Notes()
-    (proposed,) = moves(broken_form("desk", "4 4 0"), notes)
+    mind = Mind()
+    (proposed,) = moves(broken_form("desk", "4 4 0"), mind)
     assert proposed.attempt.config.nodes == NODES[:2]
 
 
@@ -547,50 +568,50 @@ def test_a_node_that_did_not_form_the_group_is_left_out_for_a_while():
 def test_ranks_that_did_not_form_a_group_twice_in_a_row_are_started_again(trained, restarted):
     found = set()
     for node in NODES:
-        notes = Notes()
-        moves(broken_form(node, trained), notes)
+        mind = Mind()
+        moves(broken_form(node, trained), mind)
         again = broken_form(node, trained)
         for each in NODES:
             again = with_facts(again, each, generation=6)
-        again = replace(again, team=Config(6, NODES), now=again.now + 1)
-        if any(isinstance(move, RestartRanks) for move in moves(again, notes)):
+        again = replace(again, teams=TeamRecord(Config(6, NODES)), now=again.now + 1)
+        if any(isinstance(move, RestartRanks) for move in moves(again, mind)):
             found.add(node)
     assert found == restarted
 
 
 def test_a_node_that_never_forms_a_group_holds_up_the_others_more_and_more_seldom():
-    notes, now, waits = Notes(), 100.0, []
+    mind, now, waits = Mind(), 100.0, []
     for generation in range(5, 14, 2):
         seen = broken_form("desk", f"{generation - 1} {generation - 1} 0")
         for node in NODES:
             seen = with_facts(seen, node, generation=generation, step=generation)
-        moves(replace(seen, team=Config(generation, NODES), now=now), notes)
-        waits.append(notes.avoid["shelf"] - now)
+        moves(replace(seen, teams=TeamRecord(Config(generation, NODES)), now=now), mind)
+        waits.append(mind.memory.avoid["shelf"] - now)
         without = joining("loaded")
         for node in NODES[:2]:
             without = with_facts(without, node, generation=generation + 1, trained=generation + 1)
         team = Config(generation + 1, NODES[:2])
-        assert moves(replace(without, team=team, now=now + 1), notes) == []
-        now = notes.avoid["shelf"] + 1
+        assert moves(replace(without, teams=TeamRecord(team), now=now + 1), mind) == []
+        now = mind.memory.avoid["shelf"] + 1
     assert waits == [10, 20, 40, 80, 160]
     team = Config(20, NODES)
     seen = everybody("training training training", team=team)
     for node in NODES:
         seen = with_facts(seen, node, generation=20, trained=20)
-    moves(seen, notes)
-    assert not notes.strikes
+    moves(seen, mind)
+    assert not mind.memory.strikes
 
 
 def breaks(steps: list[int]) -> list:
     """Return the moves of desk after its group broke at each of these steps, with nobody lost."""
-    notes, found = Notes(), []
+    mind, found = Mind(), []
     for generation, step in enumerate(steps, start=5):
         seen = everybody("broken broken broken", team=Config(generation, NODES))
         for node in NODES:
             seen = with_facts(
                 seen, node, generation=generation, trained=generation, step=step, why="a bad cable"
             )
-        found = moves(replace(seen, now=100.0 + generation), notes)
+        found = moves(replace(seen, now=100.0 + generation), mind)
     return found
 
 
@@ -602,24 +623,24 @@ def test_breaks_without_a_step_gained_end_the_run():
 
 
 def test_ranks_that_were_killed_and_have_loaded_again_join_those_that_waited_at_once():
-    notes, whole = Notes(), Settings(NODES, elastic=False)
+    mind, whole = Mind(), Settings(NODES, elastic=False)
     for state in ("starting", "loaded"):
         seen = everybody(f"{state} broken broken", team=TEAM, settings=whole)
         seen = with_facts(seen, "desk", generation=5, trained=0)
-        found = moves(seen, notes)
+        found = moves(seen, mind)
     assert found[-1].attempt.config.nodes == NODES
-    assert not notes.strikes
-    assert notes.broken.count == 0
+    assert not mind.memory.strikes
+    assert mind.memory.broken.count == 0
 
 
 def test_a_first_group_that_cannot_be_formed_again_and_again_ends_the_run():
     def tries(count: int, why: str) -> list:
-        notes, found = Notes(), []
+        mind, found = Mind(), []
         for generation in range(5, 5 + count):
             team = Config(generation, NODES)
             facts = {"generation": generation, "why": why}
             reports = [report(node, "ready", team, **facts) for node in NODES]
-            found = moves(view(*reports, gone={}, now=100.0 + generation), notes)
+            found = moves(situation(*reports, gone={}, now=100.0 + generation), mind)
         return found
 
     assert isinstance(*tries(FUTILE - 1, "desk port 1 did not answer"), ProposeTeam)
@@ -632,20 +653,94 @@ def test_a_first_group_that_cannot_be_formed_again_and_again_ends_the_run():
 # Errors of ranks
 
 
-def test_a_killed_rank_is_started_again_and_not_for_ever():
-    seen = with_facts(everybody("failed broken broken"), "desk", failure=KILLED)
-    notes, began = Notes(), seen.now
-    for wait in RESTART_WAITS:
+def fails_until_futile(seen: State, failure: Failure, mind: Mind) -> tuple[State, list]:
+    """Have the ranks of the view's node fail until they are started no more; return the last view.
+
+    Between two failures they live again, in no group. What the node does then comes with it.
+    """
+    failed = with_facts(seen, seen.node, state="failed", failure=failure)
+    for wait in WAITS:
         if wait:
-            assert moves(seen, notes) == []
-        seen = replace(seen, now=seen.now + wait)
-        assert moves(seen, notes) == [RestartRanks(KILLED.message)]
-        living = with_facts(seen, "desk", state="starting", failure=None)
-        moves(living, notes)
-    assert seen.now - began > 60  # what is gone for a minute ends nothing
-    conclude = end(moves(seen, notes))
+            assert moves(failed, mind) == []
+        failed = replace(failed, now=failed.now + wait)
+        assert moves(failed, mind) == [RestartRanks(failure.message)]
+        moves(with_facts(failed, seen.node, state="starting", failure=None), mind)
+    return failed, moves(failed, mind)
+
+
+def test_a_killed_rank_is_started_again_and_not_for_ever():
+    mind, seen = Mind(), everybody("failed starting starting")
+    last, found = fails_until_futile(seen, KILLED, mind)
+    assert last.now - seen.now > 60  # what is gone for a minute ends nothing
+    conclude = end(found)
     assert conclude.everywhere
     assert_names(conclude.outcome.cause.message, "signal 9", f"{FUTILE} starts in a row")
+
+
+@pytest.mark.parametrize("failure", [KILLED, OUT_OF_MEMORY, OFF_THE_BUS])
+def test_the_others_have_time_to_go_on_without_a_node_before_the_run_ends(failure):
+    mind = Mind()
+    last, found = fails_until_futile(everybody("failed broken broken"), failure, mind)
+    assert found == []
+    late = replace(last, now=last.now + LEFT_OUT_WITHIN)
+    assert end(moves(late, mind)).everywhere
+
+
+@pytest.mark.parametrize("failure", [OUT_OF_MEMORY, OFF_THE_BUS])
+@pytest.mark.parametrize("states", ["failed training training", "failed broken broken"])
+def test_an_error_of_one_machine_ends_nothing_while_others_have_the_state(states, failure):
+    mind = Mind()
+    seen = with_facts(everybody(states), "desk", failure=failure)
+    assert moves(seen, mind) == [RestartRanks(failure.message)]
+    for node in NODES[1:]:
+        others = {each: seen.reports[each] for each in NODES}
+        other = situation(others.pop(node), *others.values())
+        late = replace(other, now=other.now + 100)
+        assert not any(isinstance(move, Conclude) for move in moves(late))
+
+
+@pytest.mark.parametrize("states", ["failed starting starting", "failed failed failed"])
+def test_an_error_of_one_machine_ends_the_run_if_nobody_else_has_the_state(states):
+    mind, seen = Mind(), everybody(states)
+    for node, each in seen.reports.items():
+        if each.state == "failed":
+            seen = with_facts(seen, node, failure=OUT_OF_MEMORY)
+    moves(seen, mind)
+    ended = end(moves(replace(seen, now=seen.now + COLLECT), mind))
+    assert ended.everywhere
+    assert ended.outcome.cause.message == OUT_OF_MEMORY.message
+
+
+@pytest.mark.parametrize(("trained", "tries"), [(LASTING - 1, 2), (LASTING + 1, 1)])
+def test_steps_gained_do_not_excuse_an_error_of_the_machine_but_a_long_time_does(trained, tries):
+    mind, seen = Mind(), everybody("training training training", gained=9)
+    for _ in range(2):
+        moves(seen, mind)
+        seen = replace(seen, now=seen.now + trained)
+        moves(with_facts(seen, "desk", state="failed", failure=OUT_OF_MEMORY), mind)
+        moves(with_facts(seen, "desk", state="starting", trained=0), mind)
+    assert mind.memory.restarts == tries
+
+
+def test_steps_gained_excuse_a_killed_rank():
+    mind, seen = Mind(), everybody("training training training", gained=9)
+    for _ in range(2 * FUTILE):
+        moves(seen, mind)
+        failed = with_facts(seen, "desk", state="failed", failure=KILLED)
+        assert moves(failed, mind) == [RestartRanks(KILLED.message)]
+        moves(with_facts(seen, "desk", state="starting", trained=0), mind)
+
+
+def test_a_node_whose_ranks_are_to_be_started_again_has_a_vote():
+    # Of two nodes the first decides: without its vote the other one would have to wait for it.
+    pair, settings = Config(5, NODES[:2]), Settings(NODES[:2])
+    failed = report("desk", "failed", pair, failure=OFF_THE_BUS, generation=5)
+    waits = report("laptop", "broken", pair)
+    other = situation(waits, failed, settings=settings, gone={}, team=pair)
+    (proposed,) = moves(other)
+    assert proposed.attempt == Attempt(Config(6, ("laptop",)), ("desk",), NODES[:2], pair)
+    own = situation(failed, waits, settings=settings, gone={}, team=pair)
+    assert isinstance(answer(own, Mind(), Propose(proposed.attempt, False), "laptop"), Votes)
 
 
 @pytest.mark.parametrize("state", ["breaking", "broken"])
@@ -657,38 +752,40 @@ def test_relaunched_ranks_have_time_to_tell_their_own_error_after_those_of_anoth
     assert isinstance(told.order, Interrupt)
 
 
+@pytest.mark.parametrize("failure", [KILLED, OUT_OF_MEMORY])
 @pytest.mark.parametrize("elastic", [True, False])
-def test_a_node_that_fails_again_and_again_ends_its_own_part_if_others_can_go_on(elastic):
-    seen = with_facts(joining("loaded"), "shelf", state="failed", failure=KILLED)
+def test_a_node_that_fails_again_and_again_ends_its_own_part_if_others_can_go_on(elastic, failure):
+    seen = joining("loaded")
     own, others = seen.heard["shelf"].report, (seen.own, seen.heard["laptop"].report)
-    notes, now, terms = Notes(), 100.0, Settings(NODES, elastic=elastic)
-    for _ in range(FUTILE - 1):
-        now += max(RESTART_WAITS)
-        moves(replace(view(own, *others, settings=terms), now=now), notes)
-    assert end(moves(view(own, *others, settings=terms), notes)).everywhere != elastic
+    mind, terms = Mind(), Settings(NODES, elastic=elastic)
+    _, found = fails_until_futile(situation(own, *others, settings=terms), failure, mind)
+    ended = end(found)
+    assert ended.everywhere != elastic
+    if elastic:
+        assert_names(ended.outcome.cause.message, failure.message, "shelf is left out")
 
 
 def test_an_error_of_a_node_that_was_about_to_join_ends_only_its_own_part():
-    seen = with_facts(joining("loading"), "shelf", state="failed", failure=OUT_OF_MEMORY)
+    seen = with_facts(joining("loading"), "shelf", state="failed", failure=BAD_ROW)
     assert moves(seen) == []
     own, others = seen.heard["shelf"].report, (seen.own, seen.heard["laptop"].report)
-    ended = end(moves(view(own, *others)))
+    ended = end(moves(situation(own, *others)))
     assert not ended.everywhere
-    assert (ended.outcome.state, ended.outcome.cause.message) == ("failed", OUT_OF_MEMORY.message)
+    assert (ended.outcome.state, ended.outcome.cause.message) == ("failed", BAD_ROW.message)
 
 
 def test_an_error_of_ranks_that_trained_ends_the_run_though_the_others_have_gone_on():
-    notes = Notes()
+    mind = Mind()
     seen = joining("loading")
-    seen = with_facts(seen, "shelf", state="failed", failure=OUT_OF_MEMORY, trained=3)
-    assert moves(seen, notes) == []
-    late = end(moves(replace(seen, now=seen.now + COLLECT), notes))
+    seen = with_facts(seen, "shelf", state="failed", failure=BAD_ROW, trained=3)
+    assert moves(seen, mind) == []
+    late = end(moves(replace(seen, now=seen.now + COLLECT), mind))
     assert late.everywhere
     assert late.outcome.cause.node == "shelf"
 
 
 def test_such_an_error_does_not_spoil_the_end_of_the_others():
-    seen = with_facts(joining("loading"), "shelf", state="failed", failure=OUT_OF_MEMORY)
+    seen = with_facts(joining("loading"), "shelf", state="failed", failure=BAD_ROW)
     for node in NODES[:2]:
         seen = with_facts(seen, node, state="ended", ended="finished")
     assert end(moves(seen)).outcome.state == "finished"
@@ -696,14 +793,14 @@ def test_such_an_error_does_not_spoil_the_end_of_the_others():
 
 @pytest.mark.parametrize(("me", "after"), [("desk", 0), ("laptop", 0.5)])
 def test_an_error_of_a_ranks_own_ends_the_run_once_others_had_time_to_tell_theirs(me, after):
-    notes = Notes()
-    seen = with_facts(everybody("broken failed failed", me), "laptop", failure=OUT_OF_MEMORY)
+    mind = Mind()
+    seen = with_facts(everybody("broken failed failed", me), "laptop", failure=BAD_ROW)
     seen = with_facts(seen, "shelf", failure=Failure(2, "RuntimeError: Connection closed by peer"))
-    assert not any(isinstance(move, Conclude) for move in moves(seen, notes))
+    assert not any(isinstance(move, Conclude) for move in moves(seen, mind))
     late = replace(seen, now=seen.now + COLLECT + after)
-    cause = end(moves(late, notes)).outcome.cause
+    cause = end(moves(late, mind)).outcome.cause
     assert (cause.node, cause.rank, cause.kind) == ("laptop", 1, "rank_failed")
-    assert cause.message == OUT_OF_MEMORY.message
+    assert cause.message == BAD_ROW.message
 
 
 def test_a_killed_rank_ends_the_run_if_the_first_loss_does():
@@ -724,11 +821,11 @@ def test_a_run_has_finished_once_the_ranks_of_all_members_have():
 
 
 def test_ranks_that_missed_the_end_leave():
-    notes = Notes()
+    mind = Mind()
     seen = with_facts(everybody("broken ended ended"), "laptop", ended="finished")
-    assert moves(seen, notes) == [TellRanks(Leave(save=False))]
+    assert moves(seen, mind) == [TellRanks(Leave(save=False))]
     left = with_facts(seen, "desk", state="ended", ended="stopped")
-    assert end(moves(left, notes)).outcome.state == "finished"
+    assert end(moves(left, mind)).outcome.state == "finished"
 
 
 @pytest.mark.parametrize("state", ["starting", "failed", "loading"])
@@ -778,3 +875,54 @@ def test_a_stopped_run_ends_once_all_have_stopped():
         seen = with_facts(seen, node, ended="stopped")
     outcome = end(moves(seen)).outcome
     assert (outcome.state, outcome.cause.node) == ("stopped", "laptop")
+
+
+# A run that ends by an error
+
+
+LOSS = LaunchOutcome("failed", Cause("shelf", 1, "rank_failed", BAD_ROW.message))
+
+
+@pytest.mark.parametrize("state", ["training", "broken"])
+def test_healthy_ranks_write_a_checkpoint_before_a_run_ends_by_an_error(state):
+    mind = Mind()
+    seen = everybody(f"{state} {state} failed")
+    seen = with_facts(seen, "shelf", failure=BAD_ROW, generation=5)
+    first = moves(seen, mind)
+    if state == "training":
+        assert isinstance(first[0].order, Interrupt)
+        seen = with_facts(seen, "desk", state="broken")
+    late = replace(seen, now=seen.now + COLLECT)
+    assert moves(late, mind) == [SendVerdict(LOSS), TellRanks(Leave(save=True))]
+    assert moves(replace(late, now=late.now + 500), mind) == []  # it takes its time
+    saved = with_facts(late, "desk", state="ended", ended="stopped")
+    assert moves(saved, mind) == [Conclude(LOSS)]
+
+
+def test_a_verdict_of_another_node_gets_healthy_ranks_out_of_their_group_to_save():
+    mind, seen = Mind(), everybody("training training training", verdict=LOSS)
+    (out,) = moves(seen, mind)
+    assert_names(out.order.why, BAD_ROW.message)
+    assert moves(seen, mind) == []
+    out_of_it = with_facts(seen, "desk", state="broken")
+    assert moves(out_of_it, mind) == [TellRanks(Leave(save=True))]
+
+
+@pytest.mark.parametrize("states", ["failed broken broken", "starting broken broken"])
+def test_a_node_with_nothing_to_save_ends_at_once(states):
+    seen = with_facts(everybody(states, verdict=LOSS), "desk", trained=0, failure=BAD_ROW)
+    assert moves(seen) == [Conclude(LOSS)]
+
+
+def test_a_rank_that_does_not_get_out_of_its_group_holds_up_no_end_for_ever():
+    mind, seen = Mind(), everybody("training training training", verdict=LOSS)
+    moves(seen, mind)
+    late = replace(seen, now=seen.now + STEP_PATIENCE + 1)
+    assert moves(late, mind) == [Conclude(LOSS)]
+
+
+def test_who_asks_to_stop_at_once_waits_for_no_checkpoint():
+    mind, seen = Mind(), everybody("broken broken broken", verdict=LOSS)
+    moves(seen, mind)
+    stopped = with_facts(seen, "desk", stopping=Stop("desk", now=True))
+    assert end(moves(stopped, mind)).outcome.state == "stopped"

@@ -1,4 +1,4 @@
-"""Nodes that the house wants, and that come back: councils of tests/support/toy_cluster.py.
+"""Nodes that the owner wants, and that come back: councils of tests/support/toy_cluster.py.
 
 At every step the cluster itself checks that no two groups train.
 """
@@ -27,7 +27,7 @@ SOME = st.integers(2, 4).map(lambda count: NAMES[:count])
 
 
 def wants(names: tuple[str, ...], most: int) -> st.SearchStrategy[list[tuple[float, str, float]]]:
-    """Return a strategy of seconds before, a node that the house wants, and for how long."""
+    """Return a strategy of seconds before, a node that the owner wants, and for how long."""
     return st.lists(
         st.tuples(
             st.sampled_from([0.0, 0.03, 0.5, 1.0, 5.0, 30.0]) | st.floats(0, 20),
@@ -64,12 +64,12 @@ def test_whoever_lends_trains_and_no_step_is_taken_twice(data, names):
     made.run(data.draw(st.sampled_from([0.0, 4.0, 20.0])))
     for _ in range(3):
         play(made, data.draw(wants(names, 5)))
-        lending = tuple(name for name in names if not made.nodes[name].house)
+        lending = tuple(name for name in names if not made.nodes[name].owner)
         until = min(
-            (made.now + SETTLED, *(made.now + 30 for name in names if made.nodes[name].house))
+            (made.now + SETTLED, *(made.now + 30 for name in names if made.nodes[name].owner))
         )
         made.run(until - made.now)
-        still = tuple(name for name in names if not made.nodes[name].house)
+        still = tuple(name for name in names if not made.nodes[name].owner)
         note(made.story())
         if still == lending and until == made.now + SETTLED:
             assert made.training == lending
@@ -99,7 +99,7 @@ def test_with_losses_and_cuts_all_train_together_once_everything_is_over(data, n
 
 @simulated
 @given(st.data(), SOME, st.sampled_from(["stop", "stop now"]))
-def test_a_stop_ends_the_run_at_once_also_where_the_house_has_the_machine(data, names, kind):
+def test_a_stop_ends_the_run_at_once_also_where_the_owner_has_the_machine(data, names, kind):
     made = trained(names, data.draw(st.integers(0, 999)))
     for node in data.draw(st.sets(st.sampled_from(names), min_size=1)):
         made.want(node, EVER)
@@ -131,7 +131,7 @@ def test_a_run_ends_as_finished_everywhere_whoever_comes_and_goes(data, names):
         *((NAMES[:3], length) for length in (5.0, 40.0, 900.0)),
     ],
 )
-def test_a_run_waits_without_end_for_machines_of_which_the_house_wants_all_or_some(wanted, length):
+def test_a_run_waits_without_end_for_machines_of_which_the_owner_wants_all_or_some(wanted, length):
     names = NAMES[:3]
     made = trained(names, f"{wanted} {length}", return_timeout=300.0)
     for node in wanted:
@@ -146,7 +146,7 @@ def test_a_run_waits_without_end_for_machines_of_which_the_house_wants_all_or_so
 
 
 @pytest.mark.parametrize("terms", [{"elastic": False}, {"min_nodes": 3}])
-def test_a_run_of_all_nodes_or_none_waits_without_end_for_the_one_that_the_house_wants(terms):
+def test_a_run_of_all_nodes_or_none_waits_without_end_for_the_one_that_the_owner_wants(terms):
     names = NAMES[:3]
     made = trained(names, return_timeout=200.0, **terms)
     made.want("laptop", 500)
@@ -199,7 +199,7 @@ def test_time_counts_for_lost_nodes_just_if_the_run_would_not_go_on_with_those_a
     assert ended == (not in_time.training)
 
 
-def test_time_in_which_only_the_house_held_up_the_run_does_not_count_for_a_loss():
+def test_time_in_which_only_the_owner_held_up_the_run_does_not_count_for_a_loss():
     names = NAMES[:2]
     made = trained(names, return_timeout=300.0)
     for node in names:
@@ -227,7 +227,7 @@ def test_the_ranks_of_a_wanted_node_are_gone_at_once_and_the_others_go_on(wanted
     assert all(after - before < 3 for before, after in pairwise(times))
 
 
-def test_a_supervisor_that_starts_where_the_house_has_the_machine_starts_no_ranks():
+def test_a_supervisor_that_starts_where_the_owner_has_the_machine_starts_no_ranks():
     names = NAMES[:3]
     made = Cluster(names, Random(5), EVER)
     made.want("desk", 100)
@@ -235,12 +235,12 @@ def test_a_supervisor_that_starts_where_the_house_has_the_machine_starts_no_rank
     made.run(20)
     made.kill("desk", 5)
     made.run(20)
-    assert made.nodes["desk"].ranks.state == "away"
+    assert made.nodes["desk"].state.ranks.state == "away"
     assert made.run(100, lambda: made.training == names)
     each_step_once(made)
 
 
-def test_a_machine_that_shuts_down_while_the_house_has_it_goes_and_comes_back_to_that():
+def test_a_machine_that_shuts_down_while_the_owner_has_it_goes_and_comes_back_to_that():
     names = NAMES[:3]
     made = trained(names)
     made.want("shelf", 200)
@@ -248,7 +248,7 @@ def test_a_machine_that_shuts_down_while_the_house_has_it_goes_and_comes_back_to
     made.leave("shelf", 10)
     assert made.run(2, lambda: not made.nodes["shelf"].up)
     made.run(60)
-    assert made.nodes["shelf"].ranks.state == "away"
+    assert made.nodes["shelf"].state.ranks.state == "away"
     assert made.run(200, lambda: made.training == names)
     each_step_once(made)
 

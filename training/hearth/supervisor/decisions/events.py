@@ -1,0 +1,142 @@
+"""The events from which a node decides: all that it hears, of the others, its ranks, its owner."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+
+from hearth.ranks.orders import Ended, Formed, Waiting
+from hearth.supervisor.cause import Failure
+from hearth.supervisor.decisions.actions import SaveVotes
+from hearth.supervisor.messages import Message, Stop
+
+
+@dataclass(frozen=True)
+class Tick:
+    """Time has passed."""
+
+
+@dataclass(frozen=True)
+class Joined:
+    """A node is connected."""
+
+    node: str
+
+
+@dataclass(frozen=True)
+class Gone:
+    """A node is no longer connected, or cannot be: `why` and `taken` as in `state.Absence`."""
+
+    node: str
+    why: str
+    taken: str = ""
+
+
+@dataclass(frozen=True)
+class InQueue:
+    """A node has said that the run waits for its turn in the queue there, and `why`."""
+
+    node: str
+    why: str
+
+
+@dataclass(frozen=True)
+class PeerSaid:
+    """A connected node sent a message, or this one sent it to itself as to the others."""
+
+    node: str
+    message: Message
+
+
+@dataclass(frozen=True)
+class RankSaid:
+    """A rank of this node tells that it waits, is in its group, or has ended."""
+
+    local_rank: int
+    message: Waiting | Formed | Ended
+
+
+@dataclass(frozen=True)
+class RankLeft:
+    """A rank of this node died. torchrun tells why a moment later; its group is over now."""
+
+    local_rank: int
+
+
+@dataclass(frozen=True)
+class RanksFailed:
+    """This node's ranks were ended by an error, `gained` steps after they formed their group."""
+
+    failure: Failure
+    gained: int = 0
+
+
+@dataclass(frozen=True)
+class Evaluates:
+    """A rank of this node evaluates now, or none does any more."""
+
+    now: bool
+
+
+@dataclass(frozen=True)
+class Reaches:
+    """This node has tried to reach others, for those that join a team: as in `Report`."""
+
+    reached: tuple[str, ...] = ()
+    joining: tuple[str, ...] = ()
+    unreached: Mapping[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
+class Holds:
+    """This node's newest checkpoint, while it has no ranks."""
+
+    checkpoint: str
+
+
+@dataclass(frozen=True)
+class OwnerSays:
+    """The owner wants the machine, for the reason `why`; "": the run may have it."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class Leaves:
+    """This node has to leave the others in order: its machine shuts down, or its turn is over."""
+
+    why: str
+
+
+@dataclass(frozen=True)
+class StopAsked:
+    """The run was asked to stop on this node."""
+
+    stop: Stop
+
+
+@dataclass(frozen=True)
+class Saved:
+    """The disk has the votes of an action, or not: `failure` is the reason."""
+
+    save: SaveVotes
+    failure: str = ""
+
+
+Event = (
+    Tick
+    | Joined
+    | Gone
+    | InQueue
+    | PeerSaid
+    | RankSaid
+    | RankLeft
+    | RanksFailed
+    | Evaluates
+    | Reaches
+    | Holds
+    | OwnerSays
+    | Leaves
+    | StopAsked
+    | Saved
+)

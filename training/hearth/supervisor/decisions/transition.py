@@ -1,0 +1,397 @@
+"""Events and their effects: the state of a node after each, and its actions.
+
+`transition` is the whole of a node's part in a run, as a pure function. An event first changes what
+the node knows:
+
+| event | when | the node |
+|---|---|---|
+| Tick | four times a second | looks at the clock, and tries a full disk again |
+| Joined | a node is connected | tells it how things stand here |
+| Gone | a node is lost, or left | notes why, and forgets a proposal on which that node votes |
+| InQueue | the run waits for its turn on a node | waits longer for that node |
+| PeerSaid | a node sent a message | notes its report; votes; counts its vote; forms a team; stops |
+| RankSaid | an own rank waits, trains or has ended | notes it, and records the training |
+| RankLeft | an own rank died | takes the group for broken |
+| RanksFailed | torchrun told why | keeps the error, by which it starts them again or ends |
+| Evaluates | the own ranks evaluate, or cease to | waits less long for them if it has to leave |
+| Reaches | connections to others were tried | tells whom it reaches, before a team grows |
+| Holds | a node without ranks has a checkpoint | tells it, for one that comes back |
+| OwnerSays | the owner wants the machine, or lets go | leaves with a checkpoint, or comes back |
+| Leaves | the machine shuts down | leaves in order; the run stays open here |
+| StopAsked | a user asked to stop, or Slurm did | passes it on, and stops its ranks |
+| Saved | the votes are on the disk, or the disk is full | answers, proposes or forms the team |
+
+Then `decide` says what follows, again and again until nothing does: the end, if there is one
+(`verdicts.ENDS`), else an order for the own ranks (`own_ranks`), and the next step towards a team
+(`forming`, `voting`). The supervisor (`member`) puts events in and carries the actions out; a
+simulation does the same.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any
+
+from hearth.ranks.orders import Formed, Load
+from hearth.supervisor.cause import Failure
+from hearth.supervisor.decisions import causes, events
+from hearth.supervisor.decisions.actions import (
+    LAST,
+    Action,
+    Answer,
+    Conclude,
+    DropProposal,
+    FormGroup,
+    Move,
+    ProposeTeam,
+    RecordAway,
+    RestartRanks,
+    RestRanks,
+    SaveVotes,
+    Say,
+    SayWaiting,
+    StopRanks,
+    Tell,
+    TellRanks,
+)
+from hearth.supervisor.decisions.decide import answer, decide
+from hearth.supervisor.decisions.events import Event
+from hearth.supervisor.decisions.observe import loss
+from hearth.supervisor.decisions.state import Absence, Heard, Proposal, State
+from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Config, Refusal, commit, promise
+from hearth.supervisor.messages import (
+    TEAMED,
+    WAITING,
+    FormTeam,
+    Propose,
+    Report,
+    Stop,
+    Verdict,
+    Vote,
+)
+
+RETRY = 1.0
+"""Seconds between two attempts to write votes to a disk that took none."""
+
+MOST_ROUNDS = 8
+"""Rounds of moves after one event; the next event goes on with the rest."""
+
+Result = tuple[State, list[Action]]
+
+
+def transition(state: State, event: Event, now: float) -> Result:
+    """Return the state of a node after an event at the time `now`, and its actions, in order."""
+    state, actions = HANDLERS[type(event)](replace(state, now=now), event)
+    for _ in range(MOST_ROUNDS):
+        if actions and isinstance(actions[-1], LAST):
+            break
+        state, told = _tell_peers(state)
+        state, moves = decide(state)
+        actions += told
+        for move in moves:
+            state, more = _make(state, move)
+            actions += more
+        if not moves:
+            break
+    return state, actions
+
+
+def _tell_peers(state: State) -> Result:
+    """Send this node's report to all, if it has changed."""
+    ending = state.memory.told_leave and not state.ranks.away
+    if state.owner or not ending:
+        state = replace(state, owner_told=state.owner)
+    if state.own == state.told:
+        return state, []
+    return replace(state, told=state.own), [Tell(state.own)]
+
+
+# Moves
+
+
+def _make(state: State, move: Move) -> Result:
+    """Return the state once a move is made, and the actions that it takes."""
+    match move:
+        case TellRanks(Load() as order):
+            return replace(state, ranks=state.ranks.told(order)), [move]
+        case RestartRanks():
+            return replace(state, ranks=state.ranks.restarted()), [move]
+        case RestRanks(why):
+            teams, ended = state.teams.end()
+            resting = replace(state, teams=teams, ranks=state.ranks.resting())
+            return resting, [*ended, RecordAway(why), move]
+        case DropProposal(why):
+            return state, [Say(f"no new team yet: {why}")]
+        case ProposeTeam(attempt):
+            votes = promise(state.votes, attempt, state.node, state.settings.nodes)
+            return state, [] if isinstance(votes, Refusal) else [SaveVotes(votes, move)]
+        case SayWaiting(missing) if missing and state.own.state not in TEAMED:
+            teams, ended = state.teams.end()
+            return replace(state, teams=teams), [*ended, move]
+    return state, [move]
+
+
+# Events
+
+
+def _tick(state: State, _: events.Tick) -> Result:
+    """Decide by the clock; try again to write votes to a disk that took none."""
+    if not state.voteless or state.now - state.tried_at <= RETRY:
+        return state, []
+    return _save(state, SaveVotes(state.votes))
+
+
+def _joined(state: State, event: events.Joined) -> Result:
+    """Tell the node this one's report, and wait for its own."""
+    gone = {node: absence for node, absence in state.gone.items() if node != event.node}
+    said = Say(f"{event.node} is connected")
+    return replace(state, gone=gone), [said, Tell(state.own, event.node)]
+
+
+def _gone(state: State, event: events.Gone) -> Result:
+    """Take the node for lost or away, for a reason; forget a proposal that it votes on."""
+    node, last = event.node, state.heard.get(event.node)
+    state = replace(
+        state,
+        heard={other: heard for other, heard in state.heard.items() if other != node},
+        gone={**state.gone, node: Absence(event.why, state.now, event.taken)},
+    )
+    if state.proposal and node in state.proposal.attempt.voters:
+        state = replace(state, proposal=None)
+    if last is None or last.report.ended:
+        return state, []
+    if leaving := last.report.leaving:
+        cause = causes.left(node, leaving, last.report.returns)
+    elif failure := last.report.failure:  # its ranks are not started again
+        cause = causes.failed(node, failure)
+    else:
+        cause = loss(state, node)
+    if state.teams.has(node):
+        state = replace(state, teams=state.teams.breaks(cause))
+    known = f"{node} {event.why}; it was {cause.message}"
+    return state, [Say(cause.message if cause.kind == "node_lost" else known)]
+
+
+def _in_queue(state: State, event: events.InQueue) -> Result:
+    """Wait for the node as long as its turn has not come."""
+    known, _ = state.queued.get(event.node, ("", 0.0))
+    said = [] if known == event.why else [Say(f"{event.node} {event.why} there")]
+    queued = {**state.queued, event.node: (event.why, state.now)}
+    return replace(state, queued=queued), [*said]
+
+
+def _peer_said(state: State, event: events.PeerSaid) -> Result:
+    """Take note of a report; vote on a proposal; count a vote; form a team; stop; end."""
+    node, message = event.node, event.message
+    match message:
+        case Report() if message.node == node:
+            return _hear_report(state, message)
+        case Propose():
+            return _vote(state, node, message)
+        case Vote():
+            return _count(state, node, message), []
+        case FormTeam():
+            return _follow_order(state, message)
+        case Stop():
+            return _stop(state, message)
+        case Verdict() if state.verdict is None:
+            end = Conclude(message.outcome, heard=True)
+            if message.outcome.state != "failed":
+                return state, [Tell(message), end]
+            return replace(state.remember(verdict_at=state.now), verdict=end), [Tell(message)]
+    return state, []
+
+
+def _hear_report(state: State, report: Report) -> Result:
+    node, failure, actions = report.node, report.failure, []
+    teams = state.teams
+    if failure:
+        teams, actions = teams.explain(causes.failed(node, failure))
+    if teams.has(node):
+        if failure:
+            teams = teams.breaks(causes.failed(node, failure))
+        if report.leaving:
+            teams = teams.breaks(causes.left(node, report.leaving, report.returns))
+        else:
+            teams = teams.forget_leave(node)
+    heard = {**state.heard, node: Heard(report, state.now)}
+    state = replace(state, teams=teams, heard=heard)
+    state, stopped = _stop(state, report.stopping) if report.stopping else (state, [])
+    return state, [*actions, *stopped]
+
+
+def _vote(state: State, proposer: str, proposal: Propose) -> Result:
+    """Answer a proposal: yes only once the promise is on the disk."""
+    state, votes = answer(state, proposal, proposer)
+    if isinstance(votes, Refusal):
+        generation = proposal.attempt.config.generation
+        return state, [Tell(Vote(generation, False, state.votes, votes.reason), proposer)]
+    return _save(state, SaveVotes(votes, Answer(proposer, proposal)))
+
+
+def _count(state: State, node: str, vote: Vote) -> State:
+    """Return the state once a vote is counted, unless it comes too late for the proposal."""
+    if known := state.heard.get(node):
+        heard = Heard(replace(known.report, votes=vote.votes), known.at)
+        state = replace(state, heard={**state.heard, node: heard})
+    proposal = state.proposal
+    if proposal is None or proposal.attempt.config.generation != vote.generation:
+        return state
+    if state.now - proposal.since > PROPOSAL_LIFETIME:
+        return replace(state, proposal=None)
+    if vote.yes:
+        return replace(state, proposal=replace(proposal, yes=proposal.yes | {node}))
+    refused = {**proposal.refused, node: vote.why}
+    return replace(state, proposal=replace(proposal, refused=refused))
+
+
+def _follow_order(state: State, order: FormTeam) -> Result:
+    """Commit to a team whose voters have all promised."""
+    votes = commit(state.votes, Config(order.generation, order.nodes))
+    if votes is None:
+        return state, [Say(f"ignoring an old order to form generation {order.generation}")]
+    return _save(state, SaveVotes(votes, order))
+
+
+def _save(state: State, save: SaveVotes) -> Result:
+    return replace(state, tried_at=state.now), [save]
+
+
+def _saved(state: State, event: events.Saved) -> Result:
+    """Answer, propose or form the team that the votes were saved for; a full disk has no vote."""
+    votes, purpose = event.save.votes, event.save.purpose
+    said: list[Action] = []
+    if event.failure and not state.voteless:
+        said = [Say(event.failure)]
+    # The promise of a team is on the disk before its order comes, and binds this node no less.
+    if not event.failure or isinstance(purpose, FormTeam):
+        state = replace(state, votes=votes)
+    state = replace(state, voteless=event.failure, tried_at=state.now)
+    match purpose:
+        case Answer(proposer, proposal):
+            generation = proposal.attempt.config.generation
+            vote = Vote(generation, not event.failure, state.votes, event.failure)
+            return state, [*said, Tell(vote, proposer)]
+        case ProposeTeam(attempt, fresh) if not event.failure:
+            proposal = Proposal(attempt, fresh, state.now, frozenset((state.node,)))
+            others = [node for node in attempt.voters if node != state.node]
+            asked = [Tell(Propose(attempt, fresh), node) for node in others]
+            return replace(state, proposal=proposal), asked
+        case FormTeam():
+            state, more = _form(state, purpose)
+            return state, said + more
+    return state, said
+
+
+def _form(state: State, order: FormTeam) -> Result:
+    """Begin a team, and have the ranks form its group if they wait for one."""
+    config = Config(order.generation, order.nodes)
+    teams, ended = state.teams.follow(config)
+    who = ", ".join(config.nodes)
+    said = Say(f"forming a group of {who} (generation {config.generation})")
+    waits = state.ranks.state in ({"ready"} if order.fresh else WAITING)
+    state = replace(state, teams=teams)
+    if not waits:
+        return state, [*ended, said]
+    ranks = state.ranks.told(order)
+    return replace(state, ranks=ranks), [*ended, said, FormGroup(order)]
+
+
+def _stop(state: State, stop: Stop) -> Result:
+    """Stop the run, and pass the request on; one to stop at once is stronger."""
+    if state.stop and (state.stop.now or not stop.now):
+        return state, []
+    if stop.node != state.node:
+        words = f"asked to stop {'at once ' if stop.now else ''}on {stop.node}"
+    else:
+        words = stop.why or f"asked to stop {'at once' if stop.now else 'after the step'}"
+    return replace(state, stop=stop), [Say(words), StopRanks(stop), Tell(stop)]
+
+
+def _rank_said(state: State, event: events.RankSaid) -> Result:
+    """Take note of what a rank does; record the training once the last rank is in the group."""
+    state = replace(state, ranks=state.ranks.said(event.local_rank, event.message))
+    if not (isinstance(event.message, Formed) and state.ranks.state == "training" and state.team):
+        return state, []
+    teams, recorded = state.teams.trains()
+    said = Say(
+        f"training from step {event.message.step} on with {', '.join(state.team.nodes)} "
+        f"(generation {state.team.generation})"
+    )
+    return replace(state, teams=teams), [*recorded, said]
+
+
+def _rank_left(state: State, event: events.RankLeft) -> Result:
+    """Take the group for broken."""
+    return replace(state, ranks=state.ranks.left(event.local_rank)), []
+
+
+def _ranks_failed(state: State, event: events.RanksFailed) -> Result:
+    """Start the ranks again, or end the run or this node's part in it, as the error asks for."""
+    failure: Failure = event.failure
+    teams = state.teams.breaks(causes.failed(state.node, failure))
+    ranks = replace(state.ranks, failure=failure, gained=event.gained)
+    return replace(state, ranks=ranks, teams=teams), []
+
+
+def _evaluates(state: State, event: events.Evaluates) -> Result:
+    """Wait less long for the end of the step if the owner wants the machine."""
+    return replace(state, evaluates=event.now), []
+
+
+def _reaches(state: State, event: events.Reaches) -> Result:
+    """Tell the others whom this node reaches."""
+    return replace(state, reaches=event), []
+
+
+def _holds(state: State, event: events.Holds) -> Result:
+    """Tell the others which checkpoint they can have from here."""
+    return replace(state, checkpoint=event.checkpoint), []
+
+
+def _owner_says(state: State, event: events.OwnerSays) -> Result:
+    """Leave the others in order and come back later; or come back, once the owner lets go."""
+    if event.why == state.owner:
+        return state, []
+    state = replace(state, owner=event.why)
+    if not event.why:
+        teams = state.teams.forget_leave(state.node)
+        return replace(state, teams=teams), [Say("the owner has let go of this machine")]
+    said: list[Action] = [Say(f"the owner wants this machine: {event.why}")]
+    if state.team and state.ranks.state in TEAMED:
+        cause = causes.left(state.node, event.why, returns=True)
+        return replace(state, teams=state.teams.breaks(cause)), said
+    return state, said + ([RecordAway(event.why)] if state.ranks.away else [])
+
+
+def _leaves(state: State, event: events.Leaves) -> Result:
+    """Leave the others in order, and end; the run stays open on this node."""
+    if state.leaving:
+        return state, []
+    return replace(state, leaving=event.why), [Say(f"{event.why}: leaving the others in order")]
+
+
+def _stop_asked(state: State, event: events.StopAsked) -> Result:
+    """Stop the run on all nodes: after the step, or at once."""
+    return _stop(state, event.stop)
+
+
+HANDLERS: dict[type, Callable[[State, Any], Result]] = {
+    events.Tick: _tick,
+    events.Joined: _joined,
+    events.Gone: _gone,
+    events.InQueue: _in_queue,
+    events.PeerSaid: _peer_said,
+    events.RankSaid: _rank_said,
+    events.RankLeft: _rank_left,
+    events.RanksFailed: _ranks_failed,
+    events.Evaluates: _evaluates,
+    events.Reaches: _reaches,
+    events.Holds: _holds,
+    events.OwnerSays: _owner_says,
+    events.Leaves: _leaves,
+    events.StopAsked: _stop_asked,
+    events.Saved: _saved,
+}
+"""By event, what a node does first; then it decides."""
