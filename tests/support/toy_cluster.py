@@ -211,7 +211,7 @@ class Cluster:
         node = self.nodes[name]
         node.down()
         if wiped:
-            node.disk, node.asked, node.kept = Votes(), None, 0
+            node.disk, node.asked, node.kept, node.known = Votes(), None, 0, -1
         self.later(down, node.boot)
 
     def restore(self, name: str, down: float) -> None:

@@ -83,7 +83,7 @@ def inflict(cluster: Cluster, fault: Fault) -> None:
             cluster.stop_run(node, now=kind == "stop now")
 
 
-APART = ("cut", "isolate", "kill", "crash at save", "restore", "wipe", "leave", "suspend")
+APART = (*["isolate", "cut"] * 3, "crash at save", "restore", "kill", "leave", "suspend")
 """Faults that could make two groups of one."""
 
 
@@ -99,8 +99,8 @@ def explore(seed: int, steps: int) -> Cluster:
     cluster.disorder = True
     for _ in range(steps):
         after, length = (
-            random.choice((0.0, 0.2, 1.0, 4.0, 9.0)),
-            random.choice((2.0, 6.1, 12.0, 25.0)),
+            random.choice((0.2, 1.0, 6.0, 15.0)),
+            random.choice((6.1, 12.0, 25.0)),
         )
         kind, node, other = random.choice(APART), random.choice(names), random.choice(names)
         inflict(cluster, (after, kind, node, other, length))

@@ -69,7 +69,7 @@ class Node:
         cluster = self.cluster
         ranks = LocalRanks.starting(1)
         self.state = State(
-            cluster.settings,
+            replace(cluster.settings, first_generation=max(1, self.known + 1)),
             self.name,
             ranks.resting() if self.owner else ranks,
             now=cluster.now,

@@ -13,6 +13,7 @@ from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from support.toy_cluster import OWN_ERROR, Cluster
 from support.toy_faults import CURED, HEALED, explore, faults, inflict
+from support.voting_network import WRONG
 
 NAMES = ("desk", "laptop", "shelf", "tower")
 EVER = 10**9
@@ -63,9 +64,16 @@ def test_after_the_last_fault_all_train_together_and_stay_together(data, names):
     assert len(made.groups) == groups
 
 
-@pytest.mark.parametrize("seed", range(12))
+@pytest.mark.parametrize("seed", range(6))
 def test_no_two_groups_train_whatever_the_order_of_messages(seed):
     assert explore(seed, steps=10).steps
+
+
+def test_such_histories_show_a_rule_by_which_two_groups_train():
+    (half,) = [rules for rules in WRONG if "half" in rules.name]
+    with half.in_force(), pytest.raises(AssertionError, match="two groups train"):
+        for seed in range(5):
+            explore(seed, steps=10)
 
 
 @simulated

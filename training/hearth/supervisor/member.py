@@ -100,7 +100,8 @@ class Member(RanksKeeper):
         )
         settings = Settings(
             spec.nodes,
-            max(1, spec.generation),
+            # Votes that are older than the record count for nothing; its generation does.
+            max(1, spec.generation, last["generation"] + 1 if last else 0),
             spec.elastic,
             spec.min_nodes,
             spec.ready_timeout,

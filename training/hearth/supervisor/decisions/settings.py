@@ -7,7 +7,7 @@ from dataclasses import dataclass
 
 @dataclass(frozen=True)
 class Settings:
-    """Settings of a run, the same on every node. Times are seconds.
+    """Settings of a run, on every node the same but for the first generation. Times are seconds.
 
     Attributes:
         nodes: all nodes of the run, in rank order.
@@ -17,7 +17,7 @@ class Settings:
         first_timeout: likewise, if that is longer, as for a run out of a queue.
         return_timeout: for nodes that are missing later, while too few are left; 0: the first loss
             ends the run.
-        first_generation: lowest generation of a team, 1 or more.
+        first_generation: lowest generation of a team that this node proposes, 1 or more.
         relaunched: whether ranks live for one team only, and do not tell what they do.
     """
 
