@@ -80,7 +80,7 @@ class RanksKeeper(NodeSupervisor):
         self._gone_ranks: set[int] = set()
         self._evaluating: set[int] = set()
         self._formed_at: dict[int, int] = {}
-        self._gained = 0
+        self._steps_done = 0
         self._start = 0
         self._starting = asyncio.Lock()
         self._ticked = boot_clock()
@@ -235,7 +235,7 @@ class RanksKeeper(NodeSupervisor):
             case Doing():
                 self._hangs.began(local_rank, message, boot_clock())
                 if formed_at := self._formed_at.get(local_rank):
-                    self._gained = max(self._gained, message.step - formed_at)
+                    self._steps_done = max(self._steps_done, message.step - formed_at)
                 if message.what in EVALUATION:
                     self._evaluating.add(local_rank)
                 elif message.what != FOR_OTHERS:
@@ -250,7 +250,7 @@ class RanksKeeper(NodeSupervisor):
             case _:
                 if isinstance(message, Formed):
                     self._hangs.formed(local_rank, boot_clock())
-                    self._formed_at[local_rank], self._gained = message.step + 1, 0
+                    self._formed_at[local_rank], self._steps_done = message.step + 1, 0
                 else:
                     self._hangs.rested(local_rank)
                 self._evaluating.discard(local_rank)
@@ -307,7 +307,7 @@ class RanksKeeper(NodeSupervisor):
 
     def _steps_gained(self) -> int:
         """Return the steps that this node's ranks have done in their last group."""
-        return self._gained
+        return self._steps_done
 
     def _ranks_failed(self, failure: Failure) -> list[Event]:
         """Return that an error ended this node's ranks."""
