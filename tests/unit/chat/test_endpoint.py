@@ -4,12 +4,19 @@ from __future__ import annotations
 
 import copy
 import json
+import socket
+import threading
+from contextlib import ExitStack, suppress
 from dataclasses import replace
+from http.client import HTTPConnection
 
 import pytest
+from hypothesis import given
 from starlette.testclient import TestClient
+from support.rubbish import LITTLE, quick, rubbish, send, send_endlessly
+from support.waiting import HANG, until
 
-from hearth.chat.endpoint import application
+from hearth.chat.endpoint import MOST_IDLE, application, listening, server
 from hearth.chat.requests import MOST_BYTES
 from hearth.data.rendering import Renderer
 
@@ -134,3 +141,51 @@ def test_a_fault_of_the_server_is_an_error_in_openais_form(client, sides, monkey
 def test_only_this_computers_names_are_answered(client):
     assert client.get("/v1/models", headers={"Host": "strange.example"}).status_code == 400
     assert client.get("/v1/models").json()["data"][0]["id"] == "base"
+
+
+@pytest.fixture(scope="module")
+def place(client):
+    """Yield the place at which the endpoint listens."""
+    with listening(0) as held:
+        answering = server(client.app)
+        thread = threading.Thread(target=answering.run, kwargs={"sockets": [held]})
+        thread.start()
+        until(lambda: answering.started)
+        yield held.getsockname()
+        answering.should_exit = True
+        thread.join(HANG)
+
+
+def is_answered(place: tuple[str, int]) -> bool:
+    line = HTTPConnection(*place, timeout=HANG)
+    line.request("GET", "/health")
+    status = line.getresponse().status
+    line.close()
+    return status == 200
+
+
+def test_whatever_strangers_send_the_next_request_is_answered(place, capfd):
+    @quick
+    @given(rubbish())
+    def sent(content: bytes) -> None:
+        send(place, content)
+
+    sent()
+    assert send_endlessly(place) < LITTLE
+    assert is_answered(place)
+    assert capfd.readouterr().err == ""
+
+
+def test_connections_without_a_request_keep_nobody_out(place):
+    half = b"POST /v1/completions HTTP/1.1\r\nHost: localhost\r\nContent-Length: 99\r\n\r\n{"
+    with ExitStack() as lines:
+        held = [lines.enter_context(socket.create_connection(place)) for _ in range(MOST_IDLE)]
+        for line in held[::2]:
+            line.sendall(half)
+        for _ in range(MOST_IDLE):
+            lines.enter_context(socket.create_connection(place))
+        for line in held:
+            line.settimeout(HANG)
+            with suppress(ConnectionError):
+                assert line.recv(1) == b""
+        assert is_answered(place)

@@ -12,6 +12,8 @@ from dataclasses import replace
 
 import psutil
 import pytest
+from hypothesis import given
+from support.rubbish import LITTLE, answerer, quick, rubbish, send, send_endlessly
 from support.strangers import answers
 from support.supervisors import free_port
 from support.waiting import HANG, until
@@ -275,3 +277,36 @@ def test_a_member_does_not_meet_itself(order, monkeypatch):
     with pytest.raises(GroupBroken, match="did not answer"):
         meet(order, 1, 2, Alarm())
     assert tried
+
+
+def test_whatever_strangers_send_the_members_meet(order):
+    """They send it to the first member while the others are on their way."""
+
+    def late(index: int) -> None:
+        if index:
+            place = (order.address, order.port)
+            until(lambda: answers(place, "127.0.0.1"))
+
+            @quick
+            @given(rubbish())
+            def sent(content: bytes) -> None:
+                send(place, content)
+
+            if index == 1:
+                sent()
+                assert send_endlessly(place) < LITTLE
+
+    for member in meet_all(order, 3, late):
+        assert isinstance(member, Neighbours)
+        member.close()
+
+
+def test_whatever_answers_at_the_port_of_the_first_member_the_group_is_only_not_formed(order):
+    @quick
+    @given(rubbish())
+    def met(content: bytes) -> None:
+        with answerer(content) as (address, port), pytest.raises(GroupBroken) as found:
+            meet(replace(order, address=address, port=port), 1, 3, Alarm())
+        assert "\x1b" not in str(found.value)
+
+    met()

@@ -12,6 +12,7 @@ from typing import get_type_hints
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
+from support.rubbish import cleaned
 from support.supervisors import TRAINING
 
 from hearth.ranks.orders import (
@@ -20,6 +21,7 @@ from hearth.ranks.orders import (
     Message,
     Pause,
     ProtocolError,
+    Waiting,
     connect_to_supervisor,
     decode,
     encode,
@@ -37,6 +39,7 @@ _VALUES = {
     str: st.text(),
     float: st.floats(allow_nan=False),
     tuple[str, ...]: st.lists(st.text()).map(tuple),
+    dict[str, str]: st.dictionaries(st.text(), st.text()),
 }
 
 
@@ -50,7 +53,7 @@ def test_every_message_arrives_in_one_line_as_it_was_said(message):
     line = encode(message)
     assert line.endswith(b"\n")
     assert line.count(b"\n") == 1
-    assert decode(line) == message
+    assert dataclasses.asdict(decode(line)) == cleaned(dataclasses.asdict(message))
 
 
 @pytest.mark.parametrize(
@@ -72,6 +75,11 @@ def test_every_message_arrives_in_one_line_as_it_was_said(message):
 def test_anything_else_is_no_message(line):
     with pytest.raises(ProtocolError):
         decode(line)
+
+
+def test_a_file_name_that_is_no_text_reaches_the_supervisor_all_the_same():
+    told = Waiting("broken", 3, 7, loaded=True, message="data/\udce4.jsonl")
+    assert decode(encode(told)).message == "data/?.jsonl"
 
 
 def test_messages_are_values():

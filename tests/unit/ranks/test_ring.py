@@ -15,6 +15,7 @@ import pytest
 import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
+from support.rubbish import quick, rubbish
 from support.waiting import HANG
 
 from hearth.ranks import ring as module
@@ -199,6 +200,23 @@ def test_an_enormous_length_breaks_the_group(length, what):
         first.gather("own") if what == "gather" else first.bytes_from(1, b"")
     for each in (first, second):
         each.close()
+
+
+@quick
+@given(rubbish(), st.sampled_from(["gather", "bytes", "sum"]))
+def test_whatever_a_member_sends_only_breaks_the_group(content, what):
+    first, second = rings(2)
+    second._neighbours.behind.send(content[:60_000])
+    second.close()
+    with pytest.raises(GroupBroken):
+        match what:
+            case "gather":
+                first.gather("own")
+            case "bytes":
+                first.bytes_from(1, b"")
+            case "sum":
+                first.sum(torch.ones(3))
+    first.close()
 
 
 def test_a_lone_surrogate_of_a_member_itself_does_not_break_the_group():

@@ -7,24 +7,40 @@ import json
 import random
 import socket
 from collections.abc import Iterator
-from contextlib import asynccontextmanager, suppress
+from contextlib import ExitStack, asynccontextmanager, suppress
 
 import pytest
+from hypothesis import given
+from hypothesis import strategies as st
 from support.facts import refuses
 from support.rotated import SEED
+from support.rubbish import LITTLE, answerer, quick, rubbish, send, send_endlessly
 from support.strangers import answers
 from support.supervisors import free_port
 
 from hearth.base.errors import LaunchError
 from hearth.supervisor import mesh
 from hearth.supervisor.decisions.events import Gone, Joined, PeerSaid
+from hearth.supervisor.handshake import MOST_CALLERS, NotYet
 from hearth.supervisor.mesh import Mesh
-from hearth.supervisor.messages import Stop
+from hearth.supervisor.messages import (
+    Beat,
+    Challenge,
+    Hello,
+    ProtocolError,
+    Refused,
+    Report,
+    Stop,
+    Welcome,
+    encode,
+)
 from hearth.supervisor.spec import spec_of
 
 NODES = ["desk", "laptop", "tower"]
 SILENCE = 1.0
 HANG = 20.0
+REFUSALS = (ProtocolError, NotYet, OSError)
+"""The mesh's own ends of a call."""
 
 
 class Node:
@@ -268,6 +284,70 @@ def test_strangers_get_no_answer_and_nonsense_disturbs_nobody():
             assert all(node.events.empty() for node in nodes.values())
             assert len(nodes["desk"].said) == 1
             assert "turned away 127.0.0.1" in nodes["desk"].said[0]
+
+    play(scene)
+
+
+def test_whatever_strangers_send_disturbs_nobody():
+    async def scene():
+        async with connected(2) as nodes:
+            place = ("127.0.0.1", nodes["desk"].peers._spec.ports[0])
+
+            @quick
+            @given(rubbish(Hello, Welcome, Report, Stop, Beat))
+            def sent(content: bytes) -> None:
+                send(place, content)
+
+            await asyncio.to_thread(sent)
+            assert await asyncio.to_thread(send_endlessly, place) < LITTLE
+            await asyncio.sleep(0.2)
+            assert nodes["desk"].peers.connected == ("laptop",)
+            assert all(node.events.empty() for node in nodes.values())
+            (said,) = nodes["desk"].said
+            assert "turned away 127.0.0.1" in said
+
+    play(scene)
+
+
+def test_strangers_who_hold_connections_keep_no_node_out():
+    async def scene():
+        ports = [free_port(), free_port()]
+        desk, laptop = Node("desk", ports), Node("laptop", ports)
+        await desk.peers.open()
+        with ExitStack() as lines:
+            for _ in range(3 * MOST_CALLERS):
+                lines.enter_context(socket.create_connection(("127.0.0.1", ports[0])))
+                await asyncio.sleep(0)
+            await laptop.peers.open()
+            await laptop.until(Joined("desk"))
+            assert len(desk.peers._callers._waiting) <= MOST_CALLERS
+        for node in (desk, laptop):
+            await node.peers.close()
+            assert not any("a bug" in line for line in node.said)
+
+    play(scene)
+
+
+def test_whatever_answers_at_the_port_of_a_node_ends_nothing():
+    """Also after a valid challenge."""
+
+    async def scene():
+        node = Node("laptop", [free_port(), free_port()])
+
+        @quick
+        @given(rubbish(Challenge, Welcome, Refused, Report), st.booleans())
+        def called(content: bytes, challenged: bool) -> None:
+            first = encode(Challenge("0")) if challenged else b""
+            with answerer(first + content) as place, suppress(*REFUSALS):
+                asyncio.run(asyncio.wait_for(node.peers._call(*place), 5))
+                pytest.fail("a stranger was taken for a node")
+
+        await asyncio.to_thread(called)
+        said = json.dumps({"type": "Refused", "reason": "\x1b[2Jgo\x07"}).encode() + b"\n"
+        with answerer(encode(Challenge("0")) + said) as place:
+            with refuses(ProtocolError, "go") as refused:
+                await node.peers._call(*place)
+            assert "\x1b" not in str(refused.value)
 
     play(scene)
 

@@ -12,7 +12,7 @@ from hearth.base.errors import MachineError
 from hearth.ranks.memory import row_too_large, stage_too_large, too_large_together
 from hearth.ranks.orders import RANK_APART
 from hearth.record.checkpoint import not_written
-from hearth.supervisor.log import LaunchLog
+from hearth.supervisor.log import LaunchLog, say
 from hearth.supervisor.spec import Spec
 
 EMPTY = (ROOT / "tests" / "fixtures" / "torchrun" / "reply-empty.log").read_text()
@@ -73,3 +73,12 @@ def test_errors_of_memory_and_disk_are_those_of_a_machine(tmp_path):
     full = not_written(tmp_path, "the checkpoint", OSError(28, "No space left on device"))
     for error in (row_too_large(96), too_large_together(4), stage_too_large("rank 1", 96), full):
         assert isinstance(error, MachineError)
+
+
+def test_whatever_a_stranger_or_a_rank_says_the_log_takes_it_and_commands_no_terminal(spec, capfd):
+    spec.log.parent.mkdir(parents=True)
+    say(spec, "laptop left: \x1b[2Jgone\x07 \udce4 for\nnow")
+    (line, more) = spec.log.read_text().splitlines()
+    assert line.endswith("laptop left: gone  for")
+    assert more.endswith("now")
+    assert "\x1b" not in capfd.readouterr().err

@@ -3,8 +3,13 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import stat
 from contextlib import suppress
+
+from hypothesis import given
+from hypothesis import strategies as st
+from support.rubbish import LITTLE, quick, rubbish, send, send_endlessly
 
 from hearth.ranks.orders import (
     SOCKET,
@@ -12,6 +17,7 @@ from hearth.ranks.orders import (
     Here,
     Interrupt,
     Leave,
+    News,
     Waiting,
     connect_to_supervisor,
     decode,
@@ -49,7 +55,7 @@ class Rank:
 async def opened(folder) -> tuple[Channel, asyncio.Queue, list[str]]:
     events: asyncio.Queue = asyncio.Queue()
     log: list[str] = []
-    channel = Channel(folder, events, log.append)
+    channel = Channel(folder, 2, events, log.append)
     await channel.open()
     channel.expect(1)
     return channel, events, log
@@ -121,6 +127,31 @@ def test_whoever_speaks_another_language_is_cut_off(tmp_path):
             assert await stranger.order() is None
         assert len(log) == 3
         assert events.empty()
+        channel.close()
+
+    play(scene())
+
+
+def test_whatever_a_rank_says_is_a_message_of_a_rank_or_ends_its_connection(tmp_path):
+    async def scene():
+        channel, events, _ = await opened(tmp_path)
+        place = f"/proc/self/fd/{os.open(tmp_path, os.O_PATH)}/{SOCKET}"
+
+        @quick
+        @given(rubbish(Here, Waiting, Ended, Interrupt), st.sampled_from([-1, 0, 1, 2, 10**30]))
+        def said(content: bytes, local_rank: int) -> None:
+            send(place, encode(Here(local_rank, 1)) + content)
+
+        await asyncio.to_thread(said)
+        assert await asyncio.to_thread(send_endlessly, place) < LITTLE
+        await asyncio.sleep(0.2)
+        while not events.empty():
+            event = events.get_nowait()
+            assert event.local_rank in (0, 1)
+            assert isinstance(event, Left) or isinstance(event.message, News)
+        rank = await Rank.connect(tmp_path, 0)
+        assert await asyncio.wait_for(events.get(), HANG) == Said(1, 0, Here(0, 1))
+        rank.writer.close()
         channel.close()
 
     play(scene())

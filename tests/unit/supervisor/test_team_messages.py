@@ -8,11 +8,12 @@ import json
 import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
+from support.rubbish import cleaned
 
 from hearth.base.json_lines import ProtocolError
 from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions.voting import Votes
-from hearth.supervisor.messages import Message, Report, Verdict, decode, encode
+from hearth.supervisor.messages import Message, Refused, Report, Verdict, decode, encode
 
 WORDS = st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=2)
 st.register_type_strategy(
@@ -25,7 +26,15 @@ REPORT = Report("desk", "loaded", Votes())
 def test_every_message_is_one_line_and_reads_back(message):
     line = encode(message)
     assert line.index(b"\n") == len(line) - 1
-    assert decode(line) == message
+    assert dataclasses.asdict(decode(line)) == cleaned(dataclasses.asdict(message))
+
+
+def test_no_text_of_another_node_commands_the_terminal_or_breaks_a_log():
+    told = Refused("\x1b]0;owned\x07your turn\x1b[2J comes\u202e later")
+    assert decode(encode(told)) == Refused("your turn comes later")
+    left = dataclasses.replace(REPORT, unreached={"\x1b[31mdesk": "no \x9b way"}, why="a\tb\nc")
+    assert decode(encode(left)).unreached == {"desk": "no  way"}
+    assert decode(encode(left)).why == "a\tb\nc"
 
 
 @pytest.mark.parametrize(

@@ -28,6 +28,7 @@ from support.waiting import until
 
 from hearth.base.errors import ModelError
 from hearth.base.interface import free_port
+from hearth.base.peers import Peer
 from hearth.base.places import MANIFEST
 from hearth.config import resolve
 from hearth.config.source import ModelSource
@@ -38,7 +39,6 @@ from hearth.transfer.holding import Holding, arriving
 from hearth.transfer.pieces import Table
 from hearth.transfer.relay import Task, made, start
 from hearth.transfer.serving import FileServer, proof
-from hearth.verify.pairs import Peer
 
 SIZE = 24 << 20
 SECRET = "of this test"

@@ -14,10 +14,11 @@ from support.strangers import answers
 
 from hearth.base.gpus import gpus
 from hearth.base.packet_filter import listening
+from hearth.base.peers import Peer
 from hearth.prepare.look import IDLE, answering
 from hearth.verify import listener
 from hearth.verify.facts import look
-from hearth.verify.pairs import Peer, in_turn, talk
+from hearth.verify.pairs import in_turn, talk
 
 ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 

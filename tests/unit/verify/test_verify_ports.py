@@ -14,8 +14,8 @@ from support.waiting import until
 
 from hearth.base.errors import LaunchError
 from hearth.base.interface import free_port
+from hearth.base.peers import Peer
 from hearth.verify import ports
-from hearth.verify.pairs import Peer
 from hearth.verify.ports import ask
 
 PEERS = [Peer(f"node{n}", f"127.0.0.{n}", free_port(f"127.0.0.{n}")) for n in (1, 2, 3)]

@@ -1,10 +1,12 @@
-"""Network lookups: the interface that carries an address, and a free port on it."""
+"""Network lookups: the interface that carries an address, its card, and a free port on it."""
 
 from __future__ import annotations
 
 import ipaddress
 import random
 import socket
+from pathlib import Path
+from typing import Any
 
 import psutil
 
@@ -95,3 +97,23 @@ def port_error(address: str, port: int, error: OSError) -> LaunchError:
         f"port {port} of {address} cannot be used ({error.strerror or error}): "
         "end the program that holds it or choose another with -e meeting_port="
     )
+
+
+def card(name: str, system: Path) -> dict[str, Any]:
+    """Return the kernel's facts about a network interface."""
+    card = system / "class/net" / name
+    negotiated = _read(card / "speed")
+    return {
+        "interface": name,
+        "nic_mbit": int(negotiated) if negotiated.isdecimal() and int(negotiated) else None,
+        "rdma": (card / "device/infiniband").exists(),
+        "wireless": (card / "wireless").exists() or (card / "phy80211").exists(),
+    }
+
+
+def _read(path: Path) -> str:
+    """Return the content of a small kernel file, or "" if it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""

@@ -13,6 +13,8 @@ import re
 import types
 from typing import Any, Literal, Union, get_args, get_origin, get_type_hints
 
+from hearth.base.text import plain
+
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
@@ -33,12 +35,16 @@ class JsonLines:
         self._what = what
 
     def encode(self, message: Any) -> bytes:
-        """Return the line for a message."""
+        """Return the line for a message.
+
+        Half characters, as file names may have them, become question marks.
+        """
         words = {"type": type(message).__name__, **dataclasses.asdict(message)}
-        return json.dumps(words, separators=(",", ":")).encode() + b"\n"
+        line = json.dumps(words, separators=(",", ":"), ensure_ascii=False)
+        return line.encode(errors="replace") + b"\n"
 
     def decode(self, line: bytes) -> Any:
-        """Parse the message in a line.
+        """Parse the message in a line. Its texts can command no terminal.
 
         Raises `ProtocolError` if the line is not a valid message.
         """
@@ -46,9 +52,22 @@ class JsonLines:
             words = json.loads(line)
             if _HALF_CHARACTER.search(line):  # which no file, log or proof could take
                 json.dumps(words, ensure_ascii=False).encode()
+            words = _plain(words)
             return read_as(self._types[words.pop("type")], words)
         except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
             raise ProtocolError(f"not {self._what}: {line[:80]!r}") from error
+
+
+def _plain(value: Any) -> Any:
+    """Return a JSON value whose texts may be shown and logged, whoever has sent it."""
+    match value:
+        case str():
+            return plain(value)
+        case list():
+            return [_plain(each) for each in value]
+        case dict():
+            return {plain(name): _plain(each) for name, each in value.items()}
+    return value
 
 
 def read_as(kind: Any, value: Any) -> Any:

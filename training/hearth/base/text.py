@@ -25,6 +25,8 @@ def plain(text: str) -> str:
 
     An error, a file name or a node's answer could otherwise command the terminal that shows it.
     """
+    if text.isprintable():
+        return text
     return "".join(c for c in _COMMAND.sub("", text) if c.isprintable() or c in "\n\t")
 
 

@@ -7,6 +7,7 @@ Here the server gets models that are loaded already, under their names, and load
 
 from __future__ import annotations
 
+import asyncio
 import copy
 import functools
 import getpass
@@ -14,6 +15,7 @@ import json
 import os
 import socket
 import sys
+import time
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
@@ -33,6 +35,7 @@ from transformers.cli.serving.response import ResponseHandler
 from transformers.cli.serving.server import build_server
 from transformers.cli.serving.transcription import TranscriptionHandler
 from transformers.cli.serving.utils import BaseHandler, GenerationState
+from uvicorn.protocols.http.h11_impl import H11Protocol
 
 from hearth.base.errors import ConfigError
 from hearth.chat.lifetime import serve_until_asked
@@ -46,6 +49,9 @@ HOST = "127.0.0.1"
 
 ENDED = "the endpoint has ended"
 """Beginning of the last line of an endpoint, with the reason behind it."""
+
+MOST_IDLE = 64
+"""Connections without a request; a new one ends the oldest of them."""
 
 _RENDERING = 3.0
 """Seconds of computing that the rendering of a request may take."""
@@ -253,6 +259,42 @@ def application(sides: Sequence[Side], renderer: Renderer) -> FastAPI:
     return app
 
 
+class Line(H11Protocol):
+    """A connection, which gives way to newer ones while it has no request to answer.
+
+    A program on this computer that opens one after the other keeps nobody out.
+    """
+
+    def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
+        """Take a connection, and end the oldest idle one if there are too many."""
+        super().connection_made(transport)
+        self.began = time.monotonic()
+        idle = [line for line in self.connections if isinstance(line, Line) and line.is_idle]
+        if len(idle) > MOST_IDLE:
+            oldest = min(idle, key=lambda line: line.began)
+            self.connections.discard(oldest)  # it learns of its end only later
+            oldest.transport.abort()
+
+    @property
+    def is_idle(self) -> bool:
+        """Whether no whole request has come since the last answer."""
+        cycle = self.cycle
+        return cycle is None or cycle.response_complete or cycle.more_body
+
+
+def server(app: ASGIApp) -> uvicorn.Server:
+    """Return the server of an application, which strangers cannot fill."""
+    return uvicorn.Server(
+        uvicorn.Config(
+            app,
+            http=Line,
+            ws="none",
+            log_level="error",  # a warning for each request that is none would fill the screen
+            timeout_graceful_shutdown=3,
+        )
+    )
+
+
 @contextmanager
 def listening(port: int) -> Iterator[socket.socket]:
     """Give a socket that holds `port` of loopback, 0 for a free one.
@@ -281,14 +323,11 @@ def serve(sides: Sequence[Side], run: str, held: socket.socket, screen: Screen) 
     names = " and ".join(side.name for side in sides)
     renderer = Renderer(_RENDERING)
     renderer.start()
-    config = uvicorn.Config(
-        application(sides, renderer), log_level="warning", timeout_graceful_shutdown=3
-    )
-    server = uvicorn.Server(config)
+    answering = server(application(sides, renderer))
     screen.say(f"{run} answers at http://{HOST}:{port}/v1 as {names}; Ctrl-C ends it", "bold")
     screen.pairs(ways_to_ask(sides[-1].name, port))
     status, why = serve_until_asked(
-        lambda: server.run(sockets=[held]), lambda: setattr(server, "should_exit", True)
+        lambda: answering.run(sockets=[held]), lambda: setattr(answering, "should_exit", True)
     )
     screen.say(f"{ENDED}: {why}")
     for stream in (sys.stdout, sys.stderr):

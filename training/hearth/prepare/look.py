@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import HearthError
+from hearth.base.interface import card
 from hearth.base.systemd import lockable_bytes
 from hearth.config import Run, read_run
 from hearth.config.layout import Layout
@@ -24,7 +25,6 @@ from hearth.prepare.outcome import outcome_file, read_outcome
 from hearth.supervisor.job import check as check_job
 from hearth.supervisor.preflight import check
 from hearth.transfer import own_copies
-from hearth.verify.facts import card
 from hearth.verify.listener import start
 
 IDLE = 60.0

@@ -20,7 +20,6 @@ in it, the stable rank, never changes, whatever group it is in.
 
 from __future__ import annotations
 
-import dataclasses
 import json
 import os
 import socket
@@ -29,6 +28,8 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
+
+from hearth.base.json_lines import JsonLines, ProtocolError
 
 CONTROL = "HEARTH_CONTROL"
 """Environment variable of the ranks that a supervisor gives orders to."""
@@ -182,17 +183,12 @@ class Ended:
 Order = Load | Form | Interrupt | Pause | Leave
 News = Here | Waiting | Formed | Doing | Alive | Disk | Ended
 Message = Order | News
-_TYPES: dict[str, type[Any]] = {kind.__name__: kind for kind in Message.__args__}
-
-
-class ProtocolError(Exception):
-    """The other side, or the environment, said something that this protocol does not know."""
+LINES = JsonLines(Message, "a message of a rank or for one")
 
 
 def encode(message: Message) -> bytes:
     """Return the line for a message."""
-    words = {"type": type(message).__name__, **dataclasses.asdict(message)}
-    return json.dumps(words, separators=(",", ":")).encode() + b"\n"
+    return LINES.encode(message)
 
 
 def decode(line: bytes) -> Message:
@@ -200,15 +196,7 @@ def decode(line: bytes) -> Message:
 
     Raises `ProtocolError` if the line is not a valid message.
     """
-    try:
-        words = json.loads(line)
-        kind = _TYPES[words.pop("type")]
-        for name, value in words.items():
-            if isinstance(value, list):
-                words[name] = tuple(value)
-        message: Message = kind(**words)
-    except (ValueError, KeyError, TypeError, AttributeError, RecursionError) as error:
-        raise ProtocolError(f"not a message of a rank or for one: {line[:80]!r}") from error
+    message: Message = LINES.decode(line)
     return message
 
 

@@ -39,15 +39,15 @@ class Left:
 
 
 class Channel:
-    """Accepts this node's ranks, and puts what they say into a queue.
+    """Accepts this node's `count` ranks, and puts what they say into a queue.
 
     `say` takes lines for the log.
     """
 
     def __init__(
-        self, folder: Path, events: asyncio.Queue[Any], say: Callable[[str], None]
+        self, folder: Path, count: int, events: asyncio.Queue[Any], say: Callable[[str], None]
     ) -> None:
-        self._folder = folder
+        self._folder, self._count = folder, count
         self._events = events
         self._say = say
         self._start = 0
@@ -93,13 +93,15 @@ class Channel:
         local_rank, start = None, self._start
         try:
             here = decode(await reader.readline())
-            if not isinstance(here, Here):
-                raise ProtocolError(f"a rank begins with Here, not {here}")
+            if not isinstance(here, Here) or not 0 <= here.local_rank < self._count:
+                raise ProtocolError(f"a rank of this node begins with Here, not {here}")
             local_rank = here.local_rank
             self._writers[local_rank] = writer
             self._events.put_nowait(Said(start, local_rank, here))
             while line := await reader.readline():
                 message = decode(line)
+                if not isinstance(message, News):
+                    raise ProtocolError(f"a rank does not say {type(message).__name__}")
                 if self._writers.get(local_rank) is not writer:
                     break
                 self._events.put_nowait(Said(start, local_rank, message))

@@ -15,10 +15,10 @@ from dataclasses import dataclass
 
 from hearth.base.errors import HearthError
 from hearth.base.interface import port_error
+from hearth.base.peers import Peer
 from hearth.supervisor.handshake import file_key
 from hearth.supervisor.spec import Spec
 from hearth.transfer.checkpoints import CheckpointServer, fetch, newest_name, step_of
-from hearth.verify.pairs import Peer
 
 
 @dataclass(frozen=True)

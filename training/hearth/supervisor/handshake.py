@@ -13,8 +13,11 @@ import hashlib
 import hmac
 import json
 import secrets
+from collections.abc import Iterator
+from contextlib import contextmanager
 from typing import NoReturn
 
+from hearth.base.secret import same
 from hearth.base.text import plain
 from hearth.supervisor.messages import (
     Challenge,
@@ -28,6 +31,30 @@ from hearth.supervisor.messages import (
 
 HANDSHAKE_TIMEOUT = 10.0
 """Seconds in which a caller has to prove itself."""
+
+
+MOST_CALLERS = 64
+"""Connections that may wait for a valid hello; a new one ends the oldest of them."""
+
+
+class Callers:
+    """The connections that have not proved themselves yet: strangers keep no node out."""
+
+    def __init__(self) -> None:
+        self._waiting: dict[asyncio.StreamWriter, None] = {}
+
+    @contextmanager
+    def admitted(self, writer: asyncio.StreamWriter) -> Iterator[None]:
+        """Count a connection among them during the block."""
+        if len(self._waiting) >= MOST_CALLERS:
+            oldest = next(iter(self._waiting))
+            del self._waiting[oldest]
+            oldest.transport.abort()
+        self._waiting[writer] = None
+        try:
+            yield
+        finally:
+            self._waiting.pop(writer, None)
 
 
 class NotYet(Exception):
@@ -69,7 +96,7 @@ async def present(
         if answer.waits:
             raise InTurn(reason)
         raise ProtocolError(reason) if answer.for_good else NotYet(reason)
-    if not isinstance(answer, Welcome) or not same(str(answer.proof), welcome_proof(token, hello)):
+    if not isinstance(answer, Welcome) or not same(answer.proof, welcome_proof(token, hello)):
         raise ProtocolError("it does not know the run's token")
 
 
@@ -87,7 +114,7 @@ async def challenge(
     hello = await receive(reader)
     if not isinstance(hello, Hello):
         await refuse(writer, "no hello")
-    if not same(str(hello.proof), hello_proof(token, hello, nonce)):
+    if not same(hello.proof, hello_proof(token, hello, nonce)):
         await refuse(writer, f"the token is not that of run '{run}'")
     return hello
 
@@ -133,11 +160,6 @@ def group_key(token: str, generation: int) -> str:
 def file_key(token: str) -> str:
     """Return the key of the run's file servers, from which nobody can derive the token."""
     return _mac(token, "files")
-
-
-def same(proof: str, expected: str) -> bool:
-    """Compare two proofs in constant time."""
-    return hmac.compare_digest(proof.encode(), expected.encode())
 
 
 def _mac(token: str, *said: str) -> str:

@@ -18,6 +18,7 @@ from hearth.base.packet_filter import listening
 from hearth.supervisor.cause import ENDS, Cause
 from hearth.supervisor.handshake import (
     HANDSHAKE_TIMEOUT,
+    Callers,
     NotYet,
     challenge,
     put_off,
@@ -91,6 +92,7 @@ class _Waiter:
         self._down: dict[str, float] = {}
         self._lacks_since: float | None = None
         self._why = ""
+        self._callers = Callers()
         self._server: asyncio.Server | None = None
 
     async def wait(self) -> Spec | None:
@@ -201,7 +203,8 @@ class _Waiter:
         """Tell a supervisor of the run that this node waits for its turn."""
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
-                hello = await challenge(reader, writer, self._spec.token, self._spec.run)
+                with self._callers.admitted(writer):
+                    hello = await challenge(reader, writer, self._spec.token, self._spec.run)
                 if hello.begun:
                     mark_begun(self._spec.workspace, self._spec.run)
                 await put_off(writer, self._why)

@@ -73,7 +73,7 @@ class RanksKeeper(NodeSupervisor):
     def __init__(self, spec: Spec, unit: str | None, last: dict[str, Any] | None) -> None:
         super().__init__(spec, unit, last)
         self._offset = sum(spec.nprocs[: spec.rank])
-        self._channel = Channel(spec.results, self._events, self._say)
+        self._channel = Channel(spec.results, spec.nproc, self._events, self._say)
         self._hangs = HangWatch(spec.node, self._offset)
         self._leave: Leave | None = None
         self._over: dict[int, RankEnded] = {}

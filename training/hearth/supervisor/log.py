@@ -8,6 +8,7 @@ import sys
 import time
 from contextlib import suppress
 
+from hearth.base.text import plain
 from hearth.diagnose import failed_status, is_echo, killed_by, last_error
 from hearth.ranks.orders import RANK_APART
 from hearth.supervisor.cause import Failure
@@ -24,7 +25,7 @@ _ROOM = 1 << 16
 
 def say(spec: Spec, words: str) -> None:
     """Add a line to the run's log, and to standard error for systemd or a person."""
-    line = f"hearth: {now()} {words}\n".replace("\n", "\n    ").rstrip(" ")
+    line = f"hearth: {now()} {plain(words)}\n".replace("\n", "\n    ").rstrip(" ")
     with suppress(OSError), spec.log.open("a", errors="backslashreplace") as log:
         log.write(line)
     with suppress(OSError):

@@ -21,6 +21,7 @@ from hearth.base.taken_address import AddressWatch
 from hearth.supervisor.decisions.events import Gone, InQueue, Joined, PeerSaid
 from hearth.supervisor.handshake import (
     HANDSHAKE_TIMEOUT,
+    Callers,
     InTurn,
     NotYet,
     challenge,
@@ -86,6 +87,7 @@ class Mesh:
         self._turned_away: set[str] = set()
         self._refusals: dict[str, str] = {}
         self._refusing: set[str] = set()
+        self._callers = Callers()
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._awake = boot_clock()
@@ -177,7 +179,8 @@ class Mesh:
             return
         try:
             async with asyncio.timeout(HANDSHAKE_TIMEOUT):
-                hello = await challenge(reader, writer, spec.token, spec.run)
+                with self._callers.admitted(writer):
+                    hello = await challenge(reader, writer, spec.token, spec.run)
                 # Every start has a new token: who knows it has the same run and nodes.
                 if hello.node not in spec.nodes:
                     await refuse(writer, f"{hello.node} is no node of the run")

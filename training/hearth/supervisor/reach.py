@@ -15,8 +15,9 @@ from http import HTTPStatus
 from typing import Any
 
 from hearth.base.clock import boot_clock
-from hearth.transfer.serving import PROOF, answer_proof, proof, same
-from hearth.verify.pairs import reason
+from hearth.base.peers import reason
+from hearth.base.secret import same
+from hearth.transfer.serving import PROOF, answer_proof, proof
 
 TIMEOUT = 4.0
 """Seconds for a proof: twice the cost of a lost packet."""
@@ -58,7 +59,7 @@ class _Attempt:
 
 
 class Reach:
-    """What this node has proved of the others. `events` gets a `Proved` after each attempt.
+    """Proofs that this node reaches the others. `events` gets a `Proved` after each attempt.
 
     `spawn` makes tasks.
 

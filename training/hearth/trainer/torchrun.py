@@ -94,7 +94,7 @@ def rank(script: str, *words: str) -> None:
     for handled in (signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT):
         signal.signal(handled, signal.SIG_DFL)
     for stream in (sys.stdout, sys.stderr):  # whole lines, which ranks of one log do not mix
-        stream.reconfigure(line_buffering=True, write_through=False)
+        stream.reconfigure(line_buffering=True, write_through=False, errors="backslashreplace")
     sys.argv = [script, *words]
     try:
         runpy.run_path(script, run_name="__main__")

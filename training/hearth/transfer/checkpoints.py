@@ -9,12 +9,12 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hearth.base.errors import SupplyError
+from hearth.base.peers import Peer
 from hearth.record.folders import files_below
 from hearth.transfer.fetching import FileClient
 from hearth.transfer.holding import Holding, arriving
 from hearth.transfer.pieces import PIECE, Item, Table, cut
 from hearth.transfer.serving import FileServer, Offer
-from hearth.verify.pairs import Peer
 
 TABLE_PATIENCE = 600.0
 """Seconds for which a node may read its checkpoint to make the table of it."""

@@ -12,10 +12,11 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 
 from hearth.base.errors import SupplyError
+from hearth.base.peers import Peer, reason
+from hearth.base.secret import same
 from hearth.base.text import plain
 from hearth.transfer.pieces import PIECE, Table, checksum
-from hearth.transfer.serving import PROOF, answer_proof, proof, same
-from hearth.verify.pairs import Peer, reason
+from hearth.transfer.serving import PROOF, answer_proof, proof
 
 CONNECT = 4.0
 """Connect timeout in seconds: twice the cost of a lost packet."""

@@ -10,7 +10,7 @@ from typing import Any
 
 from hearth.base.errors import LaunchError, ModelError, SupplyError
 from hearth.base.files import bytes_below, sha256_of, write_whole
-from hearth.base.interface import free_port, interface_of
+from hearth.base.interface import card, free_port, interface_of
 from hearth.config import Run
 from hearth.config.held_shards import held_shards
 from hearth.config.layout import Layout, staged_of
@@ -22,7 +22,6 @@ from hearth.model.parts import pieces_without
 from hearth.model.weight_files import weight_map
 from hearth.transfer.holding import arrived_bytes
 from hearth.transfer.pieces import Key
-from hearth.verify.facts import card
 
 DIGITS = 16
 """Number of checksum digits that are compared and shown."""

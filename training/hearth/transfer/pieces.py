@@ -19,10 +19,10 @@ from hearth.base.text import brief
 
 Key = Literal["model", "data", "checkpoint"]
 
-_NAME = r"(\.{0,2}[^./\x00]|\.{3})[^/\x00]*"
+_NAME = r"(\.{0,2}[^./\x00-\x1f\x7f]|\.{3})[^/\x00-\x1f\x7f]*"
 _IN_A_FOLDER = re.compile(_NAME)
 _BELOW_A_FOLDER = re.compile(f"{_NAME}(/{_NAME})*")
-"""Names of files: none is empty, `.` or `..`, and none has a NUL."""
+"""Names of files: none is empty, `.` or `..`, and none has a NUL or a command to a terminal."""
 
 PIECE = 2 << 20
 """Bytes of a piece: smaller ones make the table large, larger ones fill a chain slowly."""

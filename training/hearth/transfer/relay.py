@@ -23,6 +23,7 @@ from filelock import Timeout
 from hearth.base.errors import HearthError, SupplyError
 from hearth.base.files import write_whole
 from hearth.base.lock import locked
+from hearth.base.peers import Peer
 from hearth.base.places import MANIFEST, TOKENS
 from hearth.config.declared import CONFIG, INDEX
 from hearth.model.folder import read_manifest
@@ -31,7 +32,6 @@ from hearth.transfer.fetching import PATIENCE, FileClient
 from hearth.transfer.holding import Holding
 from hearth.transfer.pieces import PIECE, Item, Key, Table, cut
 from hearth.transfer.serving import FileServer
-from hearth.verify.pairs import Peer
 
 IDLE = 600.0
 """Idle timeout in seconds, after which a courier that has everything exits.

@@ -26,6 +26,7 @@ from http.server import BaseHTTPRequestHandler
 from typing import Any
 
 from hearth.base.packet_filter import listening
+from hearth.base.secret import same
 from hearth.transfer.holding import Holding
 from hearth.transfer.pieces import Table, checksum
 
@@ -56,11 +57,6 @@ def proof(secret: str, path: str) -> str:
 def answer_proof(secret: str, path: str, body: bytes) -> str:
     """Return the authentication code of the answer `body` to a request for `path`."""
     return proof(secret, f"{path} {checksum(body)}")
-
-
-def same(given: str, expected: str) -> bool:
-    """Compare two authentication codes in constant time, whatever characters `given` has."""
-    return hmac.compare_digest(given.encode(errors="replace"), expected.encode())
 
 
 @dataclass(frozen=True)

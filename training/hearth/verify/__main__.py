@@ -10,12 +10,13 @@ from typing import Any
 
 from hearth.base.command import run_verb
 from hearth.base.interface import free_port
+from hearth.base.peers import Peer
 from hearth.supervisor.record import held_by, lock_holder
 from hearth.supervisor.spec import spec_of
 from hearth.verify.all_reduce import all_reduce
 from hearth.verify.facts import look
 from hearth.verify.listener import start
-from hearth.verify.pairs import Peer, talk
+from hearth.verify.pairs import talk
 from hearth.verify.ports import ask
 from hearth.verify.single_gpu import examine
 

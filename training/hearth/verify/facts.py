@@ -16,7 +16,7 @@ from hearth.base import taken_address
 from hearth.base.compiler import PROBE_HEADERS, missing_packages, nvcc_version
 from hearth.base.errors import LaunchError
 from hearth.base.gpus import gpus, output
-from hearth.base.interface import interface_of
+from hearth.base.interface import card, interface_of
 from hearth.base.software import added_here
 from hearth.base.systemd import lockable_bytes
 from hearth.supervisor.record import lock_holder
@@ -88,18 +88,6 @@ def nvidia_cards(system: Path = Path("/sys")) -> int:
         _read(device / "vendor") == _NVIDIA and _read(device / "class").startswith(_DISPLAY)
         for device in devices
     )
-
-
-def card(name: str, system: Path) -> dict[str, Any]:
-    """Return the kernel's facts about a network interface."""
-    card = system / "class/net" / name
-    negotiated = _read(card / "speed")
-    return {
-        "interface": name,
-        "nic_mbit": int(negotiated) if negotiated.isdecimal() and int(negotiated) else None,
-        "rdma": (card / "device/infiniband").exists(),
-        "wireless": (card / "wireless").exists() or (card / "phy80211").exists(),
-    }
 
 
 def _read(path: Path) -> str:

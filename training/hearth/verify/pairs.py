@@ -7,7 +7,6 @@ so that no deadlock can arise.
 from __future__ import annotations
 
 import asyncio
-import errno
 import json
 import statistics
 import time
@@ -15,6 +14,8 @@ from collections.abc import AsyncIterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
+
+from hearth.base.peers import Peer, reason
 
 CONNECT = 4.0
 """Connect timeout in seconds: twice the delay that a lost first packet causes."""
@@ -27,18 +28,8 @@ PATIENCE = 45.0
 
 _PIECE = bytes(1 << 17)
 _ANSWER = 10.0
-_NO_WAY = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN}
 
 Streams = tuple[asyncio.StreamReader, asyncio.StreamWriter]
-
-
-@dataclass(frozen=True)
-class Peer:
-    """A node that listens; peers are in rank order."""
-
-    name: str
-    address: str
-    port: int
 
 
 @dataclass
@@ -91,19 +82,6 @@ async def _greet(here: Peer, peer: Peer, talk: Talk) -> None:
         talk.milliseconds[peer.name] = round(statistics.median(times) * 1000, 3)
     except (OSError, asyncio.IncompleteReadError) as error:
         talk.failed[peer.name] = reason(error)
-
-
-def reason(error: Exception) -> str:
-    """Describe in a few words why a peer did not answer, with the likely cause."""
-    if isinstance(error, TimeoutError):
-        return "no answer on TCP (firewall?)"
-    if isinstance(error, ConnectionRefusedError):
-        return "refused on TCP (firewall?)"
-    if isinstance(error, OSError) and error.errno in _NO_WAY:
-        return "no way there (cable, address or firewall?)"
-    if isinstance(error, OSError) and error.strerror:
-        return error.strerror
-    return "it hung up (firewall?)"
 
 
 async def _speed(here: Peer, peer: Peer) -> float:

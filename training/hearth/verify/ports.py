@@ -13,7 +13,8 @@ from ipaddress import ip_address
 
 from hearth.base.interface import port_error
 from hearth.base.packet_filter import listening
-from hearth.verify.pairs import CONNECT, Peer, reason
+from hearth.base.peers import Peer, reason
+from hearth.verify.pairs import CONNECT
 
 SILENCE = 2 * CONNECT
 """Seconds without any answer after which a port is taken for closed by a firewall."""
