@@ -41,8 +41,9 @@ class Cluster:
         self._events: list[tuple[float, int, Callable[[], None]]] = []
         self.cuts: set[frozenset[str]] = set()
         self.walls: list[str] = []
+        self.disorder = False
         self.connections: dict[frozenset[str], Connection] = {}
-        self.groups: dict[int, Group] = {}
+        self.groups: dict[tuple[int, tuple[str, ...]], Group] = {}
         self.actions: list[tuple[float, str, Action]] = []
         self.steps: list[tuple[float, int, int]] = []
         self.nodes = {name: Node(self, name) for name in names}
@@ -117,7 +118,7 @@ class Cluster:
     # Groups
 
     def enter(self, rank: Rank, form: Form) -> None:
-        group = self.groups.setdefault(form.generation, Group(form))
+        group = self.groups.setdefault((form.generation, form.nodes), Group(form))
         rank.group, rank.last = group, form.generation
         group.ranks[rank.node.name] = rank
         self.later(30, lambda: self._give_up(group))
@@ -212,6 +213,16 @@ class Cluster:
         if wiped:
             node.disk, node.asked, node.kept = Votes(), None, 0
         self.later(down, node.boot)
+
+    def restore(self, name: str, down: float) -> None:
+        """Cut a node's power; its votes come back out of an old backup, the rest of its disk stays.
+
+        Votes that are older than the team in which the node is on record count for nothing.
+        """
+        node = self.nodes[name]
+        self.kill(name, down)
+        if older := [votes for votes in node.past if votes.newest < node.known]:
+            node.disk = self.random.choice(older)
 
     def kill_rank(self, name: str) -> None:
         node = self.nodes[name]

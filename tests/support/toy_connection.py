@@ -22,7 +22,12 @@ class Connection:
         return other if name == one else one
 
     def send(self, to: str, message: Any) -> None:
-        self.waiting[to].append(message)
+        waiting, random = self.waiting[to], self.cluster.random
+        places = [len(waiting)]
+        if self.cluster.disorder:  # it may overtake others, and arrive twice
+            places = [random.randint(0, len(waiting)) for _ in range(random.choice((1, 1, 2)))]
+        for place in places:
+            waiting.insert(place, message)
         self.due[to] = max(self.due[to], self.cluster.now + self.cluster.random.uniform(0, 0.05))
         self.cluster.later(self.due[to] - self.cluster.now, lambda: self.deliver(to))
 

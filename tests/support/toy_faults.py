@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from random import Random
+
 from hypothesis import strategies as st
 
 from support.toy_cluster import Cluster
@@ -12,6 +14,8 @@ Fault = tuple[float, str, str, str, float]
 CURED = (
     "kill",
     "wipe",
+    "restore",
+    "crash at save",
     "kill rank",
     "hang rank",
     "cut",
@@ -51,6 +55,10 @@ def inflict(cluster: Cluster, fault: Fault) -> None:
     match kind:
         case "kill" | "wipe":
             cluster.kill(node, length, wiped=kind == "wipe")
+        case "restore":
+            cluster.restore(node, length)
+        case "crash at save":
+            cluster.nodes[node].crashes_at_save = True
         case "kill rank":
             cluster.kill_rank(node)
         case "fail rank":
@@ -73,3 +81,28 @@ def inflict(cluster: Cluster, fault: Fault) -> None:
             cluster.fill_disk(node, length)
         case "stop" | "stop now":
             cluster.stop_run(node, now=kind == "stop now")
+
+
+APART = ("cut", "isolate", "kill", "crash at save", "restore", "wipe", "leave", "suspend")
+"""Faults that could make two groups of one."""
+
+
+def explore(seed: int, steps: int) -> Cluster:
+    """Play a random history in which messages come late, twice and in any order.
+
+    The cluster raises `AssertionError` if two groups train at one time.
+    """
+    random = Random(seed)
+    names = ("desk", "laptop", "shelf", "tower")[: random.randint(2, 4)]
+    cluster = Cluster(names, random, last_step=10**9)
+    cluster.run(random.choice((0.0, 8.0, 20.0)))
+    cluster.disorder = True
+    for _ in range(steps):
+        after, length = (
+            random.choice((0.0, 0.2, 1.0, 4.0, 9.0)),
+            random.choice((2.0, 6.1, 12.0, 25.0)),
+        )
+        kind, node, other = random.choice(APART), random.choice(names), random.choice(names)
+        inflict(cluster, (after, kind, node, other, length))
+    cluster.run(HEALED)
+    return cluster

@@ -13,6 +13,7 @@ from hearth.supervisor.decisions.actions import (
     Conclude,
     Depart,
     FormGroup,
+    RecordTraining,
     RestartRanks,
     RestRanks,
     SaveVotes,
@@ -37,6 +38,8 @@ if TYPE_CHECKING:
 TICK = 0.5
 PROOF, NO_PROOF = 0.01, 4.0
 """Seconds until a node is found to be reached, or not to be."""
+
+REBOOT = 5.0
 FORM = ("generation", "nodes", "address", "port", "clients", "fresh")
 
 
@@ -46,6 +49,9 @@ class Node:
     def __init__(self, cluster: Cluster, name: str) -> None:
         self.cluster, self.name = cluster, name
         self.disk = Votes()
+        self.past: list[Votes] = []
+        self.known = -1
+        self.crashes_at_save = False
         self.full = False
         self.up = self.asleep = False
         self.owner = ""
@@ -68,7 +74,7 @@ class Node:
             ranks.resting() if self.owner else ranks,
             now=cluster.now,
             began=cluster.now,
-            votes=self.disk,
+            votes=self.disk if self.disk.newest >= self.known else Votes(),
             owner=self.owner,
             serves=1,
         )
@@ -83,6 +89,8 @@ class Node:
     def _tick(self, start: int) -> None:
         if self.up and self.starts == start:
             self.happen(events.Tick())
+            if self.cluster.disorder and self.up:  # what overtook the last report must not stand
+                self.tell(self.state.own)
             self.cluster.later(TICK, lambda: self._tick(start))
 
     def down(self) -> None:
@@ -172,8 +180,15 @@ class Node:
             case SaveVotes(votes):
                 if self.full:
                     return events.Saved(action, f"the disk of {self.name} is full")
+                self.past.append(self.disk)
                 self.disk = votes
+                if self.crashes_at_save:
+                    self.crashes_at_save = False
+                    self.cluster.kill(self.name, REBOOT)
+                    return None
                 return events.Saved(action)
+            case RecordTraining(config):
+                self.known = config.generation
             case StartTeam(config, fresh):
                 order = FormTeam(config.generation, config.nodes, "", 0, (), fresh)
                 for node in config.nodes:

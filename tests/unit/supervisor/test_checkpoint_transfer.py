@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import shutil
 import socket
 import threading
 from collections.abc import Iterator
@@ -19,6 +20,7 @@ from hearth.supervisor.checkpoint_transfer import CheckpointTransfer, HeldCheckp
 from hearth.supervisor.handshake import file_key
 from hearth.supervisor.spec import spec_of
 from hearth.transfer import checkpoints
+from hearth.transfer.chain import SPARE
 from hearth.transfer.fetching import FileClient
 from hearth.transfer.holding import Holding, arriving
 from hearth.transfer.pieces import PIECE, Table
@@ -208,14 +210,26 @@ def test_a_transfer_that_broke_off_is_no_checkpoint_and_goes_on_where_it_was(tmp
     assert not {*kept} & {*asked}
 
 
-def test_what_is_left_of_another_checkpoint_is_removed(tmp_path):
-    checkpoint(tmp_path, "desk", 9)
+def test_a_disk_without_room_is_said_and_not_filled(tmp_path, monkeypatch):
+    checkpoint(tmp_path, "desk", 3)
+    full = shutil.disk_usage(tmp_path)._replace(free=SPARE)
+    monkeypatch.setattr(shutil, "disk_usage", lambda _: full)
+    with serving(tmp_path, "desk") as held:
+        assert_names(bring(tmp_path, held), "no room", str(folder_of(tmp_path, "own")))
+    assert not [*folder_of(tmp_path, "own").glob("*")]
+
+
+@pytest.mark.parametrize("theirs", [2, 9])
+def test_what_is_left_of_another_checkpoint_is_removed(tmp_path, theirs):
+    checkpoint(tmp_path, "own", 4)
+    checkpoint(tmp_path, "desk", theirs)
     left = arriving(folder_of(tmp_path, "own") / "step-00000003")
     left.mkdir(parents=True)
     (left / "half").write_bytes(b"half")
     with serving(tmp_path, "desk") as held:
         bring(tmp_path, held)
-    assert [path.name for path in folder_of(tmp_path, "own").iterdir()] == ["step-00000009"]
+    assert not left.exists()
+    assert checkpoints.newest_name(folder_of(tmp_path, "own")) == f"step-{max(4, theirs):08d}"
 
 
 def test_a_record_that_has_grown_since_arrives_as_it_was(tmp_path, monkeypatch):

@@ -12,7 +12,7 @@ import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
 from support.toy_cluster import OWN_ERROR, Cluster
-from support.toy_faults import CURED, HEALED, faults, inflict
+from support.toy_faults import CURED, HEALED, explore, faults, inflict
 
 NAMES = ("desk", "laptop", "shelf", "tower")
 EVER = 10**9
@@ -61,6 +61,11 @@ def test_after_the_last_fault_all_train_together_and_stay_together(data, names):
     made.run(30)
     assert made.training == names
     assert len(made.groups) == groups
+
+
+@pytest.mark.parametrize("seed", range(12))
+def test_no_two_groups_train_whatever_the_order_of_messages(seed):
+    assert explore(seed, steps=10).steps
 
 
 @simulated

@@ -290,7 +290,7 @@ def test_strangers_get_no_answer_and_nonsense_disturbs_nobody():
 
 def test_whatever_strangers_send_disturbs_nobody():
     async def scene():
-        async with connected(2) as nodes:
+        async with connected(2, silence_timeout=10.0) as nodes:
             place = ("127.0.0.1", nodes["desk"].peers._spec.ports[0])
 
             @quick

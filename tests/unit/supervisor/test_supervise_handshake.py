@@ -40,7 +40,7 @@ def test_a_proof_fits_one_hello_and_one_challenge(change):
     proof = hello_proof("token", HELLO, "challenge")
     assert not same(proof, hello_proof("token", dataclasses.replace(HELLO, **change), "challenge"))
     assert not same(proof, hello_proof("token", HELLO, "another"))
-    assert not same(proof, welcome_proof("token", HELLO))
+    assert not same(proof, welcome_proof("token", HELLO, "127.0.0.1"))
     assert "token" not in proof
 
 
@@ -55,7 +55,7 @@ async def meet(caller: str, answerer: str, refusal: str = "", why: str = ""):
                 await put_off(writer, why)
             if refusal:
                 await refuse(writer, refusal)
-            welcome(writer, answerer, hello)
+            welcome(writer, answerer, hello, "127.0.0.2")
             done.set_result(hello.node)
         except Exception as error:
             done.set_result(error)
@@ -71,7 +71,7 @@ async def meet(caller: str, answerer: str, refusal: str = "", why: str = ""):
 
 
 def test_who_knows_the_token_is_welcome():
-    assert asyncio.run(meet("token", "token")) == (None, "laptop")
+    assert asyncio.run(meet("token", "token")) == ("127.0.0.2", "laptop")
 
 
 def test_who_does_not_is_told_so():

@@ -7,7 +7,7 @@ import socketserver
 import sys
 import time
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, suppress
 from http.client import HTTPConnection
 
 import pytest
@@ -72,6 +72,16 @@ def test_whatever_path_a_node_asks_for_it_gets_a_status(server, path):
 def test_a_line_without_an_end_takes_no_memory(server):
     assert send_endlessly((HERE, server.port)) < LITTLE
     assert is_reached(server)
+
+
+def test_a_request_with_an_endless_head_takes_no_memory(server):
+    with socket.create_connection((HERE, server.port), 5) as line:
+        with suppress(OSError):
+            line.sendall(b"GET /table HTTP/1.1\r\n" + (b"a: " + b"b" * 60_000 + b"\r\n") * 90)
+        with suppress(ConnectionError):
+            assert line.recv(99).startswith(b"HTTP/1.1 431 ")
+    assert is_reached(server)
+    assert server.bugs == []
 
 
 def test_a_stranger_who_holds_connections_keeps_neither_its_own_node_nor_others_out(server):

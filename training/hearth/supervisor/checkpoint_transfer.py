@@ -18,7 +18,13 @@ from hearth.base.interface import port_error
 from hearth.base.peers import Peer
 from hearth.supervisor.handshake import file_key
 from hearth.supervisor.spec import Spec
-from hearth.transfer.checkpoints import CheckpointServer, fetch, newest_name, step_of
+from hearth.transfer.checkpoints import (
+    CheckpointServer,
+    fetch,
+    newest_name,
+    remove_partial,
+    step_of,
+)
 
 
 @dataclass(frozen=True)
@@ -78,14 +84,19 @@ class CheckpointTransfer:
         """
         own = step_of(self.newest())
         newer = {node: each for node, each in held.items() if step_of(each.name) > own}
+        idle = self._fetching is None or self._fetching.done()
         if not newer:
+            if idle:
+                with suppress(OSError):
+                    await asyncio.to_thread(remove_partial, self._spec.checkpoints)
             return ""
-        if self._fetching is None or self._fetching.done():
+        if idle:
             loop = asyncio.get_running_loop()
             self._fetching = loop.create_future()
             # No thread of the pool, for which the end of this process would wait.
             work = (loop, self._fetching, newer)
             threading.Thread(target=self._fetch_newest, args=work, daemon=True).start()
+        assert self._fetching
         return await asyncio.shield(self._fetching)
 
     def _fetch_newest(

@@ -2,7 +2,7 @@
 
 answerer  Challenge(nonce)
 caller    Hello(node, its source, nonce, proof)         or the answerer sends Refused
-answerer  Welcome(proof)
+answerer  Welcome(proof, source)
 """
 
 from __future__ import annotations
@@ -72,8 +72,8 @@ async def present(
     node: str,
     source: str,
     begun: bool = False,
-) -> None:
-    """Prove to the answerer that `node` belongs to the run, and have it prove the same.
+) -> str:
+    """Prove to the answerer that `node` belongs to the run; return its source, proved likewise.
 
     `source` is the address from which this machine connects where a program binds none. `begun`
     tells that the run has begun on this node.
@@ -96,8 +96,11 @@ async def present(
         if answer.waits:
             raise InTurn(reason)
         raise ProtocolError(reason) if answer.for_good else NotYet(reason)
-    if not isinstance(answer, Welcome) or not same(answer.proof, welcome_proof(token, hello)):
+    if not isinstance(answer, Welcome) or not same(
+        answer.proof, welcome_proof(token, hello, answer.source)
+    ):
         raise ProtocolError("it does not know the run's token")
+    return answer.source
 
 
 async def challenge(
@@ -119,9 +122,12 @@ async def challenge(
     return hello
 
 
-def welcome(writer: asyncio.StreamWriter, token: str, hello: Hello) -> None:
-    """Admit the caller of `hello`, with the proof that this side knows the token too."""
-    writer.write(encode(Welcome(welcome_proof(token, hello))))
+def welcome(writer: asyncio.StreamWriter, token: str, hello: Hello, source: str) -> None:
+    """Admit the caller of `hello`, with the proof that this side knows the token too.
+
+    `source` is the address from which this machine connects to the caller's.
+    """
+    writer.write(encode(Welcome(welcome_proof(token, hello, source), source)))
 
 
 async def refuse(writer: asyncio.StreamWriter, reason: str) -> NoReturn:
@@ -147,9 +153,9 @@ def hello_proof(token: str, hello: Hello, challenge: str) -> str:
     return _mac(token, "member", challenge, encode(said).decode())
 
 
-def welcome_proof(token: str, hello: Hello) -> str:
+def welcome_proof(token: str, hello: Hello, source: str) -> str:
     """Return the answerer's proof that it knows the token: an answer to the caller's hello."""
-    return _mac(token, "hub", hello.nonce, hello.proof)
+    return _mac(token, "welcome", hello.nonce, hello.proof, source)
 
 
 def group_key(token: str, generation: int) -> str:

@@ -192,7 +192,8 @@ class Mesh:
             self._report(writer, error)
             writer.close()
             return
-        welcome(writer, spec.token, hello)
+        caller = spec.addresses[spec.nodes.index(hello.node)]
+        welcome(writer, spec.token, hello, source_towards(caller))
         await self._listen(hello.node, reader, _Connection(writer, hello.source, boot_clock()))
 
     def _report(self, writer: asyncio.StreamWriter, error: Exception) -> None:
@@ -253,11 +254,11 @@ class Mesh:
         reader, writer = await asyncio.open_connection(address, port, local_addr=(spec.address, 0))
         try:
             source = source_towards(address)
-            await present(reader, writer, spec.token, spec.node, source, begun=self._begun())
+            its = await present(reader, writer, spec.token, spec.node, source, begun=self._begun())
         except BaseException:
             writer.close()
             raise
-        return reader, _Connection(writer, address, boot_clock())
+        return reader, _Connection(writer, its, boot_clock())
 
     async def _listen(
         self, node: str, reader: asyncio.StreamReader, connection: _Connection

@@ -44,9 +44,10 @@ class Hello:
 
 @dataclass(frozen=True)
 class Welcome:
-    """The answerer's proof that it knows the token too."""
+    """The answerer's proof that it knows the token too, and its `source` as in `Hello`."""
 
     proof: str
+    source: str
 
 
 @dataclass(frozen=True)

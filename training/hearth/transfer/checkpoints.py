@@ -10,7 +10,9 @@ from pathlib import Path
 
 from hearth.base.errors import SupplyError
 from hearth.base.peers import Peer
+from hearth.base.text import byte_count
 from hearth.record.folders import files_below
+from hearth.transfer.chain import SPARE
 from hearth.transfer.fetching import FileClient
 from hearth.transfer.holding import Holding, arriving
 from hearth.transfer.pieces import PIECE, Item, Table, cut
@@ -76,19 +78,20 @@ def fetch(folder: Path, name: str, giver: Peer, address: str, secret: str) -> No
     next call, of this giver or another.
 
     Raises:
-        SupplyError: the giver did not send it.
+        SupplyError: the giver did not send it, or the disk has no room for it.
         OSError: it cannot be written.
     """
     target = folder / name
-    for left in folder.glob(".step-*.arriving"):
-        if left != arriving(target):
-            shutil.rmtree(left)
+    remove_partial(folder, but=target)
     client = FileClient(
         address, [giver], secret, lambda _: None, name, TABLE_PATIENCE, starting=0.0
     )
     try:
         holding = _holding(client.table(), target)
-        holding.resume()
+        missing = holding.size - holding.resume()
+        if shutil.disk_usage(holding.target.parent).free < missing + SPARE:
+            remove_partial(folder)
+            raise SupplyError(f"{byte_count(missing)} more have no room below {folder}")
         for number, piece in holding.missing():
             file = holding.item.files[number]
             what = f"piece {piece + 1} of {len(file.pieces)} of {file.name}"
@@ -97,6 +100,13 @@ def fetch(folder: Path, name: str, giver: Peer, address: str, secret: str) -> No
         holding.land()
     finally:
         client.close()
+
+
+def remove_partial(folder: Path, but: Path | None = None) -> None:
+    """Remove what has arrived of checkpoints, save of the one that is to be at `but`."""
+    for left in folder.glob(".step-*.arriving"):
+        if but is None or left != arriving(but):
+            shutil.rmtree(left)
 
 
 def _holding(table: Table, target: Path) -> Holding:

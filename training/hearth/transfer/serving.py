@@ -22,8 +22,9 @@ from collections.abc import Iterable
 from contextlib import suppress
 from dataclasses import dataclass, field
 from http import HTTPStatus
+from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler
-from typing import Any
+from typing import Any, BinaryIO
 
 from hearth.base.packet_filter import listening
 from hearth.base.secret import same
@@ -38,6 +39,9 @@ LINES = 8
 
 _WAIT = 1.0
 """Seconds that a request waits for a piece that has not arrived."""
+
+_LONGEST_HEAD = 16 << 10
+"""Bytes of the head of a request behind its first line."""
 
 _POLL = 0.1
 """Seconds until a server notices that it is to stop."""
@@ -165,11 +169,34 @@ class FileServer(socketserver.ThreadingTCPServer):
             super().handle_error(request, client_address)
 
 
+class _Head:
+    """The head of a request, of which at most `_LONGEST_HEAD` bytes are read."""
+
+    def __init__(self, file: BinaryIO) -> None:
+        self._file, self._left = file, _LONGEST_HEAD
+
+    def readline(self, size: int) -> bytes:
+        """Return the next line. Raises `HTTPException` if the head is too long."""
+        line = self._file.readline(min(size, self._left + 1))
+        self._left -= len(line)
+        if self._left < 0:
+            raise HTTPException("the head of a request is too long")
+        return line
+
+
 class _Handler(BaseHTTPRequestHandler):
     server: FileServer
     protocol_version = "HTTP/1.1"
     timeout = _STRANGER
     disable_nagle_algorithm = True
+
+    def parse_request(self) -> bool:
+        """Read the head of a request; return whether it is one."""
+        whole, self.rfile = self.rfile, _Head(self.rfile)  # type: ignore[assignment]
+        try:
+            return super().parse_request()
+        finally:
+            self.rfile = whole
 
     def do_GET(self) -> None:
         """Answer one request."""
