@@ -21,7 +21,7 @@ from dataclasses import replace
 from pathlib import Path
 
 from hearth.base.entry import INTERRUPTED, print_findings
-from hearth.base.errors import ConfigError, HearthError, check_all
+from hearth.base.errors import ConfigError, HearthError, MachineError, check_all
 from hearth.base.imports import loading
 from hearth.base.output import spare_output
 from hearth.config import (
@@ -45,7 +45,7 @@ from hearth.config.layout import Layout
 from hearth.fit.catalogue import listing
 from hearth.ranks.control import take_ranks_in_place
 from hearth.ranks.ending import exit_with
-from hearth.ranks.orders import RANK_AGAIN
+from hearth.ranks.orders import RANK_AGAIN, RANK_APART
 from hearth.ranks.slurm import STEP, take_ranks
 from hearth.ranks.watch import FIRST_USE, IMPORTING, PREPARING, Starting, connect
 from hearth.record.held_out import describe_worse, held_out_in
@@ -213,12 +213,15 @@ def train_and_report(run: Run, layout: Layout, by_hand: bool) -> int:
 
 
 def report(error: HearthError) -> int:
-    """Print the findings of an error of the user's and return its exit status."""
+    """Print the findings of an error of the user's and return its exit status.
+
+    It is RANK_APART for an error of this machine that a supervisor has to judge.
+    """
     # A wrong setting fails on all ranks; report it once, and once in the log of each supervisor.
     supervised = "HEARTH_NODE" in os.environ
     if rank_from_environment(local=supervised) == 0 or not isinstance(error, ConfigError):
-        return print_findings(error)
-    return 2
+        print_findings(error)
+    return RANK_APART if supervised and isinstance(error, MachineError) else 2
 
 
 def main() -> int:

@@ -20,7 +20,7 @@ import pytest
 from safetensors.torch import load
 from support.facts import assert_names
 from support.house import TINY
-from support.lab import READY, Controller, as_root, at_home, bring, inside, lab, on
+from support.lab import Controller, as_root, at_home, bring, inside, lab, on
 from support.measured import write_down
 from support.ranks import apart, arguments_of, beginning, change, trained
 from support.rotated import ALL, SEED, of_this_week
@@ -122,7 +122,7 @@ def test_what_was_learned_is_what_one_process_learns(home, tmp_path, kind, node)
         until_step(run, at)
         found = {
             "flap": loses_nothing,
-            "disk": stops_and_is_resumed,
+            "disk": goes_on_without_checkpoints,
         }.get(kind, goes_on_without)(home, run, kind, node, others)
         on(others[0], f"systemctl --user stop hearth-{run}.service")
         until_state("stopped", run, NODES)
@@ -177,23 +177,24 @@ def loses_nothing(home: Controller, run: str, kind: str, node: str, others: list
     return {"seconds_until_in": moment(back) - mended}
 
 
-def stops_and_is_resumed(
+def goes_on_without_checkpoints(
     home: Controller, run: str, kind: str, node: str, others: list[str]
 ) -> dict:
-    """Fill a disk: the run ends and names the node. Free it, and resume the run."""
+    """Fill a disk: its node trains on without checkpoints, and writes again once it is free."""
+    generation = record(node, run)["generation"]
+
+    def failing() -> list[dict[str, str]]:
+        return [line["failing"] for line in lines(others[0], run) if line["kind"] == "disk"]
+
     inflict(kind, node)
-    until_state("failed", run, NODES)
-    cause = record(others[0], run)["cause"]
-    assert cause["node"] == node
-    reached = newest(others[0], run)
-    # The others are a step further where it is the first checkpoint that found no room.
-    has = at_home(node, f"ls {CHECKPOINTS}/{run} | grep '^step-' || true")
-    kept = f"the last good checkpoint is {has.split()[-1]}" if has else "has no checkpoint"
-    assert_names(cause["message"], "is full", kept)
+    until(lambda: bool(failing()))
+    assert [*failing()[0]] == [node]
+    assert_names(failing()[0][node], "No space left")
     mend(kind, node)
     mended = time.time()
-    home.play("train.yml", *READY, "-e", f"resume={run}", "-e", "wait=off")
-    back = until_together(run, reached, NODES, NODES)
+    until(lambda: failing()[-1] == {})
+    back = until_together(run, newest(others[0], run), NODES, NODES)
+    assert record(node, run)["generation"] == generation
     return {"seconds_until_in": moment(back) - mended}
 
 

@@ -45,7 +45,7 @@ from hearth.supervisor.decisions.own_ranks import (
 )
 from hearth.supervisor.decisions.retries import FUTILE, LASTING, LEFT_OUT_WITHIN
 from hearth.supervisor.decisions.settings import Settings
-from hearth.supervisor.decisions.state import Absence, Proposal, State
+from hearth.supervisor.decisions.state import LONG_START, Absence, Proposal, State
 from hearth.supervisor.decisions.team_record import TeamRecord
 from hearth.supervisor.decisions.verdicts import COLLECT, LEAVE_TIMEOUT
 from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Attempt, Config, Refusal, Votes
@@ -876,6 +876,20 @@ def test_a_stopped_run_ends_once_all_have_stopped():
         seen = with_facts(seen, node, ended="stopped")
     outcome = end(moves(seen)).outcome
     assert (outcome.state, outcome.cause.node) == ("stopped", "laptop")
+
+
+def test_a_node_whose_ranks_are_long_in_starting_has_a_vote():
+    # As where a card is gone: of two nodes the first decides.
+    pair, settings = Config(5, NODES[:2]), Settings(NODES[:2])
+    starting = report("desk", "starting", pair, generation=5)
+    waits = report("laptop", "broken", pair)
+    seen = situation(waits, starting, settings=settings, gone={}, team=pair)
+    assert not any(isinstance(move, ProposeTeam) for move in moves(seen))
+    late = replace(seen, now=seen.now + LONG_START + 1)
+    assert any(
+        isinstance(move, ProposeTeam) and move.attempt.config.nodes == ("laptop",)
+        for move in moves(late)
+    )
 
 
 # The record of a loss

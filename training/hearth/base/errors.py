@@ -24,6 +24,10 @@ class HearthError(Exception):
         super().__init__("\n".join(self.findings))
 
 
+class MachineError(HearthError):
+    """The memory or the disk of this machine does not suffice; that of another one may."""
+
+
 class ConfigError(HearthError):
     """A setting, preset or run file is wrong."""
 
@@ -46,6 +50,10 @@ class SupplyError(HearthError):
 
 class CheckpointError(HearthError):
     """A checkpoint cannot be written or read."""
+
+
+class DiskError(CheckpointError, MachineError):
+    """A checkpoint cannot be written, as this machine's disk is full or cannot be written."""
 
 
 def check_all(*checks: Callable[[], object]) -> None:

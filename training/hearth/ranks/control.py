@@ -85,6 +85,21 @@ def _layout(environment: Mapping[str, str]) -> NodeRanks:
         raise LaunchError(f"{error}; the supervisor of this node must set it") from error
 
 
+def connection_here() -> socket.socket:
+    """Return a connection to the supervisor that listens in this folder.
+
+    Raises `LaunchError` if it does not answer.
+    """
+    folder = Path.cwd()
+    try:
+        return connect_to_supervisor(folder)
+    except OSError as error:
+        raise LaunchError(
+            f"{folder / SOCKET}, the socket of this node's supervisor, does not answer "
+            f"({error.strerror}): start the run with `hearth train`"
+        ) from error
+
+
 class Control:
     """The connection of a rank to its supervisor.
 
@@ -121,15 +136,7 @@ class Control:
         if CONTROL not in environment:
             return None
         nodes = node_of_each_rank(_layout(environment))
-        folder = Path.cwd()
-        try:
-            connection = connect_to_supervisor(folder)
-        except OSError as error:
-            raise LaunchError(
-                f"{folder / SOCKET}, the socket of this node's supervisor, does not answer "
-                f"({error.strerror}): start the run with `hearth train`"
-            ) from error
-        control = cls(connection, nodes)
+        control = cls(connection_here(), nodes)
         control.tell(Here(int(environment["LOCAL_RANK"]), os.getpid()))
         return control
 

@@ -13,7 +13,7 @@ from contextlib import contextmanager
 import psutil
 import torch
 
-from hearth.base.errors import HearthError
+from hearth.base.errors import MachineError
 from hearth.base.gpus import CUDA, PYTHON, unified_share
 from hearth.base.systems import under_windows
 from hearth.base.text import brief, counted
@@ -78,39 +78,39 @@ def free_gib() -> float:
     return psutil.virtual_memory().available / GIB
 
 
-def row_too_large(tokens: int) -> HearthError:
+def row_too_large(tokens: int) -> MachineError:
     """Return the error for a single row of `tokens` tokens that does not fit into memory."""
-    return HearthError(
+    return MachineError(
         f"one row of {tokens} tokens does not fit into the memory of this rank; take a smaller "
         "sequence_length, gradient_checkpointing=on or, with LoRA, load_in_4bit=on"
     )
 
 
-def too_large_together(rows: int) -> HearthError:
+def too_large_together(rows: int) -> MachineError:
     """Return the error for `rows` rows at once that do not fit, with `parallel: fsdp`."""
     remedy = f"micro_batch={rows // 2}" if rows > 1 else "gradient_checkpointing=on"
-    return HearthError(
+    return MachineError(
         f"{counted(rows, 'row')} at once do{'es' * (rows == 1)} not fit into the memory of "
         "this rank, and with parallel=fsdp no rank can retry alone; resume with "
         f"{remedy}, or start a new run with a smaller sequence_length"
     )
 
 
-def stage_too_large(stage: str, tokens: int, rows: int = 1) -> HearthError:
+def stage_too_large(stage: str, tokens: int, rows: int = 1) -> MachineError:
     """Return the error for `rows` rows of up to `tokens` tokens that do not fit a stage at once."""
     what, cure = f"one row of {tokens} tokens does not fit", "take"
     if rows > 1:
         what = f"{rows} rows of up to {tokens} tokens do not fit"
         cure = f"take a micro_batch below {rows},"
-    return HearthError(
+    return MachineError(
         f"{what} into the memory of {stage}; {cure} gradient_checkpointing=on, "
         "load_in_4bit=on or a smaller sequence_length, or give it fewer layers with split=…"
     )
 
 
-def weights_too_large(part: str, error: Exception, remedies: str) -> HearthError:
+def weights_too_large(part: str, error: Exception, remedies: str) -> MachineError:
     """Return the error for the weights of `part` that do not fit while they are loaded."""
-    return HearthError(
+    return MachineError(
         f"the weights of {part} do not fit into the memory of this rank ({brief(error)}); take "
         f"{remedies}"
     )

@@ -43,6 +43,9 @@ LAYOUT = "HEARTH_LAYOUT"
 RANK_AGAIN = 75
 """Exit status of a rank whose group broke before it could train: start it again."""
 
+RANK_APART = 76
+"""Exit status of a rank with an error of its machine, which another one need not have."""
+
 SOCKET = "control"
 """Name of the supervisor's socket in the results folder."""
 

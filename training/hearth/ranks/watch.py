@@ -7,9 +7,8 @@ import socket
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from pathlib import Path
 
-from hearth.ranks.control import Control
+from hearth.ranks.control import Control, connection_here
 from hearth.ranks.orders import (
     FOR_OTHERS,
     WATCHED,
@@ -17,7 +16,6 @@ from hearth.ranks.orders import (
     Doing,
     Here,
     News,
-    connect_to_supervisor,
     encode,
 )
 
@@ -38,10 +36,7 @@ _BEAT = 5.0
 
 
 class Watch:
-    """The connection of a rank to a supervisor that only watches it.
-
-    Nothing depends on it: a rank goes on unwatched where the supervisor does not answer.
-    """
+    """The connection of a rank to a supervisor that only watches it."""
 
     def __init__(self, connection: socket.socket) -> None:
         self._connection = connection
@@ -49,13 +44,13 @@ class Watch:
 
     @classmethod
     def connect(cls, environment: Mapping[str, str] = os.environ) -> Watch | None:
-        """Connect to the supervisor that listens in this folder; None if there is none."""
+        """Connect to the supervisor that listens in this folder; None if the rank has none.
+
+        Raises `LaunchError` if the supervisor does not answer.
+        """
         if WATCHED not in environment:
             return None
-        try:
-            watch = cls(connect_to_supervisor(Path.cwd()))
-        except OSError:
-            return None
+        watch = cls(connection_here())
         watch.tell(Here(int(environment["LOCAL_RANK"]), os.getpid()))
         return watch
 
@@ -72,7 +67,7 @@ class Watch:
 def connect(environment: Mapping[str, str] = os.environ) -> Control | Watch | None:
     """Connect to this node's supervisor, if it gives orders or watches.
 
-    Raises `LaunchError` if one that gives orders does not answer.
+    Raises `LaunchError` if it does not answer.
     """
     return Control.connect(environment) or Watch.connect(environment)
 

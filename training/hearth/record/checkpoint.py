@@ -21,7 +21,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hearth.base.errors import CheckpointError
+from hearth.base.errors import CheckpointError, DiskError
 from hearth.base.files import read_object, sha256_of, sync, sync_below
 from hearth.record.folders import broadcast_folder, files_below, inside, store_pieces
 from hearth.record.history import METRICS
@@ -65,7 +65,7 @@ def save(
 
     If the folder is removed meanwhile, it is written once more.
 
-    Raises `CheckpointError` if the disk is full or cannot be written; earlier checkpoints stay.
+    Raises `DiskError` if the disk is full or cannot be written; earlier checkpoints stay.
     """
     final = folder / f"step-{step:08d}"
 
@@ -90,7 +90,7 @@ def save(
     return final
 
 
-def not_written(checkpoints: Path, what: str, error: Exception) -> CheckpointError:
+def not_written(checkpoints: Path, what: str, error: Exception) -> DiskError:
     """Return the error for a failed write of `what`.
 
     It names the newest complete checkpoint in `checkpoints`, from which the run can be resumed.
@@ -109,7 +109,7 @@ def not_written(checkpoints: Path, what: str, error: Exception) -> CheckpointErr
     last = (
         f"the last good checkpoint is {kept.path.name}" if kept else "this node has no checkpoint"
     )
-    return CheckpointError(
+    return DiskError(
         f"{what} was not written: {cause}; {last}. {cure}: the newest checkpoint of any node is "
         "taken"
     )

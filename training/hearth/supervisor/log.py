@@ -9,7 +9,8 @@ import time
 from contextlib import suppress
 
 from hearth.base.text import plain
-from hearth.diagnose import is_echo, killed_by, last_error
+from hearth.diagnose import failed_status, is_echo, killed_by, last_error
+from hearth.ranks.orders import RANK_APART
 from hearth.supervisor.cause import Failure
 from hearth.supervisor.kernel import kernel_said, kills_so_far
 from hearth.supervisor.record import now
@@ -60,7 +61,8 @@ class LaunchLog:
 
         `first_rank` is the number of this node's first rank, if torchrun has only this node's.
         """
-        error = last_error(self.text(), self._spec.folder, first_rank)
+        text = self.text()
+        error = last_error(text, self._spec.folder, first_rank)
         if status < 0 and (error is None or error.rank is None or is_echo(error.message)):
             return Failure(None, f"torchrun was {killed_by(-status)}", curable=True)
         if error is None:
@@ -73,7 +75,8 @@ class LaunchLog:
                     f"{self._spec.log} is full; free some space, then resume the run"
                 )
             return Failure(None, message, local=full)
-        return Failure(error.rank, error.placed, error.killed, _is_local(error.message))
+        apart = not self._spec.scripted and failed_status(text) == RANK_APART
+        return Failure(error.rank, error.placed, error.killed, apart or _is_local(error.message))
 
     async def kernel(self) -> list[str]:
         """Return the kernel's messages since the launch began."""

@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import time
 from contextlib import suppress
+from dataclasses import replace
 
 from hearth.diagnose import is_echo
 from hearth.ranks.orders import (
@@ -155,6 +156,8 @@ class RelaunchedMember(Member):
             broken = Waiting("broken", generation, step, loaded=True, message=failure.message)
             return news + self._each(broken)
         self._ask_kernel()
+        # Before its first checkpoint, or its first minutes, a run has no state to go on from.
+        failure = replace(failure, local=failure.local and step > 0)
         return news + self._ranks_failed(failure)
 
     def _hear_rank(self, local_rank: int, message: News) -> list[Event]:

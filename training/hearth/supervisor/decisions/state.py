@@ -18,6 +18,9 @@ from hearth.supervisor.decisions.team_record import TeamRecord
 from hearth.supervisor.decisions.voting import Attempt, Config, Refusal, Votes, newest_committed
 from hearth.supervisor.messages import Report, Stop
 
+LONG_START = 10.0
+"""Seconds without news of ranks that start, after which the others go on if they can."""
+
 
 @dataclass(frozen=True)
 class Heard:
@@ -118,9 +121,20 @@ class State:
     memory: Memory = field(default_factory=Memory)
 
     def plan(self, waiting: Collection[str] = (), impatient: bool = False) -> Plan | Refusal | None:
-        """Return the team to form now, as `forming.next_team`, without the nodes to leave out."""
+        """Return the team to form now, as `forming.next_team`, without the nodes to leave out.
+
+        Ranks that are long in starting, as after the loss of a card, count as failed: the others
+        may go on with their node's vote.
+        """
         avoid = self.memory.avoided(self.now)
-        return next_team(self.settings, self.reports, waiting, avoid, impatient)
+        long = self.now - LONG_START
+        reports = {
+            node: replace(report, state="failed")
+            if report.state == "starting" and node in self.heard and self.heard[node].at < long
+            else report
+            for node, report in self.reports.items()
+        }
+        return next_team(self.settings, reports, waiting, avoid, impatient)
 
     def remember(self, **changes: Any) -> State:
         """Return the state with these changes of its memory."""
