@@ -8,7 +8,7 @@ at the same time; then every history of two and three nodes within small limits.
 one team of all nodes, and at no time may two groups train. Rules that are wrong in one respect are
 played as well, until two groups train. Last, whole nodes are simulated: the function by which a
 supervisor decides about each event, with cut networks, crashes between a promise on the disk and
-its answer, votes out of an old backup, and messages late, twice and in any order (`--clusters 200`).
+its answer, votes out of an old backup, and messages late, twice and in any order (`--clusters`).
 It takes six minutes on one core and touches nothing.
 """
 
