@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import socket
 import struct
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -253,3 +255,63 @@ def test_a_sum_takes_the_delays_of_its_steps_whatever_its_number_of_pieces(monke
     assert all(right for right, _ in found)
     # Piece after piece it would take 2 * 2 * 40 delays.
     assert max(seconds for _, seconds in found) < 20 * delay
+
+
+SLOW = 6.0
+"""Mbit/s of a throttled hop."""
+
+
+def throttled(source: socket.socket, target: socket.socket) -> None:
+    """Pass on what comes from a socket at SLOW."""
+    due = time.monotonic()
+    with suppress(OSError):
+        while content := source.recv(1448):
+            due = max(due, time.monotonic()) + len(content) * 8e-6 / SLOW
+            time.sleep(max(0.0, due - time.monotonic()))
+            target.sendall(content)
+
+
+def connected(slow: bool) -> tuple[socket.socket, socket.socket]:
+    """Return both ends of a connection over loopback, throttled by a proxy if it is `slow`."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+        if not slow:
+            return near, far
+        back = socket.create_connection(listener.getsockname())
+        end, _ = listener.accept()
+    back.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    threading.Thread(target=throttled, args=(far, back), daemon=True).start()
+    return near, end
+
+
+def sum_and_tell(index: int, ends: list, seconds: float, length: int, tell: Any) -> None:
+    """Be a member in a process of its own: compute for some seconds, sum, and tell of the hop."""
+    torch.set_num_threads(1)
+    neighbours = Neighbours(ends[index - 1][1], ends[index][0])
+    for each in (neighbours.before, neighbours.behind):
+        each.setblocking(False)
+    member = Ring(neighbours, index, [str(each) for each in range(len(ends))], Alarm(), HANG)
+    for _ in range(3):
+        time.sleep(seconds)
+        tell.put((index, member.sum(torch.ones(length)).mbit))
+
+
+@pytest.mark.parametrize("length", [30_000, 600_000])
+def test_a_slow_hop_is_measured_as_it_is_and_waiting_for_others_is_no_slow_hop(length):
+    # One computes much longer than the others; the hop from 1 to 2 is throttled.
+    late, ends = [0.0, 0.3, 0.0], [connected(slow=index == 1) for index in range(3)]
+    fork = multiprocessing.get_context("fork")
+    told = fork.Queue()
+    members = [
+        fork.Process(target=sum_and_tell, args=(index, ends, late[index], length, told))
+        for index in range(3)
+    ]
+    for each in members:
+        each.start()
+    found = [told.get(timeout=HANG) for _ in range(9)]
+    for each in members:
+        each.join(HANG)
+    assert [mbit for index, mbit in found if index == 2] == [pytest.approx(SLOW, rel=0.2)] * 3
+    # What comes at once shows no speed.
+    assert all(mbit is None or mbit > 10 * SLOW for index, mbit in found if index != 2)

@@ -24,6 +24,7 @@ from hearth.base.errors import HearthError
 from hearth.ranks.alarm import Alarm, GroupBroken
 from hearth.ranks.control import Control
 from hearth.ranks.group import WholeGroup, connected, have_own_gpus, nccl_in_place
+from hearth.ranks.hop import Hop
 from hearth.ranks.meeting import meet
 from hearth.ranks.memory import is_out_of_memory, limit_gpu_memory
 from hearth.ranks.orders import Form, Interrupt
@@ -53,6 +54,7 @@ class World:
         gradients: the NCCL group of the gradients; None if they travel as values do.
         keeps: whether this rank writes the files that every node keeps, as the first rank of its
             node; of nodes that share the folder only the first writes (`record.folders`).
+        hop: from the member before in this group's newest sum; not seen with NCCL and gloo.
     """
 
     def __init__(
@@ -73,6 +75,7 @@ class World:
         self.members: tuple[int, ...] = (rank,)
         self.gradients: Any = None
         self.keeps = local_rank == 0
+        self.hop = Hop()
         self._timeout = timeout
         self._group: WholeGroup | Ring | None = None
         # Of the group formed in place. The control's thread sounds what the main thread changes.
@@ -106,6 +109,17 @@ class World:
     def carrier(self) -> str:
         """The library that carries the gradients: `nccl`, `gloo`, or `ring`, Hearth's own."""
         return "nccl" if self.gradients else "ring" if self.control else "gloo"
+
+    @property
+    def before(self) -> int:
+        """The member before this one in the ring."""
+        return self.members[self.members.index(self.rank) - 1]
+
+    @property
+    def hop_now(self) -> Hop:
+        """The hop from the member before in a sum that is under way, from any thread."""
+        group = self._group
+        return group.hop if isinstance(group, Ring) else Hop()
 
     def say(self, text: str) -> None:
         """Print a line that begins with this rank's node."""
@@ -149,7 +163,7 @@ class World:
         with self._collective() as group:
             if not self.gradients:
                 if group:
-                    group.sum(buffer)
+                    self.hop = group.sum(buffer) or Hop()
             elif self.control:
                 self.gradients.allreduce([buffer]).wait()
                 # An aborted kernel leaves rubbish, so wait before the check.
@@ -247,6 +261,7 @@ class World:
             group, gradients, alarm = self._group, self.gradients, self._alarm
             self._group = self.gradients = self._alarm = None
             self.members = (self.rank,)
+            self.hop = Hop()
             if alarm:
                 alarm.close()
         if gradients and self.control:
