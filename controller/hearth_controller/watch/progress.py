@@ -8,6 +8,7 @@ from typing import Any
 from hearth.base.text import duration
 from hearth.plan.straggler import has_changed, moves, waited_for
 from hearth.supervisor.cause import ENDS
+from hearth.supervisor.open_step import describe_open_step
 from hearth_controller.runs.listing import local_time
 from hearth_controller.runs.story import Plan, Story
 
@@ -34,7 +35,9 @@ def state_text(record: Mapping[str, Any], story: Story) -> str:
         return f"waiting until {missing} is ready" if missing else "all nodes are ready"
     if script := record.get("script"):
         return f"{script} has been running since {local_time(str(record['since']))}"
-    return progress_text(story, ended=record.get("state") in ENDS)
+    ended = record.get("state") in ENDS
+    old = "" if ended else describe_open_step(record.get("open_step"))
+    return progress_text(story, ended) + f" · {old}" * bool(old)
 
 
 def progress_text(story: Story, ended: bool = False) -> str:
@@ -56,8 +59,13 @@ def progress_text(story: Story, ended: bool = False) -> str:
         parts.append("held-out evaluation and saving")
     elif story.eta_seconds is not None and not ended:
         parts.append(f"{duration(story.eta_seconds)} left")
-    seconds = [work.compute_seconds for work in window.parts.values()]
-    if slow := waited_for(seconds, list(speeds.values()), list(speeds)):
+    if story.slow_links and not ended:
+        parts.append(story.slow_links.text)
+    works = window.parts.values()
+    seconds, waits = zip(
+        *((each.compute_seconds, each.wait_seconds) for each in works), strict=True
+    )
+    if slow := waited_for(seconds, list(speeds.values()), list(speeds), waits):
         parts.append(f"the others wait for {slow}")
     if story.away and not ended:
         parts.append(f"without {', '.join(story.away)}")

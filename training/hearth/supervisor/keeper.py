@@ -35,6 +35,7 @@ from hearth.supervisor.channel import Channel, Left, Said
 from hearth.supervisor.hang import HangWatch
 from hearth.supervisor.life import RETRY, NodeSupervisor
 from hearth.supervisor.local_ranks import LocalRanks
+from hearth.supervisor.open_step import OpenStep
 from hearth.supervisor.spec import Spec
 from hearth.supervisor.workers import command
 
@@ -74,6 +75,7 @@ class RanksKeeper(NodeSupervisor):
         self._channel = Channel(spec.results, self._events, self._say)
         self._ranks = LocalRanks(spec.nproc)
         self._hangs = HangWatch(spec.node, self._offset)
+        self._open_step = OpenStep()
         self._leave: Leave | None = None
         self._over: dict[int, RankEnded] = {}
         self._gone_ranks: set[int] = set()
@@ -111,6 +113,7 @@ class RanksKeeper(NodeSupervisor):
         self._evaluating.clear()
         for local_rank in range(self._spec.nproc):
             self._hangs.rested(local_rank)
+            self._open_step.rested(local_rank)
         self._channel.expect(self._start)
 
     async def _end_ranks(self) -> None:
@@ -220,6 +223,7 @@ class RanksKeeper(NodeSupervisor):
                     self._channel.tell(self._leave)
             case Doing():
                 self._hangs.began(local_rank, message, boot_clock())
+                self._open_step.began(local_rank, message, boot_clock())
                 if message.what in EVALUATION:
                     self._evaluating.add(local_rank)
                 elif message.what != FOR_OTHERS:
@@ -235,6 +239,7 @@ class RanksKeeper(NodeSupervisor):
                 else:
                     self._hangs.rested(local_rank)
                 self._evaluating.discard(local_rank)
+                self._open_step.rested(local_rank)
                 self._ranks.said(local_rank, message)
 
     def _note_exit(self, status: int) -> None:

@@ -228,6 +228,7 @@ class Member(RanksKeeper):
             case _Tick():
                 await self._vote_store.retry()
                 await self._end_hanging_ranks()
+                self._note_open_step()
             case Said() | Left() | RanksExited() | NotStarted():
                 await self._handle_ranks(event)
             case Joined(node):
@@ -252,6 +253,14 @@ class Member(RanksKeeper):
                 self._say(f"{why}: leaving the others in order")
                 self._leaving = why
         return None
+
+    def _note_open_step(self) -> None:
+        """Tell the other nodes what this node's ranks do, and record a step that takes long."""
+        self._mesh.beat = self._open_step.beat
+        team = self._teams.now.nodes if self._teams.now else ()
+        beats = {node: beat for node, beat in self._mesh.beats.items() if node in team}
+        node, now = self._spec.node, boot_clock()
+        self._record.open_step = self._open_step.record(node, beats, now)
 
     def _house_says(self, why: str) -> None:
         """Take note of what the house wants, which this node's report then tells."""

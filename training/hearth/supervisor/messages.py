@@ -101,7 +101,17 @@ WAITING: frozenset[RanksState] = frozenset(("loaded", "broken", "paused"))
 
 @dataclass(frozen=True)
 class Beat:
-    """A heartbeat."""
+    """A heartbeat.
+
+    Attributes:
+        doing: what its ranks do that keeps them from the exchange; "": nothing.
+        sender: the node from which they receive a part of the exchange just now; "": none.
+        mbit: the speed of that link in Mbit/s.
+    """
+
+    doing: str = ""
+    sender: str = ""
+    mbit: float = 0.0
 
 
 @dataclass(frozen=True)

@@ -43,7 +43,8 @@ class RunRecord:
     `job` is the number of the Slurm job that does, '' until this node knows it, None without Slurm;
     `nodes` are all nodes of the run in rank order; `script` is the file name of a user's script,
     if the run executes one; `launches` has the `generation`, `ended` (time) and `cause` of each
-    launch that ended while the run went on; `away` is why the house has the node, "": it lends.
+    launch that ended while the run went on; `away` is why the house has the node, "": it lends;
+    `open_step` is a step that takes long (`open_step`).
     """
 
     run: str
@@ -65,6 +66,7 @@ class RunRecord:
     job: str | None = None
     away: str = ""
     launches: list[dict[str, Any]] = field(default_factory=list)
+    open_step: dict[str, Any] | None = None
 
     @classmethod
     def from_spec(cls, spec: Spec, **facts: Any) -> RunRecord:
