@@ -6,8 +6,9 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["finished", "failed", "stopped", "apart", "waiting", "back"]
-"""How a run ended; a node's part ended and the run goes on; it waits for nodes; it goes on."""
+Kind = Literal["finished", "failed", "stopped", "apart", "waiting", "back", "slow_link"]
+"""How a run ended; a node's part ended and the run goes on; it waits for nodes; it goes on; a link
+holds it up."""
 
 
 READY, RETURN = "launch_ready_timeout", "launch_return_timeout"

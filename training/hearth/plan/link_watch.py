@@ -179,7 +179,7 @@ def _median(values: Sequence[float]) -> float | None:
 def _advice(
     step: Exchanged, hops: Mapping[Pair, float], slow: Sequence[Pair], mended: float | None
 ) -> tuple[Advice, ...]:
-    """Return what can be done about these slow links, the fastest first."""
+    """Return the ways out of these slow links, the fastest first."""
     compute, tokens = max(step.compute_seconds), sum(step.tokens)
     found = [Advice("a cable that carries what it did", _speed(tokens, compute, mended))]
     if step.may_wait:

@@ -49,7 +49,7 @@ class _Advice(BaseModel):
 class _SlowLinks(BaseModel):
     model_config = ConfigDict(strict=True)
     part: _Number
-    hops: list[list[str]]
+    hops: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
     mbit: _Number
     began: _Number | None
     advice: list[_Advice]
