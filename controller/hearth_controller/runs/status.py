@@ -67,7 +67,7 @@ def judge(
         elif run.state == "running" and run.missing:
             degraded.append(f"{run.name} {run.why}")
         if run.state == "running" and (links := run.story.slow_links):
-            degraded.append(f"{run.name}: {links.text}; {links.advised}")
+            degraded += [f"{run.name}: {links.text}", f"{run.name}: {links.advised}"]
         elif run.state == "running" and waits_for_slow_link(run.open_step):
             degraded.append(f"{run.name}: {describe_open_step(run.open_step)}")
     silent = [
