@@ -36,17 +36,21 @@ def state_text(record: Mapping[str, Any], story: Story) -> str:
     if script := record.get("script"):
         return f"{script} has been running since {local_time(str(record['since']))}"
     ended = record.get("state") in ENDS
-    old = "" if ended else describe_open_step(record.get("open_step"))
-    return progress_text(story, ended) + f" · {old}" * bool(old)
+    return progress_text(story, ended, describe_open_step(record.get("open_step")))
 
 
-def progress_text(story: Story, ended: bool = False) -> str:
-    """Return the progress of the run's last launch as one line."""
+def progress_text(story: Story, ended: bool = False, open_step: str = "") -> str:
+    """Return the progress of the run's last launch as one line.
+
+    `open_step` tells of a step that takes long. A narrow screen shows the beginning of the line.
+    """
     if not story.launches:
         return "the ranks load the model"
     if not (window := story.window):
         return "held-out evaluation before the first step"
     parts = [f"step {story.step}/{story.steps}"]
+    if not ended:
+        parts += filter(None, (open_step, story.slow_links and story.slow_links.brief))
     if window.loss is not None:
         parts.append(f"loss {window.loss:.3f}")
     speeds = {node: work.tokens / window.seconds for node, work in window.parts.items()}
@@ -59,8 +63,6 @@ def progress_text(story: Story, ended: bool = False) -> str:
         parts.append("held-out evaluation and saving")
     elif story.eta_seconds is not None and not ended:
         parts.append(f"{duration(story.eta_seconds)} left")
-    if story.slow_links and not ended:
-        parts.append(story.slow_links.text)
     works = window.parts.values()
     seconds, waits = zip(
         *((each.compute_seconds, each.wait_seconds) for each in works), strict=True

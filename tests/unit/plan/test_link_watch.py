@@ -148,7 +148,7 @@ def test_without_hops_the_exchange_is_judged_as_a_whole():
     found = list(named(home, watch, 5))[-1]
     assert found.hops == ()
     assert found.mbit == pytest.approx(5, rel=0.2)
-    assert_names(found.text, "hearth verify")
+    assert_names(found.text, "hearth provision --tags verify")
 
 
 def test_where_local_steps_are_no_way_out_they_are_not_advised():

@@ -156,7 +156,8 @@ class LinkWatch:
         pairs = tuple(pair for pair in named if pair != WHOLE)
         advice = _advice(step, hops, named, self._mended(named))
         part = step.exchange / (step.exchange + max(step.compute_seconds))
-        return SlowLinks(part, pairs, slow[least], self._began(least), advice)
+        first = [began for pair in named if (began := self._began(pair))]
+        return SlowLinks(part, pairs, slow[least], min(first, default=None), advice)
 
     def _began(self, pair: Pair) -> float | None:
         """Return the first speed of a hop in Mbit/s, None if it is not known."""

@@ -66,15 +66,31 @@ class SlowLinks:
         return f"the exchange takes {self.part:.0%} of a step; {self.links}"
 
     @property
+    def brief(self) -> str:
+        """The same for a narrow screen, with the links and their speed first."""
+        names = f"link{'s' * (len(self.hops) > 1)} {', '.join(map(hop_text, self.hops))}"
+        return (
+            f"{names if self.hops else 'slowest link'}: {self.carried}; exchange {self.part:.0%} of "
+            "a step"
+        )
+
+    @property
+    def carried(self) -> str:
+        """The speed of the slowest of the links, now and when the run began."""
+        was = f", {mbit_text(self.began)} when the run began" if self.began else ""
+        return f"{mbit_text(self.mbit)} Mbit/s{was}"
+
+    @property
     def links(self) -> str:
         """The part of that sentence about the links."""
-        was = f", {mbit_text(self.began)} when the run began" if self.began else ""
-        carried = f"{mbit_text(self.mbit)} Mbit/s{was}"
         if not self.hops:
-            return f"its slowest link carries {carried} (`hearth verify` measures each link)"
+            return (
+                f"its slowest link carries {self.carried} (`hearth provision --tags verify` "
+                "measures each)"
+            )
         names = " and ".join(map(hop_text, self.hops))
         return f"the link{'s' * (len(self.hops) > 1)} {names} " + (
-            f"carries {carried}" if len(self.hops) == 1 else f"carry {carried}"
+            f"carries {self.carried}" if len(self.hops) == 1 else f"carry {self.carried}"
         )
 
     @property

@@ -89,7 +89,7 @@ def describe_open_step(record: Mapping[str, Any] | None) -> str:
     )
     if record["link"]:
         *hop, mbit = record["link"]
-        for_whom = f"the link {plain(hop_text(hop))} ({mbit_text(mbit)} Mbit/s)"
+        for_whom = f"{plain(hop_text(hop))} ({mbit_text(mbit)} Mbit/s)"
     waits = f", waits for {for_whom}" if for_whom else ""
     return f"step {record['step']} for {duration(record['seconds'])}{waits}"
 
