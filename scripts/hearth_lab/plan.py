@@ -91,7 +91,10 @@ def releases(text: str, count: int) -> list[str]:
 
 
 def megabits(rate: str) -> float:
-    """Convert a speed such as `200kbit`, `100mbit` or `1gbit` to Mbit/s. Raises LabError for anything else."""
+    """Convert a speed such as `200kbit`, `100mbit` or `1gbit` to Mbit/s.
+
+    Raises LabError for anything else.
+    """
     match = _RATE.fullmatch(rate)
     value = int(match[1]) * _MBIT[match[2]] if match else 0
     if not value:

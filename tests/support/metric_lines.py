@@ -35,7 +35,13 @@ def slow_links(*hops: tuple[str, str]) -> dict[str, Any]:
         {"what": "sync_every=16", "tokens_per_second": 640.0},
         {"what": "a cable that carries what it did", "tokens_per_second": None},
     ]
-    return {"part": 0.95, "hops": [*map(list, hops)], "mbit": 4.96, "began": 940.4, "advice": advice}
+    return {
+        "part": 0.95,
+        "hops": [*map(list, hops)],
+        "mbit": 4.96,
+        "began": 940.4,
+        "advice": advice,
+    }
 
 
 def team_line(step: int, *nodes: str, **more: Any) -> dict[str, Any]:

@@ -52,8 +52,8 @@ def judge(
 
     Broken: the newest run failed or was lost, or no node answers. Degraded: a run waits for a node
     or continues without one, unless the house has it; a link holds up a run; a node does not
-    answer, or a GPU is throttled or not visible to its driver; a run's files are damaged. The outcomes of earlier runs do not
-    count.
+    answer, or a GPU is throttled or not visible to its driver; a run's files are damaged. The
+    outcomes of earlier runs do not count.
     """
     broken = [f"{run.name} {_ENDED[run.state]}" for run in runs[:1] if run.state in _ENDED]
     degraded = []

@@ -56,8 +56,8 @@ def look(given: dict) -> dict:
 
     The `driver`, `card` of the cluster address, its `network`, `paths` to the peers, `disks`,
     `memory`, `identity`, the run that is `busy`, the `slow_links` that hold it up, its `orphans`
-    (processes of no run) and `leftovers` (paths), `models`, `data` (names), the `damaged` ones, and files too large to read
-    (`unread`). For data sets of the Hub, `hub_data` (names) and `hub_sums`.
+    (processes of no run) and `leftovers` (paths), `models`, `data` (names), the `damaged` ones, and
+    files too large to read (`unread`). For data sets of the Hub, `hub_data` (names) and `hub_sums`.
     """
     workspace, models = given["workspace"], given["models"]
     own, reader = surroundings.card(given["address"]), copies.Reader()

@@ -41,7 +41,8 @@ def table(figures: Mapping[str, Any]) -> str:
     healthy = figures["healthy"]
     lines = [
         f"Emulated: machines of the lab with a share of a core each ({shares}), CPU, Hearth's "
-        f"ring, links of 1 Gbit/s; that of {victim} is held to a rate in mid-run. {measured(figures)}",
+        f"ring, links of 1 Gbit/s; that of {victim} is held to a rate in mid-run. "
+        f"{measured(figures)}",
         "",
         "| rate | tokens/s before | during | after | named after steps | links | carried |",
         "|---|--:|--:|--:|--:|---|--:|",

@@ -11,8 +11,8 @@ from support.waiting import HANG
 
 # Of two sums the first is over, but gloo's thread gets Python's lock, to free its tensor, only at
 # the end of Python: meanwhile the other rank is seen in shared memory. The second sum waits for a
-# rank that does not come. Threads that still wait for the lock to free a tensor of the group's start
-# would leave none for the first sum; after a while they get it.
+# rank that does not come. Threads that still wait for the lock to free a tensor of the group's
+# start would leave none for the first sum; after a while they get it.
 _RANK = """
 import atexit, mmap, sys, time
 import torch, torch.distributed as dist

@@ -69,10 +69,8 @@ class SlowLinks:
     def brief(self) -> str:
         """The same for a narrow screen, with the links and their speed first."""
         names = f"link{'s' * (len(self.hops) > 1)} {', '.join(map(hop_text, self.hops))}"
-        return (
-            f"{names if self.hops else 'slowest link'}: {self.carried}; exchange {self.part:.0%} of "
-            "a step"
-        )
+        names = names if self.hops else "slowest link"
+        return f"{names}: {self.carried}; exchange {self.part:.0%} of a step"
 
     @property
     def carried(self) -> str:
