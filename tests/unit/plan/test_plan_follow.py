@@ -162,7 +162,9 @@ def test_after_a_memory_error_the_rank_takes_smaller_pieces():
     assert plan.rows[0] > plan.rows[1]
 
 
-@pytest.mark.parametrize(("exchange", "moves"), [(0.0, True), (2.0, True), (600.0, False)])
+@pytest.mark.parametrize(
+    ("exchange", "moves"), [(0.0, True), (2.0, True), (25.0, False), (600.0, False)]
+)
 def test_where_the_exchange_takes_most_of_a_step_no_rows_move(exchange, moves):
     """A machine that rests most of the time computes faster than it would with more rows."""
     follower = AdaptivePlanner(LINEAR)

@@ -130,14 +130,14 @@ class AdaptivePlanner(Planner):
     def _saves(self, best: Plans, last: Plans, sizes: Sequence[int]) -> bool:
         """Return whether `best` finishes the steps enough sooner than `last`.
 
-        The exchange is a part of the steps: where it takes most of them, no split saves much, and a
+        The exchange is a part of the steps. Where it takes most of them, none saves enough: a
         machine that rests most of the time computes faster than it would with more rows.
         """
         times = self._times(max(sizes))
         enough = _MIN_GAIN if len(sizes) == 1 else _MIN_GAIN_OF_ROUND
         exchange = statistics.median(self._exchanges) if self._exchanges else 0.0
         before = _over(last, times)
-        return _over(best, times) < before - (before + exchange) * enough
+        return exchange < before and _over(best, times) < before - (before + exchange) * enough
 
     def observe(
         self,

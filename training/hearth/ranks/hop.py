@@ -21,6 +21,9 @@ _STAMP = 35
 
 _TIMESPEC = struct.Struct("@ll")
 
+_SILENT = 5.0
+"""Seconds without a byte after which a hop is not slow: its sender stands still, or it is cut."""
+
 _OUTER = 0.25
 """Part of the bytes, in the fastest and in the slowest pieces, that does not count.
 
@@ -83,7 +86,9 @@ class HopMeter:
     def now(self, now: float) -> Hop:
         """Return the hop in the piece that is under way, from any thread; nothing between two."""
         first, count = self._first, self._bytes
-        return Hop() if first is None else Hop(count, max(0.0, now - first))
+        if first is None or now - self._last > _SILENT:
+            return Hop()
+        return Hop(count, max(0.0, now - first))
 
 
 def stamp_arrivals(connection: socket.socket) -> None:
