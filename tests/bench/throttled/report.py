@@ -13,7 +13,7 @@ WITHIN_STEPS, WITHIN = 5, 0.2
 
 
 def step_figures(line: Mapping[str, Any]) -> dict[str, Any]:
-    """Return what a line of metrics says of one step."""
+    """Return the figures of one step in a line of metrics."""
     names = ("step", "tokens_per_second", "compute_seconds_by_rank", "wait_seconds_by_rank")
     more = ("eta_seconds", "rows_by_rank")
     return {name: line[name] for name in (*names, *more)} | {"slow_links": line.get("slow_links")}

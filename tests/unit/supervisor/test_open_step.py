@@ -38,11 +38,11 @@ def said(steps: OpenStep, now: float, **beats: Beat) -> str:
 
 
 def test_a_step_of_usual_length_is_not_mentioned():
-    assert said(waiting(), 114.0, laptop=Beat("micro-batch")) == ""
+    assert said(waiting(), 114.0, laptop=Beat(7, "micro-batch")) == ""
 
 
 def test_an_old_step_has_its_age_and_the_node_that_is_waited_for():
-    text = said(waiting(), 147.0, laptop=Beat("micro-batch"), oldbox=Beat())
+    text = said(waiting(), 147.0, laptop=Beat(7, "micro-batch"), oldbox=Beat(7))
     assert_names(text, "step 7", "47 s", "laptop", "micro-batch")
     assert "oldbox" not in text
     assert "tower" not in text
@@ -51,14 +51,27 @@ def test_an_old_step_has_its_age_and_the_node_that_is_waited_for():
 def test_where_all_compute_nobody_is_waited_for():
     steps = OpenStep()
     steps.began(0, doing(MICRO_BATCH), 100.0)
-    text = said(steps, 130.0, laptop=Beat("micro-batch"))
+    text = said(steps, 130.0, laptop=Beat(7, "micro-batch"))
     assert_names(text, "step 7", "30 s")
     assert "wait" not in text
 
 
+def test_the_node_that_the_others_wait_for_says_so_itself():
+    steps = OpenStep()
+    steps.began(0, doing(MICRO_BATCH), 100.0)
+    assert_names(said(steps, 130.0, laptop=Beat(7)), "tower", "micro-batch")
+
+
+def test_a_node_that_is_through_with_the_step_already_is_not_waited_for():
+    beats = {"laptop": Beat(8, "micro-batch"), "oldbox": Beat(7, "", "tower", 0.19)}
+    text = said(waiting(), 242.0, **beats)
+    assert_names(text, "tower → oldbox")
+    assert "laptop" not in text
+
+
 def test_where_all_wait_the_slowest_link_is_named():
     steps = waiting(sender="oldbox", mbit=80.0)
-    beats = {"laptop": Beat("", "tower", 0.19), "oldbox": Beat()}
+    beats = {"laptop": Beat(7, "", "tower", 0.19), "oldbox": Beat(7)}
     assert_names(said(steps, 242.0, **beats), "2 min 22 s", "tower → laptop", "0.19 Mbit/s")
     assert waits_for_slow_link(steps.record("tower", beats, 242.0))
     healthy = waiting(sender="oldbox", mbit=900.0).record("tower", {}, 242.0)
@@ -89,7 +102,7 @@ def test_of_several_ranks_the_one_that_computes_is_told():
     steps.began(1, doing(MICRO_BATCH), 100.0)
     assert steps.beat.doing == MICRO_BATCH
     steps.began(1, doing(FOR_OTHERS), 130.0)
-    assert steps.beat == Beat()
+    assert steps.beat == Beat(7)
 
 
 @given(

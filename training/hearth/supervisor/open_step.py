@@ -55,9 +55,10 @@ class OpenStep:
     def beat(self) -> Beat:
         """The heartbeat for the other nodes."""
         ranks = self._ranks.values()
+        step = max((rank.step for rank in ranks), default=0)
         doing = next((rank.doing for rank in ranks if rank.doing), "")
         over_link = next((rank for rank in ranks if rank.sender), _Rank())
-        return Beat(doing, over_link.sender, over_link.mbit)
+        return Beat(step, doing, over_link.sender, over_link.mbit)
 
     def record(self, node: str, beats: Mapping[str, Beat], now: float) -> dict[str, Any] | None:
         """Return the step of this `node`'s ranks as JSON, None unless it is old.
@@ -69,7 +70,10 @@ class OpenStep:
         if not step or now - since < OLD - 5:
             return None
         every = {node: self.beat, **beats}
-        busy = {name: beat.doing for name, beat in every.items() if beat.doing}
+        # In a ring one node may be through with the exchange, and compute, while others are not.
+        busy = {
+            name: beat.doing for name, beat in every.items() if beat.doing and beat.step <= step
+        }
         links = [(beat.mbit, beat.sender, name) for name, beat in every.items() if beat.sender]
         mbit, sender, receiver = min(links, default=(0.0, "", ""))
         return {
