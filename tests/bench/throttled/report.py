@@ -66,5 +66,9 @@ def table(figures: Mapping[str, Any]) -> str:
         aims.append(aim(words, right, f"{after} steps, {carried / mbit_of(rate):.2f} of it"))
     wrong = len(named(healthy))
     count = len(healthy["steps"])
-    words = f"No link is named in {count} steps of healthy links"
+    groups = len(healthy["teams"])
+    words = (
+        f"No link is named in {count} steps of healthy links with a slower node, one that stands "
+        f"still, {groups} regroups, evaluations and checkpoints"
+    )
     return "\n".join([*lines, "", *aims, aim(words, not wrong, f"{wrong} steps")])
