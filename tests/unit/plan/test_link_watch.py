@@ -151,6 +151,24 @@ def test_without_hops_the_exchange_is_judged_as_a_whole():
     assert_names(found.text, "hearth provision --tags verify")
 
 
+def test_a_link_that_is_still_faster_than_a_home_needs_is_not_named():
+    home, watch = Home(given=1e9), LinkWatch()
+    home.mbit = dict.fromkeys(RING, 20_000.0)
+    list(named(home, watch, 10))
+    home.mbit["laptop", "oldbox"] = 2_000.0
+    assert not any(named(home, watch, 10))
+    home.mbit["laptop", "oldbox"] = 500.0
+    assert list(named(home, watch, 5))[-1]
+
+
+def test_without_hops_a_busy_processor_is_no_slow_link():
+    home, watch = Home(given=3e7), LinkWatch()
+    home.seen = False
+    list(named(home, watch, 10))
+    home.mbit = dict.fromkeys(RING, 400.0)
+    assert not any(named(home, watch, 20))
+
+
 def test_where_local_steps_are_no_way_out_they_are_not_advised():
     home, watch = Home(), LinkWatch()
     home.mbit["laptop", "oldbox"] = 5.0

@@ -24,8 +24,12 @@ WHOLE: Pair = ("", "")
 _MATTERS = 1 / 3
 """Part of a step from which the exchange is worth a message."""
 
-_FELL = 0.5
-"""Part of a link's first speed below which it became slow."""
+_FELL, _WHOLE_FELL = 0.5, 0.25
+"""Part of its first speed below which a link became slow, and all links together: those seem slower
+too when the ranks' processors are busy."""
+
+_FAST = 1000.0
+"""Mbit/s from which no link of a home is slow, whatever it carried before."""
 
 _MATTERS_FROM_START = 0.5
 """The same part for a link below SLOW_MBIT that may never have been faster."""
@@ -140,7 +144,8 @@ class LinkWatch:
         slow = {}
         for pair, mbit in hops.items():
             began = self._began(pair)
-            fell = began is not None and mbit <= began * _FELL and part >= _MATTERS
+            limit = min(_FAST, (began or 0.0) * (_WHOLE_FELL if pair == WHOLE else _FELL))
+            fell = mbit <= limit and part >= _MATTERS
             always = part >= _MATTERS_FROM_START and mbit < SLOW_MBIT
             busy = step.carried * 8e-6 / mbit >= step.exchange * _BY_LINK
             if (fell or always) and busy and step.exchange >= _SHORTEST:
