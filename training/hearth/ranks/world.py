@@ -111,15 +111,16 @@ class World:
         return "nccl" if self.gradients else "ring" if self.control else "gloo"
 
     @property
-    def before(self) -> int:
-        """The member before this one in the ring."""
-        return self.members[self.members.index(self.rank) - 1]
+    def receives(self) -> tuple[str, float]:
+        """The node from which a part of a sum arrives now, and Mbit/s; "" and 0 if none does.
 
-    @property
-    def hop_now(self) -> Hop:
-        """The hop from the member before in a sum that is under way, from any thread."""
-        group = self._group
-        return group.hop if isinstance(group, Ring) else Hop()
+        For any thread.
+        """
+        group, members = self._group, self.members
+        mbit = group.hop.mbit if isinstance(group, Ring) and self.rank in members else None
+        if mbit is None:
+            return "", 0.0
+        return self.layout[members[members.index(self.rank) - 1]], round(mbit, 3)
 
     def say(self, text: str) -> None:
         """Print a line that begins with this rank's node."""

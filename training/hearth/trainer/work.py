@@ -159,11 +159,5 @@ class Work:
                 if not self._waits:
                     control.tell(Alive())
                 elif not control.is_over(self._world.generation):
-                    control.tell(self._waiting())
-
-    def _waiting(self) -> Doing:
-        """Return the message of a rank that waits for others, with the hop if it receives."""
-        world = self._world
-        mbit = world.hop_now.mbit
-        sender = world.layout[world.before] if mbit is not None else ""
-        return Doing(FOR_OTHERS, self.step, 0, _LEAST, sender, round(mbit or 0.0, 3))
+                    receives = self._world.receives
+                    control.tell(Doing(FOR_OTHERS, self.step, 0, _LEAST, *receives))
