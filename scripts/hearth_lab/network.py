@@ -97,7 +97,7 @@ def link(node: plan.LabNode, rate: str | None) -> None:
             succeeds([*queue, "delete", "dev", name, "root"])
             continue
         # Burst size: a few milliseconds of traffic, and at least one TCP segment.
-        burst = max(64, plan.megabits(rate) // 4)
+        burst = max(64, int(plan.megabits(rate)) // 4)
         shape = ["tbf", "rate", rate, "burst", f"{burst}kb", "latency", "20ms"]
         run(*queue, "replace", "dev", name, "root", *shape)
 

@@ -18,7 +18,8 @@ _CARDS = (
 # Defaults of a server installer, of a desktop's, and of a desktop with manually changed settings.
 _RENDERERS = ("networkd", "netplan-nm", "networkd", "keyfile", "networkd", "netplan-nm") * 2
 MOST_NODES = len(_NAMES)
-_RATE = re.compile(r"(\d+)(mbit|gbit)")
+_RATE = re.compile(r"(\d+)(kbit|mbit|gbit)")
+_MBIT = {"kbit": 0.001, "mbit": 1, "gbit": 1000}
 
 
 class LabError(Exception):
@@ -89,10 +90,13 @@ def releases(text: str, count: int) -> list[str]:
     return [names[n % len(names)] for n in range(count)]
 
 
-def megabits(rate: str) -> int:
-    """Convert a speed such as `100mbit` or `1gbit` to Mbit/s. Raises LabError for anything else."""
+def megabits(rate: str) -> float:
+    """Convert a speed such as `200kbit`, `100mbit` or `1gbit` to Mbit/s.
+
+    Raises LabError for anything else.
+    """
     match = _RATE.fullmatch(rate)
-    value = int(match[1]) * (1000 if match[2] == "gbit" else 1) if match else 0
+    value = int(match[1]) * _MBIT[match[2]] if match else 0
     if not value:
         raise LabError(f"{rate} is no speed; give one such as 100mbit or 1gbit, or `off`.")
     return value

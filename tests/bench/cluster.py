@@ -91,6 +91,8 @@ class Cluster(Lab):
         from hearth_lab import machine, plan
 
         its = machine.within(plan.machine_named(node))
+        if not its:
+            raise CommandFailed(f"{node} is off")  # else the command would run on this computer
         done = subprocess.run([*its, *command], capture_output=True, text=True)
         return done.stdout
 

@@ -29,6 +29,21 @@ def step_line(*speeds: float, **more: Any) -> dict[str, Any]:
     }
 
 
+def slow_links(*hops: tuple[str, str]) -> dict[str, Any]:
+    """Return the field of a step that these links, of 5 Mbit/s, hold up."""
+    advice = [
+        {"what": "sync_every=16", "tokens_per_second": 640.0},
+        {"what": "a cable that carries what it did", "tokens_per_second": None},
+    ]
+    return {
+        "part": 0.95,
+        "hops": [*map(list, hops)],
+        "mbit": 4.96,
+        "began": 940.4,
+        "advice": advice,
+    }
+
+
 def team_line(step: int, *nodes: str, **more: Any) -> dict[str, Any]:
     """Return the line of a team of these nodes that was formed after so many steps."""
     return {"kind": "team", "step": step, "nodes": nodes, "left": {}, "joined": [], **more}

@@ -11,6 +11,7 @@ from typing import Any
 
 import torch
 
+from hearth.ranks.hop import Hop
 from support.waiting import HANG
 
 
@@ -43,6 +44,7 @@ class ThreadWorld:
     control = told = None
     leader = 0
     carrier = "gloo"
+    hop = Hop()
 
     @property
     def members(self) -> tuple[int, ...]:

@@ -81,6 +81,11 @@ def link(node: ExaminedNode, cluster: Cluster) -> Finding:
         return _LOOPBACK
     if not cluster.others(node):
         return _ALONE
+    if slow := node.slow_links:
+        own = slow.hops == () or any(node.name in hop for hop in slow.hops)
+        seen = f"{slow.links}, in run {node.busy}"
+        if own:
+            return degraded(seen, f"the exchange takes {slow.part:.0%} of a step", slow.advised)
     if mbit is None:
         busy = next((each.busy for each in cluster.nodes if each.busy), "")
         return not_checked(f"run {busy} is under way" if busy else "no peer answered")

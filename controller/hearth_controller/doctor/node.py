@@ -6,6 +6,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
+from hearth.plan.slow_links import SlowLinks
+from hearth.record.metric_line import is_sound
 from hearth.verify.judgement import Observation
 
 Part = Literal["inspection", "facts", "packages", "code"]
@@ -57,6 +59,12 @@ class ExaminedNode:
     def busy(self) -> str:
         """The run that occupies the node, or ''."""
         return str(self.inspection.get("busy") or self.facts.get("busy") or "")
+
+    @property
+    def slow_links(self) -> SlowLinks | None:
+        """The links that hold up the run that occupies the node."""
+        found = {"kind": "step", "slow_links": self.inspection.get("slow_links") or {}}
+        return SlowLinks.from_record(found["slow_links"]) if self.busy and is_sound(found) else None
 
     def lacks(self, part: Part | None) -> str:
         """Return the reason why a group of facts is missing, or ''."""

@@ -107,6 +107,15 @@ def observed_run(
         job=next((str(record["job"]) for record in records.values() if record.get("job")), ""),
         turns={node: digest["turn"] for node, digest in known.items() if digest.get("turn")},
         files={node: digest["files"] for node, digest in known.items()},
+        open_step=max(
+            (
+                record["open_step"]
+                for node, record in of_parts.items()
+                if parts[node].state == "running" and record.get("open_step")
+            ),
+            key=lambda each: each["seconds"],
+            default=None,
+        ),
     )
 
 

@@ -67,6 +67,7 @@ class ObservedRun:
         job: Number of its Slurm job; '' without Slurm.
         turns: By node in whose queue it is, its `position` and its start (`at`).
         files: By node, bytes by path in the workspace.
+        open_step: The step that it is in, if that takes long (`hearth.supervisor.open_step`).
     """
 
     name: str
@@ -85,6 +86,7 @@ class ObservedRun:
     job: str
     turns: Mapping[str, Mapping[str, Any]]
     files: Mapping[str, Mapping[str, int]]
+    open_step: Mapping[str, Any] | None = None
 
     @property
     def alive(self) -> bool:

@@ -9,6 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import asdict
 from typing import Any
 
+from hearth.supervisor.open_step import describe_open_step, waits_for_slow_link
 from hearth_controller.base.other_runs import describe_other_run
 from hearth_controller.base.verdict import Verdict, overall
 from hearth_controller.runs.energy import cost_of
@@ -50,9 +51,9 @@ def judge(
     """Return the overall verdict and the reasons why it is not good.
 
     Broken: the newest run failed or was lost, or no node answers. Degraded: a run waits for a node
-    or continues without one, unless the owner has it; its nodes do not reach each other; a node
-    does not answer, or a GPU is throttled or not visible to its driver; a run's files are damaged.
-    The outcomes of earlier runs do not count.
+    or continues without one, unless the owner has it; its nodes do not reach each other, or a link
+    holds it up; a node does not answer, or a GPU is throttled or not visible to its driver; a run's
+    files are damaged. The outcomes of earlier runs do not count.
     """
     broken = [f"{run.name} {_ENDED[run.state]}" for run in runs[:1] if run.state in _ENDED]
     degraded = []
@@ -67,6 +68,10 @@ def judge(
             run.unreached or (run.state == "running" and (run.missing or run.story.disks))
         ):
             degraded.append(f"{run.name} {run.why}")
+        if run.state == "running" and (links := run.story.slow_links):
+            degraded += [f"{run.name}: {links.text}", f"{run.name}: {links.advised}"]
+        elif run.state == "running" and waits_for_slow_link(run.open_step):
+            degraded.append(f"{run.name}: {describe_open_step(run.open_step)}")
     silent = [
         f"{node['name']} does not answer: {node['why'].partition(chr(10))[0]}"
         for node in nodes
@@ -106,6 +111,7 @@ def entry_of(
         "name": run.name,
         "state": run.state,
         "why": run.why,
+        "open_step": describe_open_step(run.open_step) or None,
         "missing": list(run.missing),
         "away": list(run.away),
         "team": run.team,

@@ -55,8 +55,8 @@ def run_rows(runs: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
 
 
 def run_notes(run: Mapping[str, Any]) -> list[str]:
-    """Return the lines below the row of a run: its job, its script, why it waits or ended."""
-    return [note for note in (_job(run), _script(run), run["why"]) if note]
+    """Return the lines below the row of a run: job, script, a long step, why it waits or ended."""
+    return [note for note in (_job(run), _script(run), run.get("open_step"), run["why"]) if note]
 
 
 def _wrapped(lines: Sequence[str], columns: int) -> list[str]:

@@ -13,6 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from hearth.harness.scores import Score, from_records
+from hearth.plan.slow_links import SlowLinks
 from hearth.record.held_out import HeldOut, describe_worse
 from hearth.record.metric_line import is_sound
 from hearth_controller.runs.teams import Absence, Team, absences, explained
@@ -137,6 +138,8 @@ class Story:
         spans: By launch, its first and its last record, in seconds since the run began.
         facts: The latest `start` record: precision, rows, versions and more.
         loss, learning_rate, tokens_per_second, eta_seconds: As of the last step, if they are known.
+        slow_links: The links that hold up the exchange as of the last step; None without any.
+        links: The steps at which a link became slow, or no link was slow any more.
         joules: Energy of all nodes so far, None if none is measured.
         disks: By node that writes no checkpoints now, the reason.
         disk_news: The changes of that.
@@ -158,6 +161,8 @@ class Story:
     learning_rate: float | None = None
     tokens_per_second: float | None = None
     eta_seconds: float | None = None
+    slow_links: SlowLinks | None = None
+    links: list[Mark] = field(default_factory=list)
     joules: float | None = None
     joules_at_end: dict[str, float] = field(default_factory=dict)
     facts: Mapping[str, Any] = field(default_factory=dict)
@@ -289,6 +294,7 @@ class Story:
         match line["kind"]:
             case "start":
                 self.facts, self.steps, self.disks = line, line.get("steps", 0), {}
+                self.slow_links = None
                 present = tuple(str(rank["node"]) for rank in line.get("ranks", []))
                 nodes = tuple(line.get("layout", present))
                 generation, step = line.get("generation", 0), line.get("step", 0)
@@ -302,6 +308,7 @@ class Story:
                 self.tokens_per_second = line.get("tokens_per_second")
                 self.learning_rate = line.get("learning_rate")
                 self.joules = line.get("energy_joules")
+                self._links(SlowLinks.from_record(line.get("slow_links")), at)
                 self._window(line, at)
             case "plan":
                 self._plan(line, at)
@@ -405,6 +412,14 @@ class Story:
         }
         launch, loss, team = len(self.launches) - 1, line.get("loss"), len(self._teams_of_launch)
         self.windows.append(Window(launch, line["step"], steps, at, seconds, loss, parts, team))
+
+    def _links(self, slow: SlowLinks | None, at: float) -> None:
+        """Process the slow links of a step, of which those that were slow before are no news."""
+        before, self.slow_links = self.slow_links, slow
+        if slow and not (before and before.hops == slow.hops):
+            self.links.append(Mark(at, self.step, f"{slow.text}; {slow.advised}"))
+        elif before and not slow:
+            self.links.append(Mark(at, self.step, "no link holds up the exchange any more"))
 
     def _energy_at_end(self, line: Mapping[str, Any]) -> None:
         """Process the energy in an `end` line."""

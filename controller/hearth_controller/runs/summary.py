@@ -65,7 +65,7 @@ def summary(
     if story.disk_news:
         news = [f"step {each.step}: {each.text}" for each in story.disk_news]
         rows.append(("disks", _first(news)))
-    rows += _unreported(outcome)
+    rows += _slow_links(story) + _unreported(outcome)
     if energy := energy_of(story, outcome.electricity_price):
         rows.append(("energy", textwrap.wrap(describe(energy), _WIDTH)))
     rows += [(label, f"{folder}/{name}") for label, name in _PLACES.items() if name in files]
@@ -220,6 +220,12 @@ def _absences(story: Story) -> list[Row]:
     regroups = f"in {len(story.teams)} regroup{'s' * (len(story.teams) > 1)}"
     cost = describe_cost(story.teams)
     return [("on the way", lines + [f"{cost} {regroups}"] * bool(cost))]
+
+
+def _slow_links(story: Story) -> list[Row]:
+    """Return the links that held up the exchange on the way."""
+    lines = _first([f"from step {mark.step}: {mark.text}" for mark in story.links])
+    return [("links", lines)] if lines else []
 
 
 def _interruptions(outcome: Outcome, story: Story) -> list[Row]:

@@ -27,6 +27,7 @@ def happenings(story: Story) -> list[Happening]:
         *(Happening(mark.at, f"checkpoint at step {mark.step}") for mark in story.checkpoints),
         *(_evaluation(each) for each in story.evaluations),
         *(Happening(each.at, f"from step {each.step}: {each.text}") for each in story.replans),
+        *(Happening(each.at, f"step {each.step}: {each.text}", True) for each in story.links),
         *(
             Happening(each.at, f"step {each.step} skipped, {each.text}", True)
             for each in story.skips

@@ -46,7 +46,7 @@ class Observation:
         return self.in_queue or self.record
 
     def add(self, change: Mapping[str, Any]) -> list[str]:
-        """Add a change; return messages about rows that it moves between machines."""
+        """Add a change; return messages about rows that it moves, and links that became slow."""
         if "record" in change:
             record, self.alive = change["record"], change["alive"]
             self.wrong = "" if record is None else misfit(record)
@@ -79,7 +79,8 @@ class Observation:
             if kind == "team" and not self.story.launches:
                 self.story = self._earlier
                 self._news = SplitNews(self.story.plans)
-            known = len(self.story.plans)
+            known, links = len(self.story.plans), len(self.story.links)
             self.story.add(line)
             news += filter(None, map(self._news.add, self.story.plans[known:]))
+            news += [f"step {mark.step}: {mark.text}" for mark in self.story.links[links:]]
         return news

@@ -8,6 +8,7 @@ from typing import Any
 from hearth.base.text import duration
 from hearth.plan.straggler import has_changed, moves, waited_for
 from hearth.supervisor.cause import ENDS
+from hearth.supervisor.open_step import describe_open_step
 from hearth_controller.runs.listing import local_time
 from hearth_controller.runs.story import Plan, Story
 
@@ -40,16 +41,22 @@ def _state_text(record: Mapping[str, Any], story: Story) -> str:
         return f"waiting until {missing} is ready" if missing else "all nodes are ready"
     if script := record.get("script"):
         return f"{script} has been running since {local_time(str(record['since']))}"
-    return progress_text(story, ended=record.get("state") in ENDS)
+    ended = record.get("state") in ENDS
+    return progress_text(story, ended, describe_open_step(record.get("open_step")))
 
 
-def progress_text(story: Story, ended: bool = False) -> str:
-    """Return the progress of the run's last launch as one line."""
+def progress_text(story: Story, ended: bool = False, open_step: str = "") -> str:
+    """Return the progress of the run's last launch as one line.
+
+    `open_step` tells of a step that takes long. A narrow screen shows the beginning of the line.
+    """
     if not story.launches:
         return "the ranks load the model"
     if not (window := story.window):
         return "held-out evaluation before the first step"
     parts = [f"step {story.step}/{story.steps}"]
+    if not ended:
+        parts += filter(None, (open_step, story.slow_links and story.slow_links.brief))
     if window.loss is not None:
         parts.append(f"loss {window.loss:.3f}")
     speeds = {node: work.tokens / window.seconds for node, work in window.parts.items()}
@@ -62,8 +69,11 @@ def progress_text(story: Story, ended: bool = False) -> str:
         parts.append("held-out evaluation and saving")
     elif story.eta_seconds is not None and not ended:
         parts.append(f"{duration(story.eta_seconds)} left")
-    seconds = [work.compute_seconds for work in window.parts.values()]
-    if slow := waited_for(seconds, list(speeds.values()), list(speeds)):
+    works = window.parts.values()
+    seconds, waits = zip(
+        *((each.compute_seconds, each.wait_seconds) for each in works), strict=True
+    )
+    if slow := waited_for(seconds, list(speeds.values()), list(speeds), waits):
         parts.append(f"the others wait for {slow}")
     if story.away and not ended:
         parts.append(f"without {', '.join(story.away)}")

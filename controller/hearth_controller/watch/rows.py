@@ -9,6 +9,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from hearth.base.text import NOT_KNOWN, byte_count, duration, plain
+from hearth.supervisor.open_step import describe_open_step
 from hearth_controller.runs.listing import took
 from hearth_controller.runs.windows import warmest
 from hearth_controller.watch.view import SILENT, RunView
@@ -75,8 +76,12 @@ def step_text(view: RunView) -> str:
     steps = f"step {story.step}/{story.steps}"
     if story.ended:
         return f"{steps} in {took(story.length, story.seconds)}"
-    left = story.eta_seconds
-    return f"{steps} · {duration(left)} left" if left and not view.outcomes else steps
+    if view.outcomes:
+        return steps
+    left = story.eta_seconds and f"{duration(story.eta_seconds)} left"
+    old = describe_open_step((view.leader.current or {}).get("open_step"))
+    slow = story.slow_links and story.slow_links.brief
+    return " · ".join(filter(None, (steps, left, old, slow)))
 
 
 def headline(view: RunView) -> str:

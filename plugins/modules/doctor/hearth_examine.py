@@ -47,7 +47,7 @@ from ansible.module_utils.hearth_node.doctor import copies, health, surroundings
 from ansible.module_utils.hearth_node.driver import inspect as driver_look
 from ansible.module_utils.hearth_node.network.neighbours import claimants
 from ansible.module_utils.hearth_node.network.nics import see
-from ansible.module_utils.hearth_node.runs import leftovers
+from ansible.module_utils.hearth_node.runs import digest, leftovers
 from ansible.module_utils.hearth_node.system.memory import host_memory
 
 
@@ -55,9 +55,9 @@ def look(given: dict) -> dict:
     """Return all facts: those of `surroundings.home`, and more.
 
     The `driver`, `card` of the cluster address, its `network`, `paths` to the peers, `disks`,
-    `memory`, `identity`, the run that is `busy`, its `orphans` (processes of no run) and
-    `leftovers` (paths), `models`, `data` (names), the `damaged` ones, and files too large to read
-    (`unread`). For data sets of the Hub, `hub_data` (names) and `hub_sums`.
+    `memory`, `identity`, the run that is `busy`, the `slow_links` that hold it up, its `orphans`
+    (processes of no run) and `leftovers` (paths), `models`, `data` (names), the `damaged` ones, and
+    files too large to read (`unread`). For data sets of the Hub, `hub_data` (names) and `hub_sums`.
     """
     workspace, models = given["workspace"], given["models"]
     own, reader = surroundings.card(given["address"]), copies.Reader()
@@ -73,6 +73,7 @@ def look(given: dict) -> dict:
         "memory": host_memory(text_of("/proc/meminfo")),
         "identity": surroundings.identity(),
         "busy": run_under_way(workspace),
+        "slow_links": digest.slow_links(workspace),
         "orphans": leftovers.processes(workspace)[1],
         "leftovers": leftovers.files(workspace),
         "models": copies.models(models, reader),

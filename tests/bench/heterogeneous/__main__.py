@@ -48,17 +48,17 @@ class Machines(Cluster):
         self.rows = rows
         self.model, self.data = make_work(folder, 4 * rows)
         data = {"dataset": str(self.data), "held_out": 0, "eval_held_out": False}
-        self._work = data | {"model": str(self.model), "sequence_length": LENGTH}
+        self.work = data | {"model": str(self.model), "sequence_length": LENGTH}
         super().__init__(folder, shares, "1gbit", [self.model, self.data, TUTORIAL])
 
     def speed(self, nodes: Sequence[str], steps: int, split: str = "auto") -> dict[str, Any]:
         settings = {"split": split, "max_steps": steps, "global_batch": self.rows}
-        return figures_of(self.train(nodes, **settings, **self._work))
+        return figures_of(self.train(nodes, **settings, **self.work))
 
     def alone(self, steps: int) -> Figures:
         """Train on each node for itself, all at the same time; return how fast each was."""
         rows = parts(self.shares, self.rows)
-        return self.side_by_side(rows, SKIPPED, max_steps=steps, **self._work)
+        return self.side_by_side(rows, SKIPPED, max_steps=steps, **self.work)
 
     def tutorial(self, steps: int) -> dict[str, Any]:
         machines = plan.nodes(len(self.names))

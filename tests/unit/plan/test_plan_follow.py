@@ -160,3 +160,18 @@ def test_after_a_memory_error_the_rank_takes_smaller_pieces():
     plan = planned(follower)
     assert plan.micro_batch == (4, 2)
     assert plan.rows[0] > plan.rows[1]
+
+
+@pytest.mark.parametrize(
+    ("exchange", "moves"), [(0.0, True), (2.0, True), (25.0, False), (600.0, False)]
+)
+def test_where_the_exchange_takes_most_of_a_step_no_rows_move(exchange, moves):
+    """A machine that rests most of the time computes faster than it would with more rows."""
+    follower = AdaptivePlanner(LINEAR)
+    plans = before = follower.plans(0, [64])
+    for _ in range(6):
+        seconds = computed(plans, LINEAR, [1.0, 0.5, 1.0])
+        rows = np.sum([plan.rows for plan in plans], axis=0)
+        follower.observe(plans, rows, seconds, exchange)
+        plans = follower.plans(0, [64])
+    assert (plans != before) == moves

@@ -34,6 +34,14 @@ def test_the_others_wait_for_those_that_compute_much_longer(seconds, tokens, nam
     assert waited_for(seconds, tokens, HOME) == names
 
 
+@pytest.mark.parametrize(
+    ("waits", "names"),
+    [((1.5, 1.6, 0.1), "oldbox"), ((10.5, 10.6, 9.0), ""), ((0.0, 0.0, 0.0), "oldbox")],
+)
+def test_nobody_waits_for_a_rank_where_the_exchange_takes_most_of_the_step(waits, names):
+    assert waited_for((0.5, 0.4, 2.0), (9, 9, 9), HOME, waits) == names
+
+
 def test_two_ranks_of_a_node_are_one_name():
     assert waited_for((1.0, 4.0, 4.0), (9, 9, 9), ["tower", "laptop", "laptop"]) == "laptop"
 

@@ -2,12 +2,16 @@
 
 from __future__ import annotations
 
+import json
 import socket
 import struct
+import subprocess
+import sys
 import threading
 import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from queue import SimpleQueue
 from typing import Any
 
@@ -271,3 +275,74 @@ def test_a_sum_takes_the_delays_of_its_steps_whatever_its_number_of_pieces(monke
     assert all(right for right, _ in found)
     # Piece after piece it would take 2 * 2 * 40 delays.
     assert max(seconds for _, seconds in found) < 20 * delay
+
+
+SLOW = 6.0
+"""Mbit/s of a throttled hop."""
+
+
+def throttled(source: socket.socket, target: socket.socket) -> None:
+    """Pass on what comes from a socket at SLOW."""
+    due = time.monotonic()
+    with suppress(OSError):
+        while content := source.recv(1448):
+            # Catch up after a sleep that was longer than asked for.
+            due = max(due, time.monotonic() - 0.02) + len(content) * 8e-6 / SLOW
+            time.sleep(max(0.0, due - time.monotonic()))
+            target.sendall(content)
+
+
+def connected(slow: bool) -> tuple[socket.socket, socket.socket]:
+    """Return both ends of a connection over loopback, throttled by a proxy if it is `slow`."""
+    with socket.create_server(("127.0.0.1", 0)) as listener:
+        near = socket.create_connection(listener.getsockname())
+        far, _ = listener.accept()
+        if not slow:
+            return near, far
+        back = socket.create_connection(listener.getsockname())
+        end, _ = listener.accept()
+    back.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
+    threading.Thread(target=throttled, args=(far, back), daemon=True).start()
+    return near, end
+
+
+MEMBER = """
+import json, socket, sys, time
+import torch
+from hearth.ranks.alarm import Alarm
+from hearth.ranks.meeting import Neighbours
+from hearth.ranks.ring import Ring
+
+torch.set_num_threads(1)
+before, behind, index, late, patience, *lengths = map(float, sys.argv[1:])
+neighbours = Neighbours(*(socket.socket(fileno=int(each)) for each in (before, behind)))
+for each in (neighbours.before, neighbours.behind):
+    each.setblocking(False)
+member = Ring(neighbours, int(index), ["0", "1", "2"], Alarm(), patience)
+member.barrier()
+found = []
+for length in lengths:
+    time.sleep(late)
+    found.append(member.sum(torch.ones(int(length))).mbit)
+print(json.dumps(found))
+"""
+"""A member in a process of its own: it computes for some seconds, sums, and tells of the hop."""
+
+
+def test_a_slow_hop_is_measured_as_it_is_and_waiting_for_others_is_no_slow_hop():
+    # One computes much longer than the others; the hop from 1 to 2 is throttled.
+    late, ends = (0.0, 0.3, 0.0), [connected(slow=index == 1) for index in range(3)]
+    lengths = [30_000, 300_000]
+    members = []
+    for index in range(3):
+        own = [ends[index - 1][1].fileno(), ends[index][0].fileno()]
+        words = map(str, [*own, index, late[index], HANG, *lengths])
+        command = [sys.executable, "-c", MEMBER, *words]
+        members.append(subprocess.Popen(command, stdout=subprocess.PIPE, pass_fds=own))
+    for each in (end for pair in ends for end in pair):
+        each.close()
+    first, second, third = (json.loads(each.communicate(timeout=HANG)[0]) for each in members)
+    # Less if the throttle itself had to wait for a processor.
+    assert all(0.6 * SLOW < mbit < 1.2 * SLOW for mbit in third)
+    # What comes at once shows no speed.
+    assert all(mbit is None or mbit > 10 * SLOW for mbit in (*first, *second))

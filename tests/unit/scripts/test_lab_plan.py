@@ -66,6 +66,7 @@ def test_slurm_on_machines_of_two_releases_is_refused():
 def test_speeds_and_shares():
     assert plan.megabits("1gbit") == 1000
     assert plan.megabits("100mbit") == 100
+    assert plan.megabits("200kbit") == pytest.approx(0.2)
     assert plan.cores("0.5") == 0.5
     assert plan.gib("1.5") == 1.5
 

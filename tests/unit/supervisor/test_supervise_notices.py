@@ -5,8 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
+from support.facts import assert_names
+from support.metric_lines import slow_links, start_line, step_line, written
 
 from hearth.notify.event import READY, RETURN, Event, Limit
+from hearth.notify.messages import compose
+from hearth.notify.progress import Progress
 from hearth.notify.watch import PATIENCE
 from hearth.supervisor import notices
 from hearth.supervisor.notices import Notices
@@ -94,3 +98,33 @@ def test_nodes_that_do_not_reach_each_other_for_long_are_told_once(watched, cloc
     assert (told.kind, told.about, told.message) == ("unreached", ("laptop",), gap)
     watched.observe(set(), limit)
     assert len(watched._outbox.sent) == 1
+
+
+def test_a_slow_link_is_told_once_with_its_links_and_advice(watched, clocks):
+    outbox, limit = watched._outbox, Limit(3600.0, RETURN)
+    watched._record.enter("running")
+    watched._record.missing = []
+    record = watched._spec.results / "metrics.jsonl"
+    record.parent.mkdir(parents=True)
+    slow = {"slow_links": slow_links(("oldbox", "laptop"))}
+    for line, told in (({}, 0), (slow, 1), (slow, 1), ({}, 1), (slow, 1)):
+        with record.open("a") as file:
+            file.write(written(start_line("desk", "laptop"), step_line(80, 20, **line)))
+        clocks[1] += 60
+        watched.observe(set(), limit)
+        assert len(outbox.sent) == told
+    (sent,) = outbox.sent
+    assert sent.kind == "slow_link"
+    assert_names(sent.message, "oldbox → laptop", "5.0 Mbit/s", "sync_every=16", "640 tokens/s")
+    message = compose(sent, Progress(12, 60))
+    assert_names(f"{message.title} {message.body}", "night", "oldbox → laptop", "95%", "640")
+
+
+def test_a_record_with_anything_in_it_is_no_slow_link(watched, clocks):
+    watched._record.enter("running")
+    record = watched._spec.results / "metrics.jsonl"
+    record.parent.mkdir(parents=True)
+    for text in ("", "{", '{"kind": "step"\n', '{"kind": "step", "slow_links": [7]}\n', "\0\n"):
+        record.write_text(text)
+        watched.observe(set(), Limit(3600.0, RETURN))
+    assert not watched._outbox.sent

@@ -17,6 +17,7 @@ def line(*speeds: float, present: tuple[str, ...] | None = None, **more: object)
         "tokens_per_second": sum(speeds),
         "tokens_per_second_by_rank": speeds,
         "compute_seconds_by_rank": [1.0 if speed else 0.0 for speed in speeds],
+        "wait_seconds_by_rank": [0.1] * len(speeds),
         "eta_seconds": 125.0,
         "skipped": 0,
         "scaler_skipped": 0,

@@ -46,6 +46,7 @@ def test_all_agree_in_whatever_order_they_hear_of_each_other(reached):
 def test_progress_arrives_with_the_steps_that_are_not_logged_yet():
     numbers = {name: [1.0, 0.0] for name in ("compute_seconds", "wait_seconds", "norm", "squares")}
     numbers |= {name: [2.0, 0.0] for name in ("peak_memory_mib", "celsius", "joules")}
+    numbers |= {name: [0.0, 0.0] for name in ("hop_bytes", "hop_seconds")}
     counts = {name: [3, 0] for name in ("tokens", "micro_batch", "labels", "taken", "skipped")}
     counts |= {"metered": [1, 0], "disk": [1, 1]}
     summed = StepSum(loss=0.5, stop=False, keep=False, pause=True, **numbers, **counts)

@@ -50,6 +50,7 @@ class Listener:
                 generation=1,
                 device=torch.device(device),
                 check=lambda: None,
+                receives=("oldbox", 0.2),
             ),
             speed,
         )
@@ -111,6 +112,7 @@ def test_a_rank_that_waits_shows_that_it_lives_until_its_group_is_over(monkeypat
     listener.step(1, parts=0)
     until(lambda: len(listener.heard) > 3)
     assert {each.what for each in listener.heard} == {"waiting for the others"}
+    assert (listener.heard[-1].sender, listener.heard[-1].mbit) == ("oldbox", 0.2)
     listener.over = "interrupted"
     time.sleep(0.05)
     heard = len(listener.heard)

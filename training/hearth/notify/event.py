@@ -6,9 +6,11 @@ from collections.abc import Mapping, Set
 from dataclasses import dataclass, field
 from typing import Literal
 
-Kind = Literal["finished", "failed", "stopped", "apart", "disk", "waiting", "back", "unreached"]
+Kind = Literal[
+    "finished", "failed", "stopped", "apart", "disk", "waiting", "back", "unreached", "slow_link"
+]
 """How a run ended; a node's part ended and the run goes on; a node writes no checkpoints; the run
-waits for nodes; it goes on; or nodes of it do not reach each other.
+waits for nodes; it goes on; nodes of it do not reach each other; or a link holds it up.
 """
 
 

@@ -66,6 +66,9 @@ def compose(event: Event, progress: Progress, explanation: Sequence[str] = ()) -
             since = _joined(f"since {_clock(event.began, event)}", _so_far(event, progress))
             lines = [since, _error(event), _outlook(event), _more(event)]
             return _message("warning", f"{run} waits for {about}", lines)
+        case "slow_link":
+            lines = [*event.message.splitlines(), _so_far(event, progress), _more(event)]
+            return _message("warning", f"{run} is slow: {about or 'its network'}", lines)
         case "back":
             are = "is" if len(event.about) == 1 else "are"
             lines = [_so_far(event, progress), f"It had waited {_elapsed(event)}."]

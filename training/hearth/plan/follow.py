@@ -72,6 +72,7 @@ class AdaptivePlanner(Planner):
         self._idle = [0] * self._ranks
         self._recent_plans: dict[tuple[int, ...], Plans] = {}
         self._observed = False
+        self._exchanges: deque[float] = deque(maxlen=_WINDOW)
 
     @property
     def known(self) -> Known:
@@ -127,21 +128,32 @@ class AdaptivePlanner(Planner):
         return times
 
     def _saves(self, best: Plans, last: Plans, sizes: Sequence[int]) -> bool:
-        """Return whether `best` finishes the steps enough sooner than `last`."""
+        """Return whether `best` finishes the steps enough sooner than `last`.
+
+        The exchange is a part of the steps. Where it takes most of them, none saves enough: a
+        machine that rests most of the time computes faster than it would with more rows.
+        """
         times = self._times(max(sizes))
         enough = _MIN_GAIN if len(sizes) == 1 else _MIN_GAIN_OF_ROUND
-        return _over(best, times) < _over(last, times) * (1 - enough)
+        exchange = statistics.median(self._exchanges) if self._exchanges else 0.0
+        before = _over(last, times)
+        return exchange < before and _over(best, times) < before - (before + exchange) * enough
 
     def observe(
-        self, plans: Plans, tokens: Sequence[int], compute_seconds: Sequence[float]
+        self,
+        plans: Plans,
+        tokens: Sequence[int],
+        compute_seconds: Sequence[float],
+        exchange_seconds: float = 0.0,
     ) -> None:
-        """Record each rank's compute time and tokens for its part of `plans`.
+        """Record each rank's compute time and tokens for its part of `plans`, and the exchange.
 
         The mean of many steps is as reliable as the median of a few, except in the first steps of a
         launch: those include warm-up, which must not move the split.
         """
         counts = max(1, min(_WINDOW, len(plans) // 2)) if self._observed else 1
         self._observed = True
+        self._exchanges.append(exchange_seconds)
         for rank in self._members:
             rows = [plan.rows[rank] for plan in plans]
             self._idle[rank] = 0 if any(rows) else self._idle[rank] + len(plans)

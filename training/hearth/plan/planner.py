@@ -43,9 +43,16 @@ class Planner(Protocol):
         """Return the division of `rows` that are only evaluated, not trained on."""
 
     def observe(
-        self, plans: Plans, tokens: Sequence[int], compute_seconds: Sequence[float]
+        self,
+        plans: Plans,
+        tokens: Sequence[int],
+        compute_seconds: Sequence[float],
+        exchange_seconds: float = 0.0,
     ) -> None:
-        """Record each rank's compute time and tokens in `plans`; ignored by default."""
+        """Record each rank's compute time and tokens in `plans`; ignored by default.
+
+        `exchange_seconds` are those of the exchange before, without waiting for slower ranks.
+        """
 
     def fits_no_more_than(self, rank: int, size: int) -> None:
         """Plan from now on with micro-batches of at most `size` rows on `rank`.

@@ -10,6 +10,9 @@ _NOTEWORTHY = 0.1
 _HOLDS_UP = 1.5
 """Multiple of the others' average compute time at which a rank counts as one they wait for."""
 
+_NOTICED = 0.2
+"""Part of a step that the others must wait for a rank before it is named."""
+
 _AS_SLOW = 0.9
 """Part of the slowest rank's time from which another one counts as equally slow."""
 
@@ -37,18 +40,24 @@ def moves(
 
 
 def waited_for(
-    compute_seconds: Sequence[float], tokens: Sequence[float], nodes: Sequence[str]
+    compute_seconds: Sequence[float],
+    tokens: Sequence[float],
+    nodes: Sequence[str],
+    wait_seconds: Sequence[float] = (),
 ) -> str:
     """Return the names of the nodes that the others wait for; empty if all are about equally fast.
 
-    By rank: its compute time before the exchange, its tokens (or tokens a second), and the name of
-    its node. An idle rank waits too, but not because another is slow.
+    By rank: its compute time before the exchange, its tokens (or tokens a second), the name of its
+    node, and the seconds that it waited, if known: the least of them is the exchange itself, for
+    which no rank is to blame. An idle rank waits too, but not because another is slow.
     """
     ranks = zip(compute_seconds, tokens, nodes, strict=True)
     busy = [(time, node) for time, count, node in ranks if count]
     longest = max((time for time, _ in busy), default=0.0)
     slow = {node: None for time, node in busy if time >= _AS_SLOW * longest}
     others = [time for time, _ in busy if time < _AS_SLOW * longest]
-    if not others or longest < _HOLDS_UP * sum(others) / len(others):
+    if not others or longest < _HOLDS_UP * (mean := sum(others) / len(others)):
+        return ""
+    if longest - mean < _NOTICED * (longest + min(filter(None, wait_seconds), default=0.0)):
         return ""
     return ", ".join(slow)

@@ -55,6 +55,9 @@ EVALUATION = ("evaluation", "sample answer")
 FOR_OTHERS = "waiting for the others"
 """What a rank does that has done its own part, as `Doing` has it."""
 
+MICRO_BATCH, OPTIMIZER, SEARCH = "micro-batch", "optimizer step", "search for non-finite rows"
+"""What a rank does of its own in a step, as `Doing` has it."""
+
 NodeRanks = tuple[tuple[str, int], ...]
 """Every node of a run, in rank order, with its number of ranks."""
 
@@ -151,13 +154,16 @@ class Formed:
 class Doing:
     """The rank begins a piece of work.
 
-    `allowed` are the seconds after which it hangs; 0: it waits for others, or has no bound.
+    `allowed` are the seconds after which it hangs; 0: it waits for others, or has no bound. While
+    it receives a part of the exchange, `sender` is the node it comes from, at `mbit` Mbit/s.
     """
 
     what: str
     step: int
     part: int
     allowed: float
+    sender: str = ""
+    mbit: float = 0.0
 
 
 @dataclass(frozen=True)

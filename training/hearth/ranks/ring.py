@@ -13,6 +13,7 @@ from __future__ import annotations
 import select
 import socket
 import struct
+import time
 from collections import deque
 from collections.abc import Iterable, Iterator, Sequence
 from itertools import chain, pairwise
@@ -22,6 +23,7 @@ import torch
 
 from hearth.base.text import plain
 from hearth.ranks.alarm import Alarm, GroupBroken
+from hearth.ranks.hop import CHUNK, Hop, HopMeter, receive, stamp_arrivals
 from hearth.ranks.meeting import Neighbours
 from hearth.ranks.values import (
     LONGEST_BYTES,
@@ -64,6 +66,13 @@ class Ring:
         self._neighbours, self._index, self._names = neighbours, index, names
         self._size = len(names)
         self._alarm, self._patience = alarm, patience
+        self._meter, self._metered = HopMeter(), False
+        stamp_arrivals(neighbours.before)
+
+    @property
+    def hop(self) -> Hop:
+        """The hop from the member before this one: of the piece of a sum that is under way."""
+        return self._meter.now(time.time()) if self._metered else Hop()
 
     def close(self) -> None:
         """Close the connections; the other members notice."""
@@ -108,8 +117,10 @@ class Ring:
         else:
             self._relay("copy", size, source, _pieces(view))
 
-    def sum(self, buffer: torch.Tensor) -> None:
+    def sum(self, buffer: torch.Tensor) -> Hop:
         """Replace `buffer`, a contiguous tensor on the CPU, by its sum over all members.
+
+        Returns the hop from the member before this one, as it was in the sum.
 
         The result is the same on all members, bit for bit. In the first `size` - 1 steps a member
         adds what arrives to its own summand, in the others it takes what arrives as the sum. Each
@@ -138,7 +149,13 @@ class Ring:
                     if step < steps - 1:
                         outgoing.append(_bytes_of(piece))
 
-        self._exchange("sum", flat.numel() * flat.element_size(), outgoing, incoming())
+        self._meter.begin(time.time())
+        self._metered = True
+        try:
+            self._exchange("sum", flat.numel() * flat.element_size(), outgoing, incoming())
+        finally:
+            self._metered = False
+        return self._meter.measured()
 
     def barrier(self) -> None:
         """Wait until every member has called this."""
@@ -227,13 +244,15 @@ class Ring:
 
     def _receive(self, before: socket.socket, into: memoryview) -> int:
         try:
-            count = before.recv_into(into)
+            count, at = receive(before, into[:CHUNK])
         except BlockingIOError:
             return 0
         except OSError as error:
             raise GroupBroken(f"the connection from {self._before} broke: {error}") from error
         if not count:
             raise GroupBroken(f"{self._before} closed its connection")
+        if self._metered:
+            self._meter.arrived(count, at, len(into) - count)
         return count
 
     def _send(self, behind: socket.socket, out: memoryview) -> int:

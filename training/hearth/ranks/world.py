@@ -24,6 +24,7 @@ from hearth.base.errors import HearthError
 from hearth.ranks.alarm import Alarm, GroupBroken
 from hearth.ranks.control import Control
 from hearth.ranks.group import WholeGroup, connected, have_own_gpus, nccl_in_place
+from hearth.ranks.hop import Hop
 from hearth.ranks.meeting import meet
 from hearth.ranks.memory import is_out_of_memory, limit_gpu_memory
 from hearth.ranks.orders import Form, Interrupt
@@ -55,6 +56,7 @@ class World:
         gradients: the NCCL group of the gradients; None if they travel as values do.
         keeps: whether this rank writes the files that every node keeps, as the first rank of its
             node; of nodes that share the folder only the first writes (`record.folders`).
+        hop: from the member before in this group's newest sum; not seen with NCCL and gloo.
     """
 
     def __init__(
@@ -76,6 +78,7 @@ class World:
         self.members: tuple[int, ...] = (rank,)
         self.gradients: Any = None
         self.keeps = local_rank == 0
+        self.hop = Hop()
         self._timeout = timeout
         self._group: WholeGroup | Ring | None = None
         # Of the group formed in place. The control's thread sounds what the main thread changes.
@@ -109,6 +112,18 @@ class World:
     def carrier(self) -> str:
         """The library that carries the gradients: `nccl`, `gloo`, or `ring`, Hearth's own."""
         return "nccl" if self.gradients else "ring" if self.control else "gloo"
+
+    @property
+    def receives(self) -> tuple[str, float]:
+        """The node from which a part of a sum arrives now, and Mbit/s; "" and 0 if none does.
+
+        For any thread.
+        """
+        group, members = self._group, self.members
+        mbit = group.hop.mbit if isinstance(group, Ring) and self.rank in members else None
+        if mbit is None:
+            return "", 0.0
+        return self.layout[members[members.index(self.rank) - 1]], round(mbit, 3)
 
     def say(self, text: str) -> None:
         """Print a line that begins with this rank's node."""
@@ -152,7 +167,7 @@ class World:
         with self._collective() as group:
             if not self.gradients:
                 if group:
-                    group.sum(buffer)
+                    self.hop = group.sum(buffer) or Hop()
             elif self.control:
                 self.gradients.allreduce([buffer]).wait()
                 # An aborted kernel leaves rubbish, so wait before the check.
@@ -250,6 +265,7 @@ class World:
             group, gradients, alarm = self._group, self.gradients, self._alarm
             self._group = self.gradients = self._alarm = None
             self.members = (self.rank,)
+            self.hop = Hop()
             if alarm:
                 alarm.close()
         if gradients and self.control:

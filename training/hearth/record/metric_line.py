@@ -40,6 +40,21 @@ class _Score(BaseModel):
     examples: _Count
 
 
+class _Advice(BaseModel):
+    model_config = ConfigDict(strict=True)
+    what: str
+    tokens_per_second: _Number | None
+
+
+class _SlowLinks(BaseModel):
+    model_config = ConfigDict(strict=True)
+    part: _Number
+    hops: list[Annotated[list[str], Field(min_length=2, max_length=2)]]
+    mbit: _Number
+    began: _Number | None
+    advice: list[_Advice]
+
+
 class _Stretch(BaseModel):
     model_config = ConfigDict(strict=True)
     learned: bool
@@ -89,6 +104,7 @@ class MetricLine(BaseModel):
     peak_memory_mib_by_rank: _Numbers = None
     celsius_by_rank: _Numbers | None = None
     rows_by_rank: list[_Count] = None
+    slow_links: _SlowLinks = None
     # step, end
     energy_joules: _Number | None = None
     energy_joules_by_rank: _Numbers | None = None

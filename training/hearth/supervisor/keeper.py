@@ -37,6 +37,7 @@ from hearth.supervisor.decisions.events import Evaluates, Event, RankLeft, RankS
 from hearth.supervisor.decisions.local_ranks import LocalRanks
 from hearth.supervisor.hang import HangWatch
 from hearth.supervisor.life import RETRY, NodeSupervisor
+from hearth.supervisor.open_step import OpenStep
 from hearth.supervisor.spec import Spec
 from hearth.supervisor.workers import command
 
@@ -75,6 +76,7 @@ class RanksKeeper(NodeSupervisor):
         self._offset = sum(spec.nprocs[: spec.rank])
         self._channel = Channel(spec.results, spec.nproc, self._events, self._say)
         self._hangs = HangWatch(spec.node, self._offset)
+        self._open_step = OpenStep()
         self._leave: Leave | None = None
         self._over: dict[int, RankEnded] = {}
         self._gone_ranks: set[int] = set()
@@ -118,6 +120,7 @@ class RanksKeeper(NodeSupervisor):
         self._formed_at.clear()
         for local_rank in range(self._spec.nproc):
             self._hangs.rested(local_rank)
+            self._open_step.rested(local_rank)
         self._channel.expect(self._start)
 
     async def _end_ranks(self) -> None:
@@ -236,6 +239,7 @@ class RanksKeeper(NodeSupervisor):
                 self._hangs.began(local_rank, message, boot_clock())
                 if formed_at := self._formed_at.get(local_rank):
                     self._steps_done = max(self._steps_done, message.step - formed_at)
+                self._open_step.began(local_rank, message, boot_clock())
                 if message.what in EVALUATION:
                     self._evaluating.add(local_rank)
                 elif message.what != FOR_OTHERS:
@@ -254,6 +258,7 @@ class RanksKeeper(NodeSupervisor):
                 else:
                     self._hangs.rested(local_rank)
                 self._evaluating.discard(local_rank)
+                self._open_step.rested(local_rank)
                 news.append(RankSaid(local_rank, message))
         if evaluated != bool(self._evaluating):
             news.append(Evaluates(not evaluated))

@@ -244,6 +244,7 @@ class Member(RanksKeeper):
             case Said() | Left() | RanksExited() | NotStarted():
                 return await self._news_of_ranks(event)
             case Tick():
+                self._note_open_step()
                 return [*self._end_hanging_ranks(), *self._own_news(), event]
             case Proved():
                 return self._own_news()
@@ -297,6 +298,13 @@ class Member(RanksKeeper):
             return noted
         self._stopping = True  # The trainer saw the stop file before this supervisor did.
         return [*noted, StopAsked(Stop(self._spec.node))]
+
+    def _note_open_step(self) -> None:
+        """Tell the other nodes what this node's ranks do, and record a step that takes long."""
+        self._mesh.beat = self._open_step.beat
+        team = self._state.team.nodes if self._state.team else ()
+        beats = {node: beat for node, beat in self._mesh.beats.items() if node in team}
+        self._record.open_step = self._open_step.record(self._spec.node, beats, boot_clock())
 
     # Actions
 

@@ -67,6 +67,10 @@ class Mesh:
     `events` takes a `Joined` before anything else of a connection and a `Gone` at its end; `say`
     takes lines for the log, `spawn` makes tasks, `begun` tells whether the run has begun here, and
     `stuck` whether this node answers nothing now, so that the others have to go on without it.
+
+    Attributes:
+        beat: the heartbeat that this node sends.
+        beats: the last one of each connected node.
     """
 
     def __init__(
@@ -91,6 +95,8 @@ class Mesh:
         self._server: asyncio.Server | None = None
         self._tasks: set[asyncio.Task[None]] = set()
         self._awake = boot_clock()
+        self.beat = Beat()
+        self.beats: dict[str, Beat] = {}
         self._watch = AddressWatch(spec.node, dict(zip(spec.nodes, spec.addresses, strict=True)))
 
     @property
@@ -280,7 +286,9 @@ class Mesh:
                 if self._connections.get(node) is not connection:
                     break
                 connection.heard = boot_clock()
-                if not isinstance(message, Beat):
+                if isinstance(message, Beat):
+                    self.beats[node] = message
+                else:
                     self._events.put_nowait(PeerSaid(node, message))
         except ProtocolError as error:
             self._say(f"{node}: {error}")
@@ -294,6 +302,7 @@ class Mesh:
     def _end(self, node: str, why: str) -> None:
         """Cut the connection to a node."""
         self._connections.pop(node).writer.transport.abort()
+        self.beats.pop(node, None)
         self._events.put_nowait(Gone(node, why, self._watch.why_lost(node)))
 
     def _unless_suspended(self) -> None:
@@ -321,4 +330,4 @@ class Mesh:
                     self._end(node, f"silent for {silent:.0f} s")
             if now - beaten >= self._spec.heartbeat and not self._stuck():
                 beaten = now
-                self.tell_all(Beat())
+                self.tell_all(self.beat)

@@ -101,7 +101,19 @@ WAITING: frozenset[RanksState] = frozenset(("loaded", "broken", "paused"))
 
 @dataclass(frozen=True)
 class Beat:
-    """A heartbeat."""
+    """A heartbeat.
+
+    Attributes:
+        step: the step that its ranks are in, or have just done; 0: none.
+        doing: what its ranks do that keeps them from the exchange of that step; "": nothing.
+        sender: the node from which they receive a part of the exchange just now; "": none.
+        mbit: the speed of that link in Mbit/s.
+    """
+
+    step: int = 0
+    doing: str = ""
+    sender: str = ""
+    mbit: float = 0.0
 
 
 @dataclass(frozen=True)

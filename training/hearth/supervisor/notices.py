@@ -13,7 +13,9 @@ from typing import Any
 
 from hearth.notify.event import READY, Event, Kind, Limit, speaker
 from hearth.notify.outbox import Outbox
+from hearth.notify.slow_link import SlowLinkNews, slow_links_now
 from hearth.notify.watch import GoesOn, Waits, WaitWatch
+from hearth.plan.slow_links import hop_text
 from hearth.supervisor.cause import LaunchOutcome
 from hearth.supervisor.record import RunRecord
 from hearth.supervisor.spec import Spec
@@ -28,6 +30,7 @@ class Notices:
         self._outbox = Outbox(spec.notify, say)
         self._waits = WaitWatch()
         self._gaps = WaitWatch()
+        self._links = SlowLinkNews()
         self._last: Event | None = None
 
     def observe(self, absent: Set[str], limit: Limit, in_queue: Set[str] = frozenset()) -> None:
@@ -46,6 +49,7 @@ class Notices:
         trains = record.state == "running" or (bool(record.away) and not missing)
         now = time.monotonic()  # a clock that is set, as after a boot, makes no wait long
         self._observe_gaps(now, absent)
+        self._observe_links(now, absent)
         change = self._waits.observe(now, trains, missing)
         if change is None:
             return
@@ -74,6 +78,16 @@ class Notices:
         """Send a message that this node's disk takes no writes, of which the others do not know."""
         if why:
             self._outbox.send(self._event("disk", (self._spec.node,), time.time(), message=why))
+
+    def _observe_links(self, now: float, absent: Set[str]) -> None:
+        """Send a message when a link became so slow that it holds up the run."""
+        if self._record.state != "running":
+            return
+        slow = self._links.observe(now, slow_links_now(self._spec.results))
+        if slow and speaker(self._spec.nodes, absent) == self._spec.node:
+            about = tuple(map(hop_text, slow.hops))
+            message = f"{slow.text}\n{slow.advised}"
+            self._outbox.send(self._event("slow_link", about, time.time(), message=message))
 
     def conclude(self, verdict: LaunchOutcome, absent: Set[str], apart: bool) -> None:
         """Keep the message on the end of the run for `send_end`, if it is this node's to send.

@@ -44,7 +44,8 @@ class RunRecord:
     `nodes` are all nodes of the run in rank order; `script` is the file name of a user's script,
     if the run executes one; `launches` has the `generation`, `ended` (time) and `cause` of each
     launch that ended while the run went on; `away` is why the owner has the node, "": it lends;
-    `unreached` names the pairs of nodes of which one cannot connect to the other.
+    `unreached` names the pairs of nodes of which one cannot connect to the other; `open_step` is a
+    step that takes long (`open_step`).
     """
 
     run: str
@@ -67,6 +68,7 @@ class RunRecord:
     away: str = ""
     unreached: list[str] = field(default_factory=list)
     launches: list[dict[str, Any]] = field(default_factory=list)
+    open_step: dict[str, Any] | None = None
 
     @classmethod
     def from_spec(cls, spec: Spec, **facts: Any) -> RunRecord:

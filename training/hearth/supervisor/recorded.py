@@ -12,6 +12,7 @@ from typing import Any, get_args
 
 from hearth.base.files import read_object
 from hearth.supervisor.cause import Kind, State
+from hearth.supervisor.open_step import is_open_step
 
 Check = Callable[[Any], bool]
 
@@ -104,5 +105,6 @@ _RECORD: dict[str, Check] = {
     "pid": _INTEGER,
     "command": _are_texts,
     "exit_code": _INTEGER,
+    "open_step": is_open_step,
 }
 """The fields of a `RunRecord`; records of earlier versions lack some."""

@@ -16,7 +16,7 @@ from hearth.model.backend import TrainableModel
 from hearth.model.seeding import seed_torch
 from hearth.plan.speed import micro_batches, pieces_of
 from hearth.ranks.memory import is_out_of_memory, row_too_large, too_large_together
-from hearth.ranks.orders import EVALUATION
+from hearth.ranks.orders import EVALUATION, MICRO_BATCH, SEARCH
 from hearth.trainer.work import Work
 
 T = TypeVar("T")
@@ -171,7 +171,7 @@ class Compute(Computing):
             self._model.before_step()
             loss = torch.zeros((), dtype=torch.float64, device=device)
             for part, numbers in enumerate(pieces_of(own, sizes)):
-                self._work.begin_rows("micro-batch", part, self._rows.tokens[numbers])
+                self._work.begin_rows(MICRO_BATCH, part, self._rows.tokens[numbers])
                 batch = self._rows.batch(numbers)
                 if seeds := [seed_of(int(number)) for number in numbers]:
                     seed_torch(seeds[0], device)
@@ -190,7 +190,7 @@ class Compute(Computing):
         """Return the rows of `own` with a non-finite gradient (see `Computing.not_finite`)."""
         found: list[int] = []
         for part, row in enumerate(pieces_of(own, micro_batches(len(own), 1, turns))):
-            self._work.begin_rows("search for non-finite rows", part, self._rows.tokens[row])
+            self._work.begin_rows(SEARCH, part, self._rows.tokens[row])
             self._clear()
             with self._autocast():
                 part = self._model.loss(self._rows.batch(row), denominator)

@@ -24,6 +24,7 @@ from dataclasses import dataclass
 
 import torch
 
+from hearth.ranks.hop import Hop
 from hearth.ranks.world import World
 
 # Flags: if any rank sets one, every rank acts on it.
@@ -33,7 +34,7 @@ _FLAGS = ("stop", "keep", "pause")
 _COUNTS = ("tokens", "micro_batch", "labels", "taken", "skipped", "metered", "disk")
 _MEASURES = (
     *("loss", "compute_seconds", "wait_seconds", "peak_memory_mib", "celsius", "norm", "joules"),
-    "squares",
+    *("squares", "hop_bytes", "hop_seconds"),
 )
 _OWN = (*_MEASURES, *_COUNTS)
 
@@ -57,6 +58,7 @@ class StepSum:
         labels: label tokens of a rank's rows; for a round, those that it learned from.
         taken, skipped, norm: for a round (see `rounds.Local`); else 0.
         squares: in a pipeline, the squared norm of the gradients of a rank's layers; else 0.
+        hop_bytes, hop_seconds: of the ring's hop to a rank in the exchange before; 0 if not seen.
     """
 
     loss: float
@@ -77,6 +79,15 @@ class StepSum:
     skipped: list[int]
     norm: list[float]
     squares: list[float]
+    hop_bytes: list[float]
+    hop_seconds: list[float]
+
+    def exchange_seconds(self, members: Sequence[int]) -> float:
+        """Return the seconds of the exchange before, without waiting for slower ranks.
+
+        The member that waited least was the last to begin it.
+        """
+        return min(self.wait_seconds[rank] for rank in members)
 
 
 class Exchange:
@@ -112,6 +123,7 @@ class Exchange:
         )
         self.waited = 0.0
         self.given = 0
+        self._hop, self._hop_of = Hop(), 0
         start = 0
         for parameter in parameters:
             view = self._buffer[start : start + parameter.numel()].view_as(parameter)
@@ -144,6 +156,8 @@ class Exchange:
         in the sums of the previous step are added: that of this step is not over yet.
         """
         own["wait_seconds"] = own.get("wait_seconds", 0.0) + self.waited
+        hop = self._hop if self._hop_of == self._world.generation else Hop()
+        own["hop_bytes"], own["hop_seconds"] = hop.bytes, hop.seconds
         numbers = torch.zeros(self._numbers, dtype=torch.float64)
         for index, name in enumerate(_FLAGS):
             numbers[index] = flags[name]
@@ -161,6 +175,7 @@ class Exchange:
             self._sum(self._buffer)
             summed = self._buffer[self._size :].tolist()
         self.waited = time.perf_counter() - started
+        self._hop, self._hop_of = self._world.hop, self._world.generation
         self.given += 0 if self._world.alone else self.bytes
 
         by_rank = {

@@ -255,7 +255,10 @@ class Trainer:
         # A round fails only if no rank learned anything; for a single step `taken` are all 0.
         failed = bad and not sum(result.summed.taken)
         progress.failures = progress.failures + 1 if failed else 0
-        progress.window.add(result, time.perf_counter() - started)
+        seconds = time.perf_counter() - started
+        progress.window.add(result, seconds)
+        if not (self.placement or settings.parallel == "fsdp"):  # they exchange as they compute
+            self.reports.links(progress.links, result, seconds, self.exchange.bytes)
         metered = zip(result.summed.joules, result.summed.metered, strict=True)
         progress.add_energy(joules for joules, measured in metered if measured)
         self._agree_on_disks(result.summed.disk)
@@ -271,7 +274,8 @@ class Trainer:
         may_end = progress.evaluation_due and settings.early_stop
         # Log before each checkpoint too, so that a run resumed from it has no gap in metrics.
         if keep or may_end or self._passed(before, settings.log_every):
-            self.reports.step(progress.step, progress.window, result, progress.joules)
+            slow = progress.links.named
+            self.reports.step(progress.step, progress.window, result, progress.joules, slow)
             progress.window = LogWindow()
         progress.stopping = result.summed.stop and not last
         if progress.stopping:

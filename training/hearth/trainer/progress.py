@@ -6,6 +6,7 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field, fields
 from typing import Any
 
+from hearth.plan.link_watch import LinkWatch
 from hearth.trainer.window import LogWindow
 
 
@@ -33,6 +34,7 @@ class Progress:
             that were lost; None if none does.
         disks: by node whose disk takes no writes, the reason.
         window: the steps that are not logged yet.
+        links: finds the links that became slow.
     """
 
     launch: str = ""
@@ -51,6 +53,7 @@ class Progress:
     joules: float | None = None
     disks: dict[str, str] = field(default_factory=dict)
     window: LogWindow = field(default_factory=LogWindow)
+    links: LinkWatch = field(default_factory=LinkWatch)
 
     def add_energy(self, joules: Iterable[float | None]) -> None:
         """Add the energy of ranks to that of the run; None for one that measures nothing."""
@@ -61,13 +64,17 @@ class Progress:
     def state(self) -> dict[str, Any]:
         """Return the progress as JSON, for a rank that goes on from here."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
-        return plain | {"window": self.window.state()}
+        return plain | {"window": self.window.state(), "links": self.links.state()}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Progress:
         """Return the progress with this `state`."""
-        window = LogWindow.from_state(state["window"])
-        return cls(**state | {"window": window, "nodes": tuple(state["nodes"])})
+        parts = {
+            "window": LogWindow.from_state(state["window"]),
+            "links": LinkWatch.from_state(state["links"]),
+            "nodes": tuple(state["nodes"]),
+        }
+        return cls(**state | parts)
 
 
 @dataclass(frozen=True)

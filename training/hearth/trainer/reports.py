@@ -12,22 +12,28 @@ from hearth.data.rows import Rows
 from hearth.model.backend import TrainableModel
 from hearth.model.sharded import weight_bytes
 from hearth.plan.follow import AdaptivePlanner
+from hearth.plan.link_watch import LinkWatch
 from hearth.plan.placement import Placement
 from hearth.plan.planner import Planner
 from hearth.plan.row_order import RowOrder, StreamOrder
 from hearth.plan.sharded import network_cost
+from hearth.plan.slow_links import SlowLinks
 from hearth.plan.split import Plans
 from hearth.plan.staged import describe_stages
 from hearth.plan.straggler import moves
 from hearth.prepare.node import versions_here
 from hearth.ranks.world import World
 from hearth.trainer.drift import Drift
+from hearth.trainer.links import exchanged
 from hearth.trainer.planning import rows_over, slowness_of
 from hearth.trainer.regrouping import nodes_of
 from hearth.trainer.telemetry import Telemetry, step_line
 from hearth.trainer.window import LogWindow, StepResult
 
 _NON_FINITE_IN_A_ROW = 3
+
+_RECENT = 9
+"""Steps whose median foresees the rest: a single slow one counts little, a change of speed in 5."""
 
 
 class Reports:
@@ -51,7 +57,7 @@ class Reports:
         self._run, self._world, self._planner, self._order = run, world, planner, order
         self._steps, self._telemetry, self._local_steps = steps, telemetry, local_steps
         self._placement = placement
-        self._recent_seconds: deque[float] = deque(maxlen=20)
+        self._recent_seconds: deque[float] = deque(maxlen=_RECENT)
 
     def start(
         self,
@@ -189,10 +195,30 @@ class Reports:
                 "learning_rate or precision=fp32"
             )
 
-    def step(self, step: int, window: LogWindow, last: StepResult, joules: float | None) -> None:
+    def links(self, watch: LinkWatch, result: StepResult, seconds: float, given: int) -> None:
+        """Let `watch` look for slow links in a step, or a round, that took `seconds`.
+
+        Each rank gives `given` bytes to an exchange. What is new is announced.
+        """
+        before = watch.named and watch.named.hops
+        slow = watch.observe(exchanged(self._world, self._run.settings, result, seconds, given))
+        if slow and slow.hops != before:
+            self._telemetry.say(f"{slow.text}; {slow.advised}")
+        elif before is not None and not slow:
+            self._telemetry.say("no link holds up the exchange any more")
+
+    def step(
+        self,
+        step: int,
+        window: LogWindow,
+        last: StepResult,
+        joules: float | None,
+        slow: SlowLinks | None = None,
+    ) -> None:
         """Record the steps in `window` as one line of metrics; `last` is the newest step.
 
-        `joules` is the energy of the run so far, None if it is not measured.
+        `joules` is the energy of the run so far, None if it is not measured; `slow` are the links
+        that hold up the exchange.
         """
         self._recent_seconds.extend(window.seconds)
         per_step = sorted(self._recent_seconds)[len(self._recent_seconds) // 2]
@@ -204,6 +230,7 @@ class Reports:
             "grad_norm": last.norm,
             "energy_joules": joules,
             "eta_seconds": round(per_step * (self._steps - step), 1),
+            **({"slow_links": slow.record} if slow else {}),
         }
         self._telemetry.record("step", **record)
         present = nodes_of(self._world)

@@ -277,9 +277,10 @@ class Stepper:
         return [source for row in bad for source in self._rows.sources(row)]
 
     def _update_planner(self, result: StepResult) -> None:
-        """Pass each rank's speed and micro-batch limit to the planner."""
+        """Pass each rank's speed and micro-batch limit, and the exchange, to the planner."""
         summed, planned = result.summed, result.plans[-1].micro_batch
         for rank in self._world.members:
             if summed.micro_batch[rank] < planned[rank]:
                 self._planner.fits_no_more_than(rank, summed.micro_batch[rank])
-        self._planner.observe(result.plans, summed.tokens, summed.compute_seconds)
+        exchange = summed.exchange_seconds(self._world.members)
+        self._planner.observe(result.plans, summed.tokens, summed.compute_seconds, exchange)

@@ -23,6 +23,7 @@ from torch.utils.tensorboard import SummaryWriter
 
 from hearth.base.text import duration
 from hearth.config import Run
+from hearth.plan.slow_links import SlowLinks
 from hearth.plan.straggler import waited_for
 from hearth.record.history import METRICS, forget_after
 from hearth.record.own_disk import OwnDisk
@@ -202,12 +203,15 @@ def step_line(
         busy = zip(nodes, record["busy_by_rank"], strict=True)
         shares = "busy: " + ", ".join(f"{node} {part:.0%}" for node, part in busy)
     left = duration(record["eta_seconds"])
-    slow = waited_for(record["compute_seconds_by_rank"], tokens, nodes)
+    seconds = (record[f"{what}_seconds_by_rank"] for what in ("compute", "wait"))
+    slow = waited_for(next(seconds), tokens, nodes, next(seconds))
+    links = SlowLinks.from_record(record.get("slow_links"))
     skipped = {"as not finite": record["skipped"], "by the loss scaler": record["scaler_skipped"]}
     return (
         f"step {record['step']}/{record['steps']}  loss {record['loss']:.4f}  "
         f"{record['tokens_per_second']:.0f} tokens/s ({shares})  {left} left"
         + (f"  the others wait for {slow}" if slow else "")
+        + (f"  {links.text}" if links else "")
         + (f"  without {', '.join(away)}" if away else "")
         + "".join(f"  {count} skipped {why}" for why, count in skipped.items() if count)
     )

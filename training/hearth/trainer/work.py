@@ -20,10 +20,8 @@ import numpy as np
 
 from hearth.plan.speed import UNKNOWN, Speed
 from hearth.ranks.orders import FOR_OTHERS, Alive, Doing
+from hearth.ranks.orders import OPTIMIZER as OPTIMIZER
 from hearth.ranks.world import World
-
-OPTIMIZER = "optimizer step"
-"""The piece of work in which a rank updates its weights."""
 
 _TIMES = 10.0
 """Multiple of the slowest time so far that is no hang: others may use the machine too."""
@@ -170,4 +168,5 @@ class Work:
                 if not self._waits:
                     control.tell(Alive())
                 elif not control.is_over(self._world.generation):
-                    control.tell(Doing(FOR_OTHERS, self.step, 0, _LEAST))
+                    receives = self._world.receives
+                    control.tell(Doing(FOR_OTHERS, self.step, 0, _LEAST, *receives))

@@ -154,6 +154,15 @@ def digest(path: str, now: float | None = None) -> dict[str, Any]:
     return story
 
 
+def slow_links(workspace: str) -> dict[str, Any] | None:
+    """Return the links that hold up the run under way on this node (`hearth.plan.slow_links`)."""
+    run = run_under_way(workspace)
+    path = os.path.join(workspace, "results", run, "metrics.jsonl")
+    step = digest(path).get("step", {}) if run else {}
+    found = step.get("slow_links")
+    return found if isinstance(found, dict) else None
+
+
 def _told_lines(path: str) -> Iterator[dict[str, Any]]:
     """Yield the lines of a metrics file, without steps that are followed by another step.
 

@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from support.facts import assert_names
 from support.house import ROOT
+from support.metric_lines import slow_links
 from support.nodes import facts, talk
 
 from hearth.verify.judgement import Observation
@@ -395,6 +396,20 @@ def test_what_cannot_be_checked_or_does_not_apply_is_never_a_silent_good(
     assert its["outcome"] == outcome
     assert_names(its["seen"], *facts)
     assert not its["fix"]
+
+
+def test_a_link_that_holds_up_a_run_is_named_at_its_two_ends_while_none_is_measured():
+    slow = slow_links(("laptop", "oldbox"))
+    nodes = another(*ADDRESSES, look={"busy": "evening", "slow_links": slow}, talk={"mbit": {}})
+    assert found(nodes, "link", "tower")["outcome"] == "not checked"
+    for end in ("laptop", "oldbox"):
+        its = found(nodes, "link", end)
+        assert its["outcome"] == "degraded"
+        assert_names(its["seen"], "laptop → oldbox", "5.0 Mbit/s", "940", "evening")
+        assert_names(f"{its['why']} {its['fix']}", "95%", "sync_every=16", "640 tokens/s")
+    for junk in ({}, {"part": "x"}, {**slow, "hops": [["laptop"]]}):
+        nodes = another(*ADDRESSES, look={"busy": "evening", "slow_links": junk}, talk={"mbit": {}})
+        assert found(nodes, "link")["outcome"] == "not checked"
 
 
 def test_a_slow_wi_fi_is_degraded_and_no_fault_of_the_others():

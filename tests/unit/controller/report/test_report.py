@@ -23,7 +23,7 @@ from hypothesis import strategies as st
 from support import programs
 from support.facts import assert_names
 from support.house import ROOT
-from support.metric_lines import start_line, step_line, written
+from support.metric_lines import slow_links, start_line, step_line, written
 
 from hearth.config import Settings, in_parallel, read_run, resolve, resolve_run, write_run
 from hearth.config.cli import parse_command_line
@@ -48,6 +48,7 @@ from hearth_controller.report.repeat import repeat_command
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story, read_lines
 from hearth_controller.runs.windows import thinned, totals
+from hearth_controller.watch.happenings import happenings
 
 RECORDED = ROOT / "tests" / "fixtures" / "run" / "evening"
 NODES = ["desk", "laptop", "oldbox"]
@@ -248,6 +249,23 @@ def test_the_page_says_first_that_a_run_got_worse(run, html):
     metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
     header = page(read(run)).partition("</header>")[0]
     assert header.index("<h1>") < header.index("WORSE") < header.index("<dl>")
+
+
+def test_a_link_that_held_up_the_exchange_stands_with_its_steps(run, html):
+    assert "5.0 Mbit/s" not in html
+    metrics = run / "metrics.jsonl"
+    lines = [json.loads(line) for line in metrics.read_text().splitlines()]
+    steps = [line for line in lines if line["kind"] == "step"]
+    for line in steps[3:6]:
+        line["slow_links"] = slow_links(("oldbox", "laptop"))
+    metrics.write_text("".join(json.dumps(line) + "\n" for line in lines))
+    slow, well = read(run).story.links
+    assert (slow.step, well.step) == (steps[3]["step"], steps[6]["step"])
+    text = Elements(page(read(run))).text
+    assert_names(text, "oldbox → laptop", "5.0 Mbit/s", "940", "sync_every=16", "640 tokens/s")
+    assert any(
+        "oldbox → laptop" in each.text and each.alarm for each in happenings(read(run).story)
+    )
 
 
 def test_the_page_needs_nothing_but_itself(html):

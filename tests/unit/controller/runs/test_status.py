@@ -10,6 +10,7 @@ import pytest
 from support.digests import ALONE, KILLED, LOST, NODES, WAITS, cause, digest, ended, metrics, team
 from support.facts import assert_names
 from support.house import ROOT
+from support.metric_lines import slow_links
 
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.runs.digests import observed_runs
@@ -68,6 +69,11 @@ IN_PLACE = digest(
 
 
 FULL = {"kind": "disk", "step": 9, "failing": {"laptop": "No space left on device"}}
+STEP = metrics()["step"]
+SLOW = metrics() | {"step": STEP | {"slow_links": slow_links(("laptop", "desk"))}}
+SLOW_LINK = {"desk": digest("desk", metrics=SLOW), "laptop": digest("laptop")}
+OLD = {"step": 31, "seconds": 142, "waits_for": {}, "link": ["laptop", "desk", 0.19]}
+OLD_STEP = {"desk": digest("desk", record_more={"open_step": OLD}), "laptop": digest("laptop")}
 
 
 def gpu(**more):
@@ -114,6 +120,12 @@ def test_no_run_and_one_that_begins_is_under_way_or_ended_as_it_should_are_good(
             {"desk": digest("desk", metrics=metrics(disk=FULL)), "laptop": digest("laptop")},
             ["evening", "laptop writes no checkpoints (No space left on device)"],
         ),
+        ("degraded", SLOW_LINK, ["evening", "laptop → desk", "5.0 Mbit/s", "sync_every=16", "640"]),
+        (
+            "degraded",
+            OLD_STEP,
+            ["evening", "step 31", "2 min 22 s", "laptop → desk", "0.19 Mbit/s"],
+        ),
         ("degraded", {"silent": ["laptop"]}, ["laptop", "No route to host"]),
         ("degraded", {"health": gpu(throttled_by=["power limit", "heat"])}, ["desk", HOT]),
         ("degraded", {"health": HEALTH | {"gpu_trouble": "No devices"}}, ["desk", "No devices"]),
@@ -148,6 +160,14 @@ def test_the_table_tells_of_a_run_under_way_and_of_its_nodes():
         *("97% of 8", "3.1 of 7.7 GB", "enp5s0 ↓ 11.2 MB/s ↑ 800 B/s"),
         *(f"0: {GPU['name']}", "98%", "11.0 of 16.0 GB", "71 °C", "284 of 300 W", "power limit"),
     )
+
+
+def test_a_step_that_waits_for_a_node_stands_below_its_run_and_is_no_fault():
+    step = OLD | {"waits_for": {"laptop": "micro-batch"}, "link": None}
+    answer = seen(digest("desk", record_more={"open_step": step}), digest("laptop"))
+    assert answer["verdict"] == "good"
+    (line,) = (line for line in status_lines(answer, 118) if "step 31" in line)
+    assert_names(line, "2 min 22 s", "laptop", "micro-batch")
 
 
 @pytest.mark.parametrize(

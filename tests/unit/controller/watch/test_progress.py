@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 from support.facts import assert_names
-from support.metric_lines import start_line, step_line, team_line
+from support.metric_lines import slow_links, start_line, step_line, team_line
 
 from hearth_controller.runs.story import Story
 from hearth_controller.watch.progress import SplitNews, progress_text, state_text
@@ -33,6 +33,25 @@ def test_a_step_says_for_whom_the_others_wait():
     slow = text_after(START, STEP | {"compute_seconds_by_rank": [0.5, 0.4, 2.0]})
     assert slow.startswith(usual)
     assert_names(slow.removeprefix(usual), "lap")
+
+
+def test_a_link_that_holds_up_the_exchange_is_named_and_no_node_for_it():
+    waits = {"wait_seconds_by_rank": [4.6, 4.7, 4.6], "compute_seconds_by_rank": [0.3, 0.2, 0.5]}
+    slow = STEP | waits | {"slow_links": slow_links(("lap", "desk"))}
+    text = text_after(START, slow)
+    assert_names(text, "95% of a step", "link lap → desk: 5.0 Mbit/s", "940")
+    assert text.index("940") < 80
+    assert "wait" not in text
+    assert "lap → desk" not in text_after(START, slow, STEP | {"step": 13})
+    assert "lap → desk" not in text_after(START, slow, START)
+
+
+@pytest.mark.parametrize("age", [3, 47])
+def test_a_step_that_takes_long_says_since_when_and_for_whom(age):
+    step = {"step": 13, "seconds": age, "waits_for": {"lap": "micro-batch"}, "link": None}
+    text = state_text({"state": "running", "open_step": step}, Story.from_lines([START, STEP]))
+    assert text.startswith("step 12/60")
+    assert ("step 13 for 47 s, waits for lap" in text[:80]) == (age == 47)
 
 
 def test_a_run_that_is_scored_or_copied_has_no_time_left_and_is_trained():

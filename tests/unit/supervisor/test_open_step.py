@@ -1,0 +1,116 @@
+"""A step that takes long: its age, and who is waited for."""
+
+from __future__ import annotations
+
+import json
+
+import pytest
+from hypothesis import given
+from hypothesis import strategies as st
+from support.facts import assert_names
+
+from hearth.ranks.orders import EVALUATION, FOR_OTHERS, MICRO_BATCH, OPTIMIZER, Doing
+from hearth.supervisor.messages import Beat
+from hearth.supervisor.open_step import (
+    OpenStep,
+    describe_open_step,
+    is_open_step,
+    waits_for_slow_link,
+)
+
+
+def doing(what: str, step: int = 7, **more: object) -> Doing:
+    return Doing(what, step, 0, 20.0, **more)
+
+
+def waiting(**more: object) -> OpenStep:
+    """Return a rank's step that began at 100 s, and in which it waits for the others."""
+    steps = OpenStep()
+    steps.began(0, doing(MICRO_BATCH), 100.0)
+    steps.began(0, doing(FOR_OTHERS, **more), 101.0)
+    return steps
+
+
+def said(steps: OpenStep, now: float, **beats: Beat) -> str:
+    record = steps.record("tower", beats, now)
+    assert is_open_step(json.loads(json.dumps(record)))
+    return describe_open_step(record)
+
+
+def test_a_step_of_usual_length_is_not_mentioned():
+    assert said(waiting(), 114.0, laptop=Beat(7, "micro-batch")) == ""
+
+
+def test_an_old_step_has_its_age_and_the_node_that_is_waited_for():
+    text = said(waiting(), 147.0, laptop=Beat(7, "micro-batch"), oldbox=Beat(7))
+    assert_names(text, "step 7", "47 s", "laptop", "micro-batch")
+    assert "oldbox" not in text
+    assert "tower" not in text
+
+
+def test_where_all_compute_nobody_is_waited_for():
+    steps = OpenStep()
+    steps.began(0, doing(MICRO_BATCH), 100.0)
+    text = said(steps, 130.0, laptop=Beat(7, "micro-batch"))
+    assert_names(text, "step 7", "30 s")
+    assert "wait" not in text
+
+
+def test_the_node_that_the_others_wait_for_says_so_itself():
+    steps = OpenStep()
+    steps.began(0, doing(MICRO_BATCH), 100.0)
+    assert_names(said(steps, 130.0, laptop=Beat(7)), "tower", "micro-batch")
+
+
+def test_a_node_that_is_through_with_the_step_already_is_not_waited_for():
+    beats = {"laptop": Beat(8, "micro-batch"), "oldbox": Beat(7, "", "tower", 0.19)}
+    text = said(waiting(), 242.0, **beats)
+    assert_names(text, "tower → oldbox")
+    assert "laptop" not in text
+
+
+def test_where_all_wait_the_slowest_link_is_named():
+    steps = waiting(sender="oldbox", mbit=80.0)
+    beats = {"laptop": Beat(7, "", "tower", 0.19), "oldbox": Beat(7)}
+    assert_names(said(steps, 242.0, **beats), "2 min 22 s", "tower → laptop", "0.19 Mbit/s")
+    assert waits_for_slow_link(steps.record("tower", beats, 242.0))
+    healthy = waiting(sender="oldbox", mbit=900.0).record("tower", {}, 242.0)
+    assert not waits_for_slow_link(healthy)
+
+
+@pytest.mark.parametrize("what", ["checkpoint", EVALUATION[0]])
+def test_what_follows_a_step_is_no_part_of_it(what):
+    steps = waiting()
+    steps.began(0, doing(OPTIMIZER), 102.0)
+    steps.began(0, doing(what), 103.0)
+    steps.began(0, doing(FOR_OTHERS), 104.0)  # of the evaluation
+    assert said(steps, 900.0) == ""
+    steps.began(0, doing(MICRO_BATCH, 8), 901.0)
+    assert_names(said(steps, 941.0), "step 8", "40 s")
+
+
+def test_a_step_that_another_group_takes_again_begins_anew():
+    steps = waiting()
+    steps.rested(0)
+    assert said(steps, 900.0) == ""
+    steps.began(0, doing(MICRO_BATCH), 900.0)
+    assert_names(said(steps, 920.0), "step 7", "20 s")
+
+
+def test_of_several_ranks_the_one_that_computes_is_told():
+    steps = waiting()
+    steps.began(1, doing(MICRO_BATCH), 100.0)
+    assert steps.beat.doing == MICRO_BATCH
+    steps.began(1, doing(FOR_OTHERS), 130.0)
+    assert steps.beat == Beat(7)
+
+
+@given(
+    st.recursive(
+        st.none() | st.integers() | st.text(),
+        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
+    )
+)
+def test_no_value_of_a_record_breaks_what_reads_it(value):
+    if is_open_step(value):
+        describe_open_step(value)
