@@ -21,7 +21,7 @@ from support.summing import LARGE, SMALL, conducted, formed, waiting
 from support.team import SUM, Fault, Team
 from support.waiting import until
 
-from hearth.ranks.orders import Interrupt, Leave
+from hearth.ranks.control_protocol import Interrupt, Leave
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 

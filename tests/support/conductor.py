@@ -26,7 +26,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, TypeVar
 
-from hearth.ranks.orders import (
+from hearth.ranks.control_protocol import (
     CONTROL,
     LAYOUT,
     Form,

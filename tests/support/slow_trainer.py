@@ -46,7 +46,7 @@ def main() -> None:
         Path(name).unlink(missing_ok=True)
     with loading():
         from hearth.model import transformers_backend
-        from hearth.ranks.orders import EVALUATION
+        from hearth.ranks.control_protocol import EVALUATION
         from hearth.record import checkpoint
         from hearth.trainer.compute import Compute
         from hearth.trainer.work import Work

@@ -23,7 +23,7 @@ from contextlib import suppress
 from pathlib import Path
 
 from hearth.base.packet_filter import listening
-from hearth.ranks.orders import (
+from hearth.ranks.control_protocol import (
     EVALUATION,
     LAYOUT,
     RANK_AGAIN,

@@ -7,7 +7,7 @@ from contextlib import contextmanager
 from pathlib import Path
 from typing import Any
 
-from hearth.ranks.orders import Form, Formed, Waiting
+from hearth.ranks.control_protocol import Form, Formed, Waiting
 from support.conductor import Conductor, Said
 
 # What a rank tells of a group is its first sum.
@@ -16,7 +16,7 @@ import os, sys
 from hearth.ranks.control import take_ranks_in_place
 take_ranks_in_place()
 import torch
-from hearth.ranks.orders import Form, Formed, Leave, Waiting
+from hearth.ranks.control_protocol import Form, Formed, Leave, Waiting
 from hearth.ranks.world import GroupBroken, join, leave
 
 torch.set_num_threads(1)

@@ -12,7 +12,7 @@ import torch
 from safetensors.torch import load_file
 
 from hearth.config import resolve_run, write_run
-from hearth.ranks.orders import Formed, Waiting
+from hearth.ranks.control_protocol import Formed, Waiting
 from support.conductor import Conductor
 from support.ranks import SCRIPT, TRAINER, TRANSFORMERS
 from support.waiting import until

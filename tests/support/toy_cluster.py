@@ -12,7 +12,7 @@ from collections.abc import Callable
 from random import Random
 from typing import Any
 
-from hearth.ranks.orders import Form, Formed
+from hearth.ranks.control_protocol import Form, Formed
 from hearth.supervisor.decisions.actions import Action
 from hearth.supervisor.decisions.events import Joined
 from hearth.supervisor.decisions.settings import Settings

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import TYPE_CHECKING, Any
 
-from hearth.ranks.orders import Form
+from hearth.ranks.control_protocol import Form
 from hearth.supervisor.cause import LaunchOutcome
 from hearth.supervisor.decisions import events
 from hearth.supervisor.decisions.actions import (

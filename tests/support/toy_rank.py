@@ -6,7 +6,7 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hearth.ranks.orders import Ended, Form, Interrupt, Leave, Load, Pause, Waiting
+from hearth.ranks.control_protocol import Ended, Form, Interrupt, Leave, Load, Pause, Waiting
 from hearth.supervisor.decisions.events import RankSaid
 from hearth.supervisor.messages import Failure
 

@@ -8,7 +8,7 @@ import pytest
 from support.ranks import furthest, trained
 from support.team import SUM, Fault, Team, timeless
 
-from hearth.ranks.orders import Load, Waiting
+from hearth.ranks.control_protocol import Load, Waiting
 from hearth_controller.report.page import page
 from hearth_controller.report.read import read
 from hearth_controller.runs.story import Story, read_lines

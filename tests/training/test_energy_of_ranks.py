@@ -12,7 +12,7 @@ from support.nvml import FOLDER, StandInCards
 from support.team import SUM, Fault, Team
 from support.waiting import until
 
-from hearth.ranks.orders import Load, Waiting
+from hearth.ranks.control_protocol import Load, Waiting
 from hearth_controller.runs.energy import energy_of
 from hearth_controller.runs.story import Story
 

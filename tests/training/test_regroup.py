@@ -15,7 +15,7 @@ from support.strangers import answers
 from support.summing import LARGE, SMALL, conducted, formed, waiting
 from support.waiting import until
 
-from hearth.ranks.orders import Ended, Formed, Interrupt, Leave, Pause, Waiting
+from hearth.ranks.control_protocol import Ended, Formed, Interrupt, Leave, Pause, Waiting
 
 LAYOUT = {"tower": 1, "laptop": 2, "attic": 1}
 

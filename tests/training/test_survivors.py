@@ -31,7 +31,7 @@ from support.team import (
 )
 from support.waiting import until
 
-from hearth.ranks.orders import FOR_OTHERS, Alive, Leave, Load, Waiting
+from hearth.ranks.control_protocol import FOR_OTHERS, Alive, Leave, Load, Waiting
 
 STEPS = 6
 

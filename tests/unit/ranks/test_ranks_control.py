@@ -15,7 +15,7 @@ from support.waiting import HANG, until
 
 from hearth.base.errors import LaunchError
 from hearth.ranks.control import Control, take_ranks_in_place
-from hearth.ranks.orders import (
+from hearth.ranks.control_protocol import (
     Doing,
     Ended,
     Form,
@@ -121,7 +121,7 @@ def test_a_rank_tells_what_it_does_and_how_it_ended(both):
 RANK = """
 import sys, time
 from hearth.ranks.control import Control
-from hearth.ranks.orders import Waiting
+from hearth.ranks.control_protocol import Waiting
 control = Control.connect()
 if sys.argv[1] == "waits":
     control.wait(Waiting("new", 0, 0, loaded=False))

@@ -24,7 +24,7 @@ from support.waiting import HANG
 
 from hearth.ranks import ring as module
 from hearth.ranks.alarm import Alarm, GroupBroken
-from hearth.ranks.meeting import Neighbours
+from hearth.ranks.rendezvous import Neighbours
 from hearth.ranks.ring import Ring
 
 
@@ -310,7 +310,7 @@ MEMBER = """
 import json, socket, sys, time
 import torch
 from hearth.ranks.alarm import Alarm
-from hearth.ranks.meeting import Neighbours
+from hearth.ranks.rendezvous import Neighbours
 from hearth.ranks.ring import Ring
 
 torch.set_num_threads(1)

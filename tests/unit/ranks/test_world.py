@@ -15,7 +15,7 @@ from hearth.base.errors import HearthError
 from hearth.base.software import software_here
 from hearth.ranks.alarm import GroupBroken
 from hearth.ranks.control import Control
-from hearth.ranks.orders import Form, Interrupt
+from hearth.ranks.control_protocol import Form, Interrupt
 from hearth.ranks.world import World, agree
 
 

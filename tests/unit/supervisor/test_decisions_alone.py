@@ -18,7 +18,7 @@ from support.councils import (
 )
 from support.facts import assert_names
 
-from hearth.ranks.orders import Interrupt, Leave, Load, Pause
+from hearth.ranks.control_protocol import Interrupt, Leave, Load, Pause
 from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions.actions import (
     Conclude,

@@ -8,7 +8,7 @@ import pytest
 from support.councils import NODES, TEAM, Mind, answer, moves, report, situation, with_facts
 from support.facts import assert_names
 
-from hearth.ranks.orders import Ended, Interrupt, Leave, Pause
+from hearth.ranks.control_protocol import Ended, Interrupt, Leave, Pause
 from hearth.supervisor.decisions.actions import (
     Depart,
     ProposeTeam,

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 
-from hearth.ranks.orders import Ended, Form, Formed, Load, Waiting
+from hearth.ranks.control_protocol import Ended, Form, Formed, Load, Waiting
 from hearth.supervisor.decisions.local_ranks import LocalRanks
 from hearth.supervisor.messages import Failure
 

@@ -9,7 +9,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
 
-from hearth.ranks.orders import EVALUATION, FOR_OTHERS, MICRO_BATCH, OPTIMIZER, Doing
+from hearth.ranks.control_protocol import EVALUATION, FOR_OTHERS, MICRO_BATCH, OPTIMIZER, Doing
 from hearth.supervisor.messages import Beat
 from hearth.supervisor.open_step import (
     OpenStep,

@@ -9,7 +9,7 @@ from support import event_table
 from support.councils import CHOICES, NODES, TEAM, report, situation, with_facts
 from support.facts import assert_names
 
-from hearth.ranks.orders import Ended, Formed, Leave
+from hearth.ranks.control_protocol import Ended, Formed, Leave
 from hearth.supervisor.cause import Cause
 from hearth.supervisor.decisions import causes
 from hearth.supervisor.decisions.actions import (

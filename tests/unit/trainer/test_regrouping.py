@@ -5,7 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 from hearth.ranks.alarm import GroupBroken
-from hearth.ranks.orders import Form, Formed, Leave
+from hearth.ranks.control_protocol import Form, Formed, Leave
 from hearth.trainer.regrouping import Parting, next_group
 
 PARTING = Parting("paused", "", 3, ("tower", "laptop"), 0.0)

@@ -11,7 +11,7 @@ import torch
 from support.waiting import until
 
 from hearth.plan.speed import UNKNOWN, Speed
-from hearth.ranks.orders import Alive
+from hearth.ranks.control_protocol import Alive
 from hearth.trainer import work
 from hearth.trainer.work import Allowances, Work
 

@@ -17,7 +17,7 @@ from pathlib import Path
 
 from hearth.base.errors import LaunchError
 from hearth.base.text import counted
-from hearth.ranks.orders import (
+from hearth.ranks.control_protocol import (
     CONTROL,
     LAYOUT,
     SOCKET,

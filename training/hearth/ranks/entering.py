@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hearth.ranks.orders import Form, Leave, Load, Waiting
+from hearth.ranks.control_protocol import Form, Leave, Load, Waiting
 from hearth.ranks.world import GroupBroken, World
 
 

@@ -20,8 +20,8 @@ import torch.distributed as dist
 
 from hearth.base.packet_filter import listening
 from hearth.ranks.alarm import Alarm, GroupBroken
-from hearth.ranks.meeting import FORM_TIMEOUT
-from hearth.ranks.orders import Form
+from hearth.ranks.control_protocol import Form
+from hearth.ranks.rendezvous import FORM_TIMEOUT
 from hearth.ranks.ring import Ring
 from hearth.ranks.values import (
     LONGEST_BYTES,

@@ -24,7 +24,7 @@ import torch
 from hearth.base.text import plain
 from hearth.ranks.alarm import Alarm, GroupBroken
 from hearth.ranks.hop import CHUNK, Hop, HopMeter, receive, stamp_arrivals
-from hearth.ranks.meeting import Neighbours
+from hearth.ranks.rendezvous import Neighbours
 from hearth.ranks.values import (
     LONGEST_BYTES,
     LONGEST_VALUE,

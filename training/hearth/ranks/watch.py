@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from contextlib import suppress
 
 from hearth.ranks.control import Control, connection_here
-from hearth.ranks.orders import (
+from hearth.ranks.control_protocol import (
     FOR_OTHERS,
     WATCHED,
     Alive,

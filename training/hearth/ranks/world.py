@@ -23,11 +23,11 @@ import torch.distributed as dist
 from hearth.base.errors import HearthError
 from hearth.ranks.alarm import Alarm, GroupBroken
 from hearth.ranks.control import Control
+from hearth.ranks.control_protocol import Form, Interrupt
 from hearth.ranks.group import WholeGroup, connected, have_own_gpus, nccl_in_place
 from hearth.ranks.hop import Hop
-from hearth.ranks.meeting import meet
 from hearth.ranks.memory import is_out_of_memory, limit_gpu_memory
-from hearth.ranks.orders import Form, Interrupt
+from hearth.ranks.rendezvous import meet
 from hearth.ranks.ring import Ring
 from hearth.ranks.values import from_bytes, to_bytes
 from hearth.ranks.watch import Watch, connect

@@ -9,7 +9,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.errors import LaunchError
-from hearth.ranks.orders import (
+from hearth.ranks.control_protocol import (
     SOCKET,
     Here,
     News,

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hearth.ranks.orders import Doing, Form, Interrupt, Leave, Load
+from hearth.ranks.control_protocol import Doing, Form, Interrupt, Leave, Load
 
 LEAST = 20.0
 """Seconds that any piece of work may take, whatever was expected of it."""

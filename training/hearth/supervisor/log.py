@@ -10,7 +10,7 @@ from contextlib import suppress
 
 from hearth.base.text import plain
 from hearth.diagnose import failed_status, is_echo, killed_by, last_error
-from hearth.ranks.orders import RANK_APART
+from hearth.ranks.control_protocol import RANK_APART
 from hearth.supervisor.cause import Failure
 from hearth.supervisor.kernel import kernel_said, kills_so_far
 from hearth.supervisor.record import now

@@ -17,7 +17,7 @@ from typing import Any
 from hearth.base.clock import boot_clock
 from hearth.base.errors import LaunchError
 from hearth.notify.event import RETURN, Limit
-from hearth.ranks.orders import Form
+from hearth.ranks.control_protocol import Form
 from hearth.supervisor.availability import FIRST_WORD, Availability, asking
 from hearth.supervisor.cause import LaunchOutcome
 from hearth.supervisor.channel import Left, Said
@@ -62,10 +62,10 @@ from hearth.supervisor.decisions.settings import Settings
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.decisions.transition import transition
 from hearth.supervisor.handshake import file_key, group_key
-from hearth.supervisor.keeper import NotStarted, RanksExited, RanksKeeper
 from hearth.supervisor.life import POLL, STOP, Interrupted
 from hearth.supervisor.mesh import Mesh
 from hearth.supervisor.messages import FormTeam, Stop, Verdict
+from hearth.supervisor.ranks import NotStarted, RanksExited, RanksKeeper
 from hearth.supervisor.reach import Proved, Reach
 from hearth.supervisor.rendezvous import meeting_place
 from hearth.supervisor.spec import Spec

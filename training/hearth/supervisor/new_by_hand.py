@@ -17,7 +17,7 @@ from hearth.base.interface import free_port, source_towards
 from hearth.config import Run, resolve_run
 from hearth.config.cli import parse_command_line, with_small_model
 from hearth.config.layout import Layout, staged_name
-from hearth.ranks.orders import Form
+from hearth.ranks.control_protocol import Form
 from hearth.supervisor.cluster_file import CONFIG, LAUNCHER, Cluster
 from hearth.supervisor.preflight import ready
 from hearth.supervisor.spec import Spec

@@ -12,7 +12,7 @@ from typing import Any
 
 from hearth.base.text import duration, plain
 from hearth.plan.slow_links import SLOW_MBIT, hop_text, mbit_text
-from hearth.ranks.orders import FOR_OTHERS, MICRO_BATCH, OPTIMIZER, SEARCH, Doing
+from hearth.ranks.control_protocol import FOR_OTHERS, MICRO_BATCH, OPTIMIZER, SEARCH, Doing
 from hearth.supervisor.messages import Beat
 
 OLD = 15.0

@@ -12,7 +12,7 @@ from contextlib import suppress
 from dataclasses import replace
 
 from hearth.diagnose import is_echo
-from hearth.ranks.orders import (
+from hearth.ranks.control_protocol import (
     WATCHED,
     Ended,
     Form,
@@ -27,10 +27,10 @@ from hearth.ranks.orders import (
 )
 from hearth.supervisor.channel import Said
 from hearth.supervisor.decisions.events import Event, RankSaid
-from hearth.supervisor.keeper import NotStarted, RanksExited
 from hearth.supervisor.life import KILL_GRACE, PAUSE
 from hearth.supervisor.member import Member
 from hearth.supervisor.messages import Stop
+from hearth.supervisor.ranks import NotStarted, RanksExited
 from hearth.supervisor.workers import command
 
 LASTING = 600.0

@@ -17,7 +17,7 @@ from hearth.base.aside import pids_aside
 from hearth.base.compiler import CUDA
 from hearth.base.interface import family_of
 from hearth.base.places import OF_A_LAUNCH, OF_HEARTH, SUPERVISED, TORCHRUN, python_path
-from hearth.ranks.orders import Form
+from hearth.ranks.control_protocol import Form
 from hearth.supervisor.spec import Spec
 
 NOT_FOR_RANKS = "HEARTH_NOT_FOR_RANKS"

@@ -14,7 +14,7 @@ from hearth.data.load import Beginning, Question, TokenData
 from hearth.data.mixture import MixedRows
 from hearth.data.rows import Rows
 from hearth.plan.planner import Planner
-from hearth.ranks.orders import EVALUATION
+from hearth.ranks.control_protocol import EVALUATION
 from hearth.ranks.world import World
 from hearth.trainer.compute import Computing
 from hearth.trainer.telemetry import Telemetry

@@ -11,7 +11,7 @@ import time
 from dataclasses import asdict
 
 from hearth.data.stream import StreamedRows
-from hearth.ranks.orders import Formed, Leave
+from hearth.ranks.control_protocol import Formed, Leave
 from hearth.ranks.world import GroupBroken, agree, leave
 from hearth.trainer.checkpointing import BEST
 from hearth.trainer.handover import hand_over

@@ -28,8 +28,8 @@ from hearth.plan.planner import Planner
 from hearth.plan.row_order import choose_order
 from hearth.plan.staged import Staged
 from hearth.prepare.node import Prepared, inputs_of
+from hearth.ranks.control_protocol import Disk
 from hearth.ranks.energy import Meter
-from hearth.ranks.orders import Disk
 from hearth.ranks.world import World, agree
 from hearth.record.checkpoint import Checkpoint, not_written
 from hearth.record.folders import choose_writers

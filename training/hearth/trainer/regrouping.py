@@ -6,7 +6,7 @@ import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
 
-from hearth.ranks.orders import Form, Formed, Leave, Waiting
+from hearth.ranks.control_protocol import Form, Formed, Leave, Waiting
 from hearth.ranks.world import GroupBroken, World
 
 

@@ -19,8 +19,8 @@ from collections.abc import Hashable
 import numpy as np
 
 from hearth.plan.speed import UNKNOWN, Speed
-from hearth.ranks.orders import FOR_OTHERS, Alive, Doing
-from hearth.ranks.orders import OPTIMIZER as OPTIMIZER
+from hearth.ranks.control_protocol import FOR_OTHERS, Alive, Doing
+from hearth.ranks.control_protocol import OPTIMIZER as OPTIMIZER
 from hearth.ranks.world import World
 
 _TIMES = 10.0

@@ -19,7 +19,7 @@ from support.modules import call
 from support.workspace import under_way
 
 from hearth.model.folder import take_stock
-from hearth.ranks.orders import Form
+from hearth.ranks.control_protocol import Form
 from hearth.supervisor.spec import Spec
 from hearth.supervisor.workers import command
 from hearth.verify.judgement import Observation

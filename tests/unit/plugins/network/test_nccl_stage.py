@@ -9,7 +9,7 @@ from support.house import ROOT
 from support.modules import call
 from support.plugins import load
 
-from hearth.ranks.orders import Form
+from hearth.ranks.control_protocol import Form
 from hearth.supervisor import workers
 from hearth.supervisor.spec import Spec
 

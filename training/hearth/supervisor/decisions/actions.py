@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hearth.ranks.orders import Interrupt, Leave, Load, Pause
+from hearth.ranks.control_protocol import Interrupt, Leave, Load, Pause
 from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions.voting import Attempt, Config, Votes
 from hearth.supervisor.messages import FormTeam, Message, Propose, Stop

@@ -9,7 +9,7 @@ from __future__ import annotations
 
 from dataclasses import replace
 
-from hearth.ranks.orders import Interrupt, Leave, Pause
+from hearth.ranks.control_protocol import Interrupt, Leave, Pause
 from hearth.supervisor.decisions.actions import (
     Conclude,
     DropProposal,

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hearth.ranks.orders import Interrupt, Leave
+from hearth.ranks.control_protocol import Interrupt, Leave
 from hearth.supervisor.cause import LaunchOutcome
 from hearth.supervisor.decisions.actions import Conclude, Depart, Move, SendVerdict, TellRanks
 from hearth.supervisor.decisions.own_ranks import STEP_PATIENCE

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hearth.ranks.orders import Ended, Formed, Waiting
+from hearth.ranks.control_protocol import Ended, Formed, Waiting
 from hearth.supervisor.cause import Failure
 from hearth.supervisor.decisions.actions import SaveVotes
 from hearth.supervisor.messages import Message, Stop

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from hearth.ranks.orders import Ended, Form, Formed, Load, Waiting
+from hearth.ranks.control_protocol import Ended, Form, Formed, Load, Waiting
 from hearth.supervisor.cause import Failure
 from hearth.supervisor.messages import FormTeam, RanksState
 

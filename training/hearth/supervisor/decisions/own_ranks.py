@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hearth.ranks.orders import Interrupt, Leave, Load, Pause
+from hearth.ranks.control_protocol import Interrupt, Leave, Load, Pause
 from hearth.supervisor.decisions.actions import Move, RestartRanks, RestRanks, TellRanks
 from hearth.supervisor.decisions.forming import Plan
 from hearth.supervisor.decisions.observe import loss

@@ -33,7 +33,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from hearth.ranks.orders import Formed, Load
+from hearth.ranks.control_protocol import Formed, Load
 from hearth.supervisor.cause import Failure
 from hearth.supervisor.decisions import causes, events
 from hearth.supervisor.decisions.actions import (

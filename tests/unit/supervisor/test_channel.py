@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.rubbish import LITTLE, quick, rubbish, send, send_endlessly
 
-from hearth.ranks.orders import (
+from hearth.ranks.control_protocol import (
     SOCKET,
     Ended,
     Here,

@@ -9,8 +9,8 @@ from support.facts import assert_names
 from support.house import ROOT
 
 from hearth.base.errors import MachineError
+from hearth.ranks.control_protocol import RANK_APART
 from hearth.ranks.memory import row_too_large, stage_too_large, too_large_together
-from hearth.ranks.orders import RANK_APART
 from hearth.record.checkpoint import not_written
 from hearth.supervisor.log import LaunchLog, say
 from hearth.supervisor.spec import Spec

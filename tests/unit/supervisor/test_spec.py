@@ -10,7 +10,7 @@ import pytest
 from support.facts import refuses
 
 from hearth.base.errors import LaunchError
-from hearth.ranks.orders import Form
+from hearth.ranks.control_protocol import Form
 from hearth.supervisor import workers
 from hearth.supervisor.spec import load_spec, with_secrets
 from hearth.supervisor.workers import NOT_FOR_RANKS, STORE_CLIENTS, command, environment

@@ -19,10 +19,10 @@ from support.supervisors import free_port
 from support.waiting import HANG, until
 
 from hearth.base.packet_filter import admit_only
-from hearth.ranks import meeting
+from hearth.ranks import rendezvous
 from hearth.ranks.alarm import Alarm, GroupBroken
-from hearth.ranks.meeting import Neighbours, meet
-from hearth.ranks.orders import Form
+from hearth.ranks.control_protocol import Form
+from hearth.ranks.rendezvous import Neighbours, meet
 
 
 @pytest.fixture
@@ -56,9 +56,9 @@ def test_each_member_is_connected_to_the_one_behind(order, size):
 
 
 def test_a_member_that_only_waits_finds_out_that_its_connection_is_dead(order, monkeypatch):
-    assert meeting._PROBES[socket.TCP_KEEPIDLE] < 60
+    assert rendezvous._PROBES[socket.TCP_KEEPIDLE] < 60
     quick = {socket.TCP_KEEPIDLE: 1, socket.TCP_KEEPINTVL: 1, socket.TCP_KEEPCNT: 2}
-    monkeypatch.setattr(meeting, "_PROBES", quick)
+    monkeypatch.setattr(rendezvous, "_PROBES", quick)
     first, second = meet_all(order, 2)
     # Its own probes go unanswered, too: if it gave up first, it would reset the connection.
     first.behind.setsockopt(socket.SOL_SOCKET, socket.SO_KEEPALIVE, 0)
@@ -172,12 +172,12 @@ def test_a_hello_that_was_seen_is_of_no_use_on_another_connection(order):
 
 
 def test_a_stranger_at_the_port_of_the_next_member_is_found_out(order, monkeypatch):
-    right = meeting._Meeting._welcome
+    right = rendezvous._Meeting._welcome
 
     def wrong(self, proof: bytes, table: bytes = b"") -> bytes:
         return right(self, proof, table) if table else os.urandom(32)
 
-    monkeypatch.setattr(meeting._Meeting, "_welcome", wrong)
+    monkeypatch.setattr(rendezvous._Meeting, "_welcome", wrong)
     before = len(os.listdir("/proc/self/fd"))
     alarms = [Alarm(), Alarm()]
     with ThreadPoolExecutor(2) as pool:
@@ -194,7 +194,7 @@ def test_an_order_without_a_key_forms_no_group(order):
 
 
 def test_silent_strangers_do_not_keep_members_out(order, monkeypatch):
-    monkeypatch.setattr(meeting, "_MOST_STRANGERS", 4)
+    monkeypatch.setattr(rendezvous, "_MOST_STRANGERS", 4)
     strangers: list[socket.socket] = []
 
     def late(index: int) -> None:
@@ -211,7 +211,7 @@ def test_silent_strangers_do_not_keep_members_out(order, monkeypatch):
 
 
 def test_who_is_missing_is_named_and_nothing_stays_open(order, monkeypatch):
-    monkeypatch.setattr(meeting, "FORM_TIMEOUT", 0.5)
+    monkeypatch.setattr(rendezvous, "FORM_TIMEOUT", 0.5)
     before = len(os.listdir("/proc/self/fd"))
     alarms = [Alarm(), Alarm()]
     with ThreadPoolExecutor(2) as pool:
@@ -263,7 +263,7 @@ def test_another_program_at_the_port_is_no_member(order, reply):
 
 
 def test_a_member_does_not_meet_itself(order, monkeypatch):
-    monkeypatch.setattr(meeting, "FORM_TIMEOUT", 0.3)
+    monkeypatch.setattr(rendezvous, "FORM_TIMEOUT", 0.3)
     tried: list[object] = []
 
     class OfThatPort(socket.socket):
@@ -273,7 +273,7 @@ def test_a_member_does_not_meet_itself(order, monkeypatch):
             self.bind((order.address, order.port))
             tried.append(self)
 
-    monkeypatch.setattr(meeting.socket, "socket", OfThatPort)
+    monkeypatch.setattr(rendezvous.socket, "socket", OfThatPort)
     with pytest.raises(GroupBroken, match="did not answer"):
         meet(order, 1, 2, Alarm())
     assert tried

@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 from support.rubbish import cleaned
 from support.supervisors import TRAINING
 
-from hearth.ranks.orders import (
+from hearth.ranks.control_protocol import (
     Leave,
     Load,
     Message,
@@ -144,7 +144,7 @@ def test_a_socket_left_by_an_earlier_supervisor_is_replaced(tmp_path):
 
 
 def test_orders_need_the_standard_library_only():
-    code = "import sys; import hearth.ranks.orders; print('torch' in sys.modules)"
+    code = "import sys; import hearth.ranks.control_protocol; print('torch' in sys.modules)"
     command = [sys.executable, "-c", code]
     variables = os.environ | {"PYTHONPATH": str(TRAINING)}
     assert subprocess.check_output(command, env=variables, text=True).strip() == "False"

@@ -1,4 +1,4 @@
-"""The meeting of a group's members: from an order to connections in a ring.
+"""The rendezvous of a group: from an order to connections between its members in a ring.
 
 Every member tells the first one at which port it listens, and is told all others' addresses; then
 each connects to the next. All of them answer the addresses of the nodes only, and both ends of each
@@ -27,7 +27,7 @@ from typing import Any
 
 from hearth.base.packet_filter import listening
 from hearth.ranks.alarm import Alarm, Deadline, GroupBroken
-from hearth.ranks.orders import Form
+from hearth.ranks.control_protocol import Form
 from hearth.ranks.values import check_length, from_bytes
 
 FORM_TIMEOUT = 30.0

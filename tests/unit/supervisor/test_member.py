@@ -5,8 +5,8 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from hearth.ranks.orders import EVALUATION, FOR_OTHERS, Alive, Doing, Form, Waiting
-from hearth.supervisor import keeper
+from hearth.ranks.control_protocol import EVALUATION, FOR_OTHERS, Alive, Doing, Form, Waiting
+from hearth.supervisor import ranks
 from hearth.supervisor.channel import Said
 from hearth.supervisor.decisions.actions import StartTeam
 from hearth.supervisor.decisions.events import PeerSaid, RanksFailed
@@ -103,7 +103,7 @@ def test_a_machine_that_slept_for_less_than_the_silence_timeout_has_no_rank_that
     tmp_path, monkeypatch
 ):
     own, now = member(tmp_path, silence_timeout=60), 1000.0
-    monkeypatch.setattr(keeper, "boot_clock", lambda: now)
+    monkeypatch.setattr(ranks, "boot_clock", lambda: now)
     assert own._end_hanging_ranks() == []
     own._hear_rank(0, Doing(FOR_OTHERS, 1, 0, 20.0))
     now += 40

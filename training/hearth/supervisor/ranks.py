@@ -11,7 +11,7 @@ from hearth.base.clock import boot_clock
 from hearth.base.errors import LaunchError
 from hearth.base.interface import free_port, source_towards
 from hearth.diagnose import failed_status, is_echo
-from hearth.ranks.orders import (
+from hearth.ranks.control_protocol import (
     CONTROL,
     EVALUATION,
     FOR_OTHERS,
@@ -30,7 +30,7 @@ from hearth.ranks.orders import (
     Order,
     layout_text,
 )
-from hearth.ranks.orders import Ended as RankEnded
+from hearth.ranks.control_protocol import Ended as RankEnded
 from hearth.supervisor.cause import Cause, Failure, LaunchOutcome
 from hearth.supervisor.channel import Channel, Left, Said
 from hearth.supervisor.decisions.events import Evaluates, Event, RankLeft, RankSaid, RanksFailed

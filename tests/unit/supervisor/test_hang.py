@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
 
-from hearth.ranks.orders import Doing, Form, Interrupt, Leave, Load
+from hearth.ranks.control_protocol import Doing, Form, Interrupt, Leave, Load
 from hearth.supervisor.hang import ENDING, FORMING, LEAST, SILENT, STARTING, HangWatch
 
 FORM = Form(3, ("desk", "laptop"), "10.0.0.1", 29500, (), False)
