@@ -1,4 +1,4 @@
-"""Councils of a simulated cluster, whatever goes wrong: tests/support/toy_cluster.py.
+"""Nodes of a simulated cluster, whatever goes wrong: tests/support/toy_cluster.py.
 
 At every step the cluster itself checks that no two groups train.
 """

@@ -1,4 +1,4 @@
-"""Nodes that the owner wants, and that come back: councils of tests/support/toy_cluster.py.
+"""Nodes that the owner wants, and that come back: clusters of tests/support/toy_cluster.py.
 
 At every step the cluster itself checks that no two groups train.
 """

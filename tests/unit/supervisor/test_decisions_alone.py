@@ -1,11 +1,12 @@
-"""The moves of a node's council in one situation each, from what the node knows."""
+"""The moves of a node in one situation each, from what the node knows."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from support.councils import (
+from support.facts import assert_names
+from support.situations import (
     CHOICES,
     NODES,
     TEAM,
@@ -16,7 +17,6 @@ from support.councils import (
     situation,
     with_facts,
 )
-from support.facts import assert_names
 
 from hearth.ranks.control_protocol import Interrupt, Leave, Load, Pause
 from hearth.supervisor.cause import Cause, LaunchOutcome

@@ -1,12 +1,12 @@
-"""The moves of a node's council where the owner wants machines, in one situation each."""
+"""The moves of a node where the owner wants machines, in one situation each."""
 
 from __future__ import annotations
 
 from dataclasses import replace
 
 import pytest
-from support.councils import NODES, TEAM, Mind, answer, moves, report, situation, with_facts
 from support.facts import assert_names
+from support.situations import NODES, TEAM, Mind, answer, moves, report, situation, with_facts
 
 from hearth.ranks.control_protocol import Ended, Interrupt, Leave, Pause
 from hearth.supervisor.decisions.actions import (

@@ -6,8 +6,8 @@ from dataclasses import replace
 
 import pytest
 from support import event_table
-from support.councils import CHOICES, NODES, TEAM, report, situation, with_facts
 from support.facts import assert_names
+from support.situations import CHOICES, NODES, TEAM, report, situation, with_facts
 
 from hearth.ranks.control_protocol import Ended, Formed, Leave
 from hearth.supervisor.cause import Cause

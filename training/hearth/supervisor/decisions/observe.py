@@ -139,13 +139,13 @@ def _blame(memory: Memory, state: State, members: dict[str, Report]) -> Memory:
     if newest == own.generation and not late:
         return replace(memory, failed_forms=0)
     # Of equals the first one: nodes are in rank order.
-    keeper = max(members, key=lambda node: (members[node].trained, members[node].step))
+    holder = max(members, key=lambda node: (members[node].trained, members[node].step))
     for node in late:
         memory = memory.leaving_out(node, state.now)
     failed_forms = memory.failed_forms + 1
     restarts = memory.late
     if failed_forms > 1 and own.state in WAITING:
-        restarts = own.node in late if late else own.node != keeper
+        restarts = own.node in late if late else own.node != holder
     return replace(memory, failed_forms=failed_forms, late=restarts)
 
 
