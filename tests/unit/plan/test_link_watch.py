@@ -188,3 +188,11 @@ def test_a_rank_that_joins_goes_on_where_the_others_are(steps):
     for _ in range(3):
         step = home.step()
         assert watch.observe(step) == other.observe(step)
+
+
+@pytest.mark.parametrize("hops", [{WHOLE: 0.0}, {("desk", "laptop"): 0.0}, {}])
+def test_an_exchange_that_carries_nothing_names_no_link(hops):
+    nodes = ("desk", "laptop") if WHOLE not in hops else ("desk",)
+    still = Exchanged(0.1, 0.2, nodes, (9.0,) * len(nodes), (0.0,) * len(nodes), 0.0, hops)
+    watch = LinkWatch()
+    assert [watch.observe(still) for _ in range(8)] == [None] * 8

@@ -123,7 +123,9 @@ class LinkWatch:
         seconds, self.before = self.before, step.seconds
         computed, self.computed = self.computed, max(step.compute_seconds)
         hops = {
-            pair: mbit for pair, mbit in step.hops.items() if pair == WHOLE or pair[0] != pair[1]
+            pair: mbit
+            for pair, mbit in step.hops.items()
+            if mbit > 0 and (pair == WHOLE or pair[0] != pair[1])
         }
         part = min(1.0, step.exchange / seconds) if seconds > 0 and len({*step.nodes}) > 1 else 0.0
         if part >= _MATTERS and not hops:
