@@ -7,14 +7,14 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room, rooms_of_ranks
 from hearth.fit.home import Candidate, too_small, unplaceable
-from hearth.fit.misfits import holding, misfits, unknown
+from hearth.fit.misfits import holding, imprecise, misfits, unknown
 
 
 @dataclass(frozen=True)
@@ -72,7 +72,19 @@ def shape_of_run(run: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]])
 
 
 def check_fit(run: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) -> Verdict:
-    """Return the verdict about the model of `run` on the nodes that answered.
+    """Return the verdict about model and precision of `run` on the nodes that answered."""
+    verdict = _check_memory(run, looks)
+    settings = Settings.model_validate(run["settings"])
+    unable = imprecise(settings, candidates_of(looks))
+    findings = {
+        name: verdict.findings.get(name, []) + [unable[name]] * (name in unable)
+        for name in {**verdict.findings, **unable}
+    }
+    return replace(verdict, findings=findings)
+
+
+def _check_memory(run: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) -> Verdict:
+    """Return the verdict about the memory that the model takes.
 
     With `fit: warn` a misfit is a line. So is a model of unknown size, which is not judged. `auto`
     is `ddp` where that fits all nodes, or where the model cannot be divided; a line says why not.

@@ -25,7 +25,7 @@ from hearth.fit.capacity import GIB, Room, least, rooms_of_ranks
 from hearth.fit.case import Case, case_of
 from hearth.fit.estimate import adapter_parameters, estimate
 from hearth.fit.home import Candidate, rooms_by_node
-from hearth.fit.misfits import holding, lacking, misfits, needs
+from hearth.fit.misfits import holding, imprecise, lacking, misfits, needs
 from hearth.model import load
 from hearth.model.unsloth_environment import LOGITS
 
@@ -646,3 +646,19 @@ def test_unsloth_keeps_the_inputs_of_layers_on_the_card_only_where_that_is_the_c
     # Short ones are not worth the way.
     short = replace(card, settings=card.settings.model_copy(update={"sequence_length": 128}))
     assert estimate(LLAMA_7B, short).activations >= 128 * inputs
+
+
+@pytest.mark.parametrize(
+    ("precision", "unable"),
+    [("fp16", {"box"}), ("bf16", {"old"}), ("fp32", set()), ("auto", set())],
+)
+def test_a_node_that_cannot_compute_in_the_precision_is_known_before_it_is_prepared(
+    precision, unable
+):
+    rooms = {
+        "new": Room(8 * GIB, gpu="RTX 4070"),
+        "old": Room(8 * GIB, gpu="GTX 1080", bf16=False),
+        "box": Room(8 * GIB),
+    }
+    ranks = [Candidate(node, room) for node, room in rooms.items()]
+    assert imprecise(Settings(precision=precision), ranks).keys() == unable

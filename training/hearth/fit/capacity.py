@@ -38,6 +38,10 @@ class Room:
     limited: bool = False
     bf16: bool = True
 
+    def computes_in(self, precision: str) -> bool:
+        """Return whether the rank can compute in a precision, as `hearth.model.precision` says."""
+        return precision != "bf16" or self.bf16 if self.gpu else precision != "fp16"
+
     @property
     def description(self) -> str:
         """Description of the available memory, as a clause that follows "and"."""

@@ -68,6 +68,17 @@ def holding(settings: Settings, shape: Shape, ranks: Sequence[Candidate]) -> lis
     return next((names for names in able if names and not lack(names)), [])
 
 
+def imprecise(settings: Settings, ranks: Sequence[Candidate]) -> dict[str, str]:
+    """Return a sentence for each node that cannot compute in the precision of the run, by node."""
+    wanted = settings.precision
+    return {
+        rank.node: f"precision: {wanted} is not possible there; leave such nodes out (-e nodes=…), "
+        "or take precision=auto"
+        for rank in ranks
+        if not rank.room.computes_in(wanted)
+    }
+
+
 def misfits(
     model: str, settings: Settings, shape: Shape, ranks: Sequence[Candidate]
 ) -> dict[str, str]:
