@@ -75,11 +75,9 @@ def check_fit(run: Mapping[str, Any], looks: Mapping[str, Mapping[str, Any]]) ->
     """Return the verdict about model and precision of `run` on the nodes that answered."""
     verdict = _check_memory(run, looks)
     settings = Settings.model_validate(run["settings"])
-    unable = imprecise(settings, candidates_of(looks))
-    findings = {
-        name: verdict.findings.get(name, []) + [unable[name]] * (name in unable)
-        for name in {**verdict.findings, **unable}
-    }
+    findings = {name: list(found) for name, found in verdict.findings.items()}
+    for name, finding in imprecise(settings, candidates_of(looks)).items():
+        findings.setdefault(name, []).append(finding)
     return replace(verdict, findings=findings)
 
 

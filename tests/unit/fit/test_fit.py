@@ -661,4 +661,7 @@ def test_a_node_that_cannot_compute_in_the_precision_is_known_before_it_is_prepa
         "box": Room(8 * GIB),
     }
     ranks = [Candidate(node, room) for node, room in rooms.items()]
-    assert imprecise(Settings(precision=precision), ranks).keys() == unable
+    assert (
+        imprecise(Settings(model="any", dataset="words.jsonl", precision=precision), ranks).keys()
+        == unable
+    )
