@@ -32,8 +32,8 @@ def table(figures: Mapping[str, Any]) -> str:
     lines = [
         "On three machines of the lab, each fault on each, a tiny model unless another is named, "
         f"silence noticed after 6 s. {measured(figures)} Medians with the most. On: until the "
-        "others' next step. In: from the cure until a step of all three (after a full disk, that "
-        "is a person's `resume`). Wait: the others' longest pause meanwhile. Apart: of what the "
+        "others' next step. In: from the cure until a step of all three (a full disk stops none of "
+        "them). Wait: the others' longest pause meanwhile. Apart: of what the "
         "adapter learned from what one process learns. Each step stands once on each record.",
         "",
         "| fault | n | on after | in after | wait | apart |",
