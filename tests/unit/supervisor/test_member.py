@@ -5,8 +5,17 @@ from __future__ import annotations
 import asyncio
 from dataclasses import replace
 
-from hearth.ranks.control_protocol import EVALUATION, FOR_OTHERS, Alive, Doing, Form, Waiting
+from hearth.ranks.control_protocol import (
+    EVALUATION,
+    FOR_OTHERS,
+    Alive,
+    Doing,
+    Form,
+    Formed,
+    Waiting,
+)
 from hearth.supervisor import ranks
+from hearth.supervisor.cause import Failure
 from hearth.supervisor.channel import Said
 from hearth.supervisor.decisions.actions import StartTeam
 from hearth.supervisor.decisions.events import PeerSaid, RanksFailed
@@ -113,6 +122,17 @@ def test_a_machine_that_slept_for_less_than_the_silence_timeout_has_no_rank_that
         now += 1
         found += own._end_hanging_ranks()
     assert isinstance(found[0], RanksFailed)
+
+
+def test_steps_of_ranks_that_were_started_again_since_count_for_nothing(tmp_path):
+    own = member(tmp_path)
+    own._hear_rank(0, Formed(3, 7, {}))
+    own._hear_rank(0, Doing("micro-batch", 12, 0, 20.0))
+    killed = Failure(0, "rank 0 was killed by signal 9", curable=True)
+    (failed,) = own._ranks_failed(killed)
+    own._forget_ranks()
+    (again,) = own._ranks_failed(killed)
+    assert (failed.gained, again.gained) == (4, 0)
 
 
 def test_a_node_is_either_in_a_team_or_on_its_way_back_to_the_queue(tmp_path):

@@ -118,6 +118,7 @@ class RanksKeeper(NodeSupervisor):
         self._leave, self._over, self._gone_ranks = None, {}, set()
         self._evaluating.clear()
         self._formed_at.clear()
+        self._steps_done = 0
         for local_rank in range(self._spec.nproc):
             self._hangs.rested(local_rank)
             self._open_step.rested(local_rank)
