@@ -27,14 +27,12 @@ from hearth.ranks.control_protocol import (
 )
 from hearth.supervisor.channel import Said
 from hearth.supervisor.decisions.events import Event, RankSaid
+from hearth.supervisor.decisions.retries import LASTING
 from hearth.supervisor.life import KILL_GRACE, PAUSE
 from hearth.supervisor.member import Member
 from hearth.supervisor.messages import Stop
 from hearth.supervisor.ranks import NotStarted, RanksExited
 from hearth.supervisor.workers import command
-
-LASTING = 600.0
-"""Seconds after which a launch of a user's script, whose steps nobody knows, has led somewhere."""
 
 
 class RelaunchedMember(Member):
@@ -138,7 +136,7 @@ class RelaunchedMember(Member):
         """Note how torchrun ended: paused, at the end of the run, by another node, by an error."""
         asked = self._asked()
         news = self._note_exit(status)
-        if time.monotonic() - self._launched > LASTING:
+        if time.monotonic() - self._launched > LASTING:  # of a script nobody knows the steps
             self._lasted += 1
         paused = asked == PAUSE and not self._stopping
         generation, step = self._state.own.generation, self._gained()

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from hearth.ranks.control_protocol import Ended, Form, Formed, Load, Waiting
+from hearth.ranks.control_protocol import Ended, Formed, Load, Waiting
 from hearth.supervisor.cause import Failure
 from hearth.supervisor.messages import FormTeam, RanksState
 
@@ -60,7 +60,7 @@ class LocalRanks:
         """Return the ranks of a node that has none until they are started again."""
         return replace(self.restarted(), away=True)
 
-    def told(self, order: Load | Form | FormTeam) -> LocalRanks:
+    def told(self, order: Load | FormTeam) -> LocalRanks:
         """Return the ranks once all were given an order; those that do not wait for it miss it."""
 
         def after(rank: Rank) -> Rank:

@@ -17,7 +17,8 @@ FUTILE = 4
 LASTING = 600.0
 """Seconds of training after which an error of the machine counts as its first one again.
 
-It may come once in a hundred steps, so that a step gained says nothing.
+It may come once in a hundred steps, so that a step gained says nothing. A launch of a user's script
+that lasted so long has led somewhere.
 """
 
 LEFT_OUT_WITHIN = 10.0

@@ -34,7 +34,6 @@ from dataclasses import replace
 from typing import Any
 
 from hearth.ranks.control_protocol import Formed, Load
-from hearth.supervisor.cause import Failure
 from hearth.supervisor.decisions import causes, events
 from hearth.supervisor.decisions.actions import (
     LAST,
@@ -329,9 +328,8 @@ def _rank_left(state: State, event: events.RankLeft) -> Result:
 
 def _ranks_failed(state: State, event: events.RanksFailed) -> Result:
     """Start the ranks again, or end the run or this node's part in it, as the error asks for."""
-    failure: Failure = event.failure
-    teams = state.teams.breaks(causes.failed(state.node, failure))
-    ranks = replace(state.ranks, failure=failure, gained=event.gained)
+    teams = state.teams.breaks(causes.failed(state.node, event.failure))
+    ranks = replace(state.ranks, failure=event.failure, gained=event.gained)
     return replace(state, ranks=ranks, teams=teams), []
 
 
