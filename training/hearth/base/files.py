@@ -26,6 +26,13 @@ def sha256_of(path: Path) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()
 
 
+def tail(path: Path, most: int, start: int = 0) -> str:
+    """Return the last `most` bytes of a file as text, of those from the byte `start` on."""
+    with path.open("rb") as file:
+        file.seek(max(start, file.seek(0, os.SEEK_END) - most))
+        return file.read().decode(errors="replace")
+
+
 def open_regular(path: str | Path) -> IO[bytes]:
     """Open a regular file, or /dev/stdin, for reading, as bytes.
 

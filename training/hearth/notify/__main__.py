@@ -13,6 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base.command import run_verb
+from hearth.base.files import tail
 from hearth.diagnose.catalogue import explanation
 from hearth.notify.event import Event
 from hearth.notify.messages import compose
@@ -52,9 +53,7 @@ def send() -> int:
 def _tail(log: Path) -> str:
     """Return the last part of a log, '' if it cannot be read."""
     try:
-        with log.open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - LOG_TAIL))
-            return file.read().decode(errors="replace")
+        return tail(log, LOG_TAIL)
     except OSError:
         return ""
 

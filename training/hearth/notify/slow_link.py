@@ -3,11 +3,11 @@
 from __future__ import annotations
 
 import json
-import os
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hearth.base.files import tail
 from hearth.notify.progress import METRICS
 from hearth.plan.slow_links import SlowLinks
 
@@ -38,9 +38,7 @@ class SlowLinkNews:
 def slow_links_now(results: Path) -> SlowLinks | None:
     """Return the slow links in the newest step of a run's record, None without any."""
     with suppress(OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
-        with (results / METRICS).open("rb") as file:
-            file.seek(max(0, file.seek(0, os.SEEK_END) - _TAIL))
-            *lines, _ = file.read().decode(errors="replace").split("\n")
+        *lines, _ = tail(results / METRICS, _TAIL).split("\n")
         newest = next((line for line in reversed(lines) if line.startswith(_STEP)), "{}")
         return SlowLinks.from_record(json.loads(newest).get("slow_links"))
     return None

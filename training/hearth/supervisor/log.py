@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import os
 import shutil
 import sys
 import time
 from contextlib import suppress
 
+from hearth.base.files import tail
 from hearth.base.text import plain
 from hearth.diagnose import failed_status, is_echo, killed_by, last_error
 from hearth.ranks.control_protocol import RANK_APART
@@ -52,9 +52,7 @@ class LaunchLog:
 
     def text(self) -> str:
         """Return the last part of this launch's log."""
-        with self._spec.log.open("rb") as log:
-            log.seek(max(self._start, log.seek(0, os.SEEK_END) - LOG_TAIL))
-            return log.read().decode(errors="replace")
+        return tail(self._spec.log, LOG_TAIL, self._start)
 
     def failure(self, status: int, first_rank: int | None) -> Failure:
         """Return why a torchrun failed: the last real error in its log.

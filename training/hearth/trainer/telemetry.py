@@ -203,8 +203,8 @@ def step_line(
         busy = zip(nodes, record["busy_by_rank"], strict=True)
         shares = "busy: " + ", ".join(f"{node} {part:.0%}" for node, part in busy)
     left = duration(record["eta_seconds"])
-    seconds = (record[f"{what}_seconds_by_rank"] for what in ("compute", "wait"))
-    slow = waited_for(next(seconds), tokens, nodes, next(seconds))
+    compute, wait = (record[f"{what}_seconds_by_rank"] for what in ("compute", "wait"))
+    slow = waited_for(compute, tokens, nodes, wait)
     links = SlowLinks.from_record(record.get("slow_links"))
     skipped = {"as not finite": record["skipped"], "by the loss scaler": record["scaler_skipped"]}
     return (
