@@ -1,4 +1,4 @@
-"""A real model, and a house to play in."""
+"""A real model, and a local cluster to play in."""
 
 from __future__ import annotations
 
@@ -6,7 +6,7 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from support.house import House
+from support.local_cluster import LocalCluster
 
 from hearth.config import load_preset
 from hearth.model.fetch import fetch_model
@@ -23,14 +23,14 @@ def real_models(tmp_path_factory: pytest.TempPathFactory) -> Iterator[None]:
 
 
 @pytest.fixture(scope="session")
-def shared(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
-    """A house for tests that start nothing."""
-    with closing(House(tmp_path_factory.mktemp("shared"), tiny_model, tiny_data)) as house:
-        yield house
+def shared(tmp_path_factory, tiny_model, tiny_data) -> Iterator[LocalCluster]:
+    """A local cluster for tests that start nothing."""
+    with closing(LocalCluster(tmp_path_factory.mktemp("shared"), tiny_model, tiny_data)) as local:
+        yield local
 
 
 @pytest.fixture
-def house(tmp_path, tiny_model, tiny_data) -> Iterator[House]:
-    """A house of the test's own."""
-    with closing(House(tmp_path, tiny_model, tiny_data)) as house:
-        yield house
+def local(tmp_path, tiny_model, tiny_data) -> Iterator[LocalCluster]:
+    """A local cluster of the test's own."""
+    with closing(LocalCluster(tmp_path, tiny_model, tiny_data)) as local:
+        yield local

@@ -12,8 +12,8 @@ from pathlib import Path
 import pytest
 import yaml
 from support.facts import assert_names
-from support.house import NODES, House
 from support.lines import assert_line
+from support.local_cluster import NODES, LocalCluster
 from support.waiting import until
 
 pytestmark = pytest.mark.cluster
@@ -22,9 +22,9 @@ HUB_TOKEN = "hf_planted0123456789planted0123456789"
 SCRIPTS = Path(__file__).resolve().parents[1] / "fixtures" / "scripts"
 
 
-def give_ranks(house: House, **ranks: int) -> None:
-    """Let the nodes of a house have so many ranks, and each a variable of the inventory."""
-    hosts = house.checkout / "inventory" / "local" / "hosts.yml"
+def give_ranks(local: LocalCluster, **ranks: int) -> None:
+    """Let the nodes of a local cluster have these ranks, and each a variable of the inventory."""
+    hosts = local.checkout / "inventory" / "local" / "hosts.yml"
     inventory = yaml.safe_load(hosts.read_text())
     inventory["cluster"]["vars"] = {"hearth_environment": {"FOO": "of the group"}}
     for node, count in ranks.items():
@@ -34,25 +34,25 @@ def give_ranks(house: House, **ranks: int) -> None:
 
 
 @pytest.fixture(scope="module")
-def house(tmp_path_factory) -> Iterator[House]:
+def local(tmp_path_factory) -> Iterator[LocalCluster]:
     """Two nodes, and scripts of somebody who has never heard of Hearth."""
     folder = tmp_path_factory.mktemp("script")
-    with closing(House(folder, folder / "no-model", folder / "no-data")) as house:
+    with closing(LocalCluster(folder, folder / "no-model", folder / "no-data")) as local:
         shutil.copytree(SCRIPTS, folder / "work", ignore=shutil.ignore_patterns("__pycache__"))
-        yield house
+        yield local
 
 
 @pytest.fixture
-def home(house) -> House:
+def home(local) -> LocalCluster:
     """Two nodes with two ranks and one."""
-    give_ranks(house, desk=2, laptop=1)
-    return house
+    give_ranks(local, desk=2, laptop=1)
+    return local
 
 
-def go(house: House, run: str, *more: str, script: str = "plain") -> str:
+def go(local: LocalCluster, run: str, *more: str, script: str = "plain") -> str:
     """Play train.yml with a script."""
-    at = house.folder / "work" / script / "train.py"
-    return house.play("train.yml", "-e", f"script={at}", "-e", f"run={run}", *more)
+    at = local.folder / "work" / script / "train.py"
+    return local.play("train.yml", "-e", f"script={at}", "-e", f"run={run}", *more)
 
 
 @pytest.mark.rotated(seconds=30)
@@ -99,12 +99,12 @@ def test_a_plain_script_runs_on_nodes_with_unlike_numbers_of_ranks(home, monkeyp
 
 
 @pytest.mark.rotated
-def test_a_lightning_script_runs_as_its_author_wrote_it(house):
-    give_ranks(house, desk=1, laptop=1)
+def test_a_lightning_script_runs_as_its_author_wrote_it(local):
+    give_ranks(local, desk=1, laptop=1)
     given = "script_args=--nodes 2 --epochs 3 --out {results}"
-    screen = go(house, "lightning", "-e", given, script="lightning")
+    screen = go(local, "lightning", "-e", given, script="lightning")
     assert_line(screen, "lightning finished", "train.py", "desk, laptop")
-    folder = house.runs / "lightning"
+    folder = local.runs / "lightning"
     losses = set()
     for rank, node in enumerate(NODES):
         log = (folder / "logs" / f"{node}.log").read_text()

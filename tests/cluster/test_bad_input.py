@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from support.facts import assert_names
-from support.house import NODES, House
 from support.lines import assert_line
+from support.local_cluster import NODES, LocalCluster
 from support.stand_in_hub import stand_in_hub
 
 pytestmark = pytest.mark.cluster
@@ -17,16 +17,16 @@ pytestmark = pytest.mark.cluster
 LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_python}}"
 
 
-def refused(house: House, *arguments: object, **changes: str) -> str:
+def refused(local: LocalCluster, *arguments: object, **changes: str) -> str:
     """Play train.yml, which must refuse; return what it said."""
-    screen = house.play("train.yml", *arguments, status=2, **changes)
+    screen = local.play("train.yml", *arguments, status=2, **changes)
     assert "Traceback" not in screen
     assert "{'" not in screen
     assert "Nothing was started" in screen
-    assert not list(house.runs.glob("*"))
+    assert not list(local.runs.glob("*"))
     for node in NODES:
-        assert not list(house.workspace(node).glob("results/*/supervisor.json"))
-        assert not list(house.workspace(node).glob("config/*.json"))
+        assert not list(local.workspace(node).glob("results/*/supervisor.json"))
+        assert not list(local.workspace(node).glob("config/*.json"))
     return screen
 
 
@@ -93,27 +93,27 @@ def test_a_wrong_inventory_is_refused(shared, tmp_path, hosts, words):
 
 
 @pytest.mark.rotated
-def test_findings_of_all_nodes_come_in_one_message(house, tmp_path):
+def test_findings_of_all_nodes_come_in_one_message(local, tmp_path):
     """A port that is taken at desk's address only, and a workspace that cannot be, on laptop."""
-    (house.folder / "data" / "hearth").mkdir(parents=True)
-    house.workspace("laptop").write_text("in the way")
+    (local.folder / "data" / "hearth").mkdir(parents=True)
+    local.workspace("laptop").write_text("in the way")
     with socket.socket() as taken:
         taken.bind(("127.0.0.1", 0))
         taken.listen()
         port = taken.getsockname()[1]
-        screen = refused(house, *house.tiny(), "-e", f"meeting_port={port}")
+        screen = refused(local, *local.tiny(), "-e", f"meeting_port={port}")
     assert f"desk: port {port}" in screen
     assert_line(screen, "laptop", "workspace")
     assert screen.count("Nothing was started on any node.") == 1
 
 
 @pytest.mark.rotated
-def test_the_token_of_the_shell_reaches_the_hub_and_is_shown_nowhere(house):
+def test_the_token_of_the_shell_reaches_the_hub_and_is_shown_nowhere(local):
     token = "hf_wrongbutsecret0123456789"
     with stand_in_hub() as hub:
         hub.models["house/secret-model"] = None
-        gated = house.tiny(model="house/secret-model")
-        screen = refused(house, *gated, HF_TOKEN=token, **hub.variables)
+        gated = local.tiny(model="house/secret-model")
+        screen = refused(local, *gated, HF_TOKEN=token, **hub.variables)
     assert_line(screen, "Hub", "token")
     assert token not in screen
 
@@ -130,7 +130,7 @@ def test_an_address_for_messages_that_cannot_be_used_is_told_by_its_scheme_alone
 
 
 @pytest.fixture
-def half(house, tmp_path) -> Path:
+def half(local, tmp_path) -> Path:
     """An inventory of two nodes, of which one is off; the other has a run of both on record."""
     if not Path("/usr/bin/ssh").exists():
         pytest.skip("there is no ssh here to fail")
@@ -140,7 +140,7 @@ def half(house, tmp_path) -> Path:
         f"near cluster_address=127.0.0.1 {LOCAL}\n"
         "far cluster_address=127.0.0.9 ansible_host=127.0.0.9 ansible_port=9 ansible_user=nobody\n"
         "[cluster:vars]\n"
-        f"hearth_workspace={house.folder}/data/hearth/{{{{ inventory_hostname }}}}\n"
+        f"hearth_workspace={local.folder}/data/hearth/{{{{ inventory_hostname }}}}\n"
         "hearth_python={{ ansible_playbook_python }}\n"
     )
     record = {
@@ -148,7 +148,7 @@ def half(house, tmp_path) -> Path:
         "heartbeat": "2026-11-20T20:09:00Z",
         "nodes": ["far", "near", "sold"],
     }
-    results, logs = (house.workspace("near") / name for name in ("results/evening", "logs"))
+    results, logs = (local.workspace("near") / name for name in ("results/evening", "logs"))
     results.mkdir(parents=True)
     (results / "supervisor.json").write_text(json.dumps(record))
     logs.mkdir()
@@ -157,15 +157,15 @@ def half(house, tmp_path) -> Path:
 
 
 @pytest.mark.rotated
-def test_a_node_out_of_reach_is_named_and_the_others_are_checked(house, half):
-    screen = refused(house, "-i", half, *house.tiny(epochs=1))
+def test_a_node_out_of_reach_is_named_and_the_others_are_checked(local, half):
+    screen = refused(local, "-i", half, *local.tiny(epochs=1))
     assert_line(screen, "far", "reached")
 
 
 @pytest.mark.rotated
-def test_logs_and_curves_that_a_node_out_of_reach_has_are_said_to_be_there(house, half):
+def test_logs_and_curves_that_a_node_out_of_reach_has_are_said_to_be_there(local, half):
     def show(verb: str, *words: str, status: int = 0) -> str:
-        return house.play(f"playbooks/{verb}.yml", "-i", half, *words, status=status)
+        return local.play(f"playbooks/{verb}.yml", "-i", half, *words, status=status)
 
     screen = show("logs")
     assert "a word of near" in screen

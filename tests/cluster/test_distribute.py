@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 from support.cached_model import ID, NAME, make_cached
-from support.house import House
 from support.lines import assert_line
+from support.local_cluster import LocalCluster
 from support.stand_in_hub import stand_in_hub
 
 pytestmark = pytest.mark.cluster
@@ -17,88 +17,88 @@ pytestmark = pytest.mark.cluster
 SIZE = 6 << 20
 
 
-def caches(house: House) -> Path:
+def caches(local: LocalCluster) -> Path:
     """Return the folder with a model cache for each node."""
-    return house.folder / "caches"
+    return local.folder / "caches"
 
 
-def distribute(house: House, *arguments: object, status: int = 0, **changes: str) -> str:
+def distribute(local: LocalCluster, *arguments: object, status: int = 0, **changes: str) -> str:
     """Play with a model cache for each node, and data files that are always passed on."""
-    apart = {"hearth_models": f"{caches(house)}/{{{{ inventory_hostname }}}}"}
-    words = ("-e", f"model={ID}", "-e", f"dataset={house.data}", "-e", "_distribute_direct_mb=0")
+    apart = {"hearth_models": f"{caches(local)}/{{{{ inventory_hostname }}}}"}
+    words = ("-e", f"model={ID}", "-e", f"dataset={local.data}", "-e", "_distribute_direct_mb=0")
     words += ("-e", json.dumps(apart), *arguments)
-    return house.play("playbooks/distribute.yml", *words, status=status, **changes)
+    return local.play("playbooks/distribute.yml", *words, status=status, **changes)
 
 
-def weights(house: House, node: str) -> str:
-    path = caches(house) / node / NAME / "model.safetensors"
+def weights(local: LocalCluster, node: str) -> str:
+    path = caches(local) / node / NAME / "model.safetensors"
     return hashlib.sha256(path.read_bytes()).hexdigest()
 
 
-def staged(house: House, node: str) -> list[bytes]:
-    folder = house.workspace(node) / "data"
-    return [path.read_bytes() for path in folder.glob(f"*-{house.data.name}")]
+def staged(local: LocalCluster, node: str) -> list[bytes]:
+    folder = local.workspace(node) / "data"
+    return [path.read_bytes() for path in folder.glob(f"*-{local.data.name}")]
 
 
 @pytest.mark.rotated
-def test_the_node_that_has_the_model_sends_it_and_once_more_nothing_is_changed(house):
-    make_cached(caches(house) / "laptop", SIZE)
-    house.play("playbooks/workspace.yml")
-    screen = distribute(house, "--check")
+def test_the_node_that_has_the_model_sends_it_and_once_more_nothing_is_changed(local):
+    make_cached(caches(local) / "laptop", SIZE)
+    local.play("playbooks/workspace.yml")
+    screen = distribute(local, "--check")
     assert f"{NAME}: laptop → desk" in screen
-    assert f"{house.data.name}: laptop → desk" in screen
-    assert not (caches(house) / "desk").exists()
+    assert f"{local.data.name}: laptop → desk" in screen
+    assert not (caches(local) / "desk").exists()
 
-    screen = distribute(house)
+    screen = distribute(local)
     assert_line(screen, "desk", "6.3 MB from laptop")
     assert_line(screen, NAME, "whole", "desk, laptop")
-    assert weights(house, "desk") == weights(house, "laptop")
-    assert staged(house, "desk") == staged(house, "laptop") == [house.data.read_bytes()]
+    assert weights(local, "desk") == weights(local, "laptop")
+    assert staged(local, "desk") == staged(local, "laptop") == [local.data.read_bytes()]
 
-    screen = distribute(house)
+    screen = distribute(local)
     assert "→" not in screen
     assert "desk changed=0 · laptop changed=0" in screen
 
 
 @pytest.mark.rotated
-def test_what_nobody_has_is_downloaded_by_one_node_only(house):
+def test_what_nobody_has_is_downloaded_by_one_node_only(local):
     with stand_in_hub() as hub:
-        hub.models[ID] = house.model
-        screen = distribute(house, **hub.variables)
+        hub.models[ID] = local.model
+        screen = distribute(local, **hub.variables)
     assert_line(screen, NAME, "desk", "downloads")
-    assert weights(house, "desk") == weights(house, "laptop")
+    assert weights(local, "desk") == weights(local, "laptop")
     got = [path for path in hub.asked if path.endswith("/model.safetensors")]
     assert 1 <= len(got) <= 2  # its size, and then itself
 
 
 @pytest.mark.rotated
-def test_nodes_with_one_cache_are_sent_nothing(house):
-    make_cached(house.folder / "cache" / "hearth" / "models", SIZE)
+def test_nodes_with_one_cache_are_sent_nothing(local):
+    make_cached(local.folder / "cache" / "hearth" / "models", SIZE)
     words = ("-e", f"model={ID}", "-e", "dataset=homelab-qa")
-    screen = house.play("playbooks/distribute.yml", *words)
+    screen = local.play("playbooks/distribute.yml", *words)
     assert_line(screen, "laptop shares", "desk")
     assert_line(screen, "homelab-qa.jsonl", "code")
 
 
 @pytest.mark.rotated
-def test_a_shared_folder_holds_model_and_data_once(house):
-    shared = house.folder / "shared"
+def test_a_shared_folder_holds_model_and_data_once(local):
+    shared = local.folder / "shared"
     make_cached(shared / "models", SIZE)
     given = ("-e", f"hearth_shared={shared}", "-e", f"hearth_models={shared}/models")
-    screen = distribute(house, *given)
+    screen = distribute(local, *given)
     assert f"in {shared}, which all nodes see" in screen
     assert "→" not in screen
     assert len(list((shared / "data").iterdir())) == 1
-    assert staged(house, "desk") == staged(house, "laptop") == [house.data.read_bytes()]
-    screen = distribute(house, *given)
+    assert staged(local, "desk") == staged(local, "laptop") == [local.data.read_bytes()]
+    screen = distribute(local, *given)
     assert "desk changed=0 · laptop changed=0" in screen
 
 
 @pytest.mark.rotated
-def test_a_folder_that_is_not_shared_in_truth_is_refused(house):
+def test_a_folder_that_is_not_shared_in_truth_is_refused(local):
     for node in ("desk", "laptop"):
-        (house.folder / "not-shared" / node).mkdir(parents=True)
-    apart = {"hearth_shared": f"{house.folder}/not-shared/{{{{ inventory_hostname }}}}"}
-    screen = distribute(house, "-e", json.dumps(apart), status=2)
+        (local.folder / "not-shared" / node).mkdir(parents=True)
+    apart = {"hearth_shared": f"{local.folder}/not-shared/{{{{ inventory_hostname }}}}"}
+    screen = distribute(local, "-e", json.dumps(apart), status=2)
     assert "laptop: " in screen
     assert "is not the folder that the first node sees there" in screen

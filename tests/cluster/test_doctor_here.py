@@ -9,8 +9,9 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
-from support.house import NODES, ROOT, House
 from support.lines import assert_line
+from support.local_cluster import NODES, LocalCluster
+from support.repository import ROOT
 
 pytestmark = [pytest.mark.cluster, pytest.mark.rotated("doctor here", seconds=15)]
 
@@ -21,11 +22,11 @@ SCHEMA = json.loads((ROOT / "docs" / "doctor.schema.json").read_text())
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
-    """A house whose nodes have their workspaces."""
-    with closing(House(tmp_path_factory.mktemp("doctor"), tiny_model, tiny_data)) as house:
-        house.play("playbooks/workspace.yml")
-        yield house
+def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[LocalCluster]:
+    """A local cluster whose nodes have their workspaces."""
+    with closing(LocalCluster(tmp_path_factory.mktemp("doctor"), tiny_model, tiny_data)) as local:
+        local.play("playbooks/workspace.yml")
+        yield local
 
 
 def outcomes(seen: dict, node: str) -> dict[str, str]:
@@ -33,9 +34,9 @@ def outcomes(seen: dict, node: str) -> dict[str, str]:
     return {each["check"]: each["outcome"] for each in seen["checks"] if each["node"] == node}
 
 
-def kept(house: House) -> set[Path]:
+def kept(local: LocalCluster) -> set[Path]:
     """Return all files of the workspaces but those that Python makes for itself."""
-    files = (house.folder / "data").rglob("*")
+    files = (local.folder / "data").rglob("*")
     return {path for path in files if "__pycache__" not in path.parts}
 
 
@@ -85,12 +86,12 @@ def test_code_that_was_changed_is_named_and_mended_when_it_is_asked_for(home):
     assert not scratch.exists()
 
 
-def test_a_fresh_checkout_is_no_trouble_and_what_depends_on_a_workspace_is_not_checked(house):
-    seen = json.loads(house.hearth("doctor", "--json").stdout)
+def test_a_fresh_checkout_is_no_trouble_and_what_depends_on_a_workspace_is_not_checked(local):
+    seen = json.loads(local.hearth("doctor", "--json").stdout)
     Draft202012Validator(SCHEMA).validate(seen)
     assert not [why for why in seen["reasons"] if why.split(": ")[1] not in EXCUSED]
     for node in NODES:
         its = outcomes(seen, node)
         assert its["code"] == "not checked"
         assert its["versions"] == its["reach"] == "not checked"
-    assert not (house.folder / "data").exists()
+    assert not (local.folder / "data").exists()

@@ -15,16 +15,16 @@ pytestmark = pytest.mark.cluster
 
 
 @pytest.fixture
-def metered(house):
-    """Return a house whose nodes compute on a card each, of 200 and of 100 W."""
+def metered(local):
+    """Return a local cluster whose nodes compute on a card each, of 200 and of 100 W."""
     for number, (node, watts) in enumerate((("desk", 200.0), ("laptop", 100.0))):
         first = (os.getpid() << 4) + number  # no test in another process has this card
-        StandInCards(house.folder / f"{node}.json", first=first).set_watts(watts)
+        StandInCards(local.folder / f"{node}.json", first=first).set_watts(watts)
     # A node's programs find what came with the training code, and no other folder.
     for module in FOLDER.glob("*.py"):
-        shutil.copy(module, house.checkout / "training")
-    house.environment["STAND_IN_NVML"] = str(house.folder / "{node}.json")
-    return house
+        shutil.copy(module, local.checkout / "training")
+    local.environment["STAND_IN_NVML"] = str(local.folder / "{node}.json")
+    return local
 
 
 @pytest.mark.rotated(seconds=30)

@@ -8,7 +8,7 @@ from contextlib import closing
 
 import pytest
 from support.facts import assert_names
-from support.house import NODES, TINY, House
+from support.local_cluster import NODES, TINY, LocalCluster
 
 from hearth.config import shown
 
@@ -18,9 +18,9 @@ FLAGS = [f"--{name.replace('_', '-')}={shown(value)}" for name, value in TINY.it
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, tiny_model, tiny_data):
-    with closing(House(tmp_path_factory.mktemp("command"), tiny_model, tiny_data)) as house:
-        shutil.copy(tiny_data, house.folder / "mine.jsonl")
-        yield house
+    with closing(LocalCluster(tmp_path_factory.mktemp("command"), tiny_model, tiny_data)) as local:
+        shutil.copy(tiny_data, local.folder / "mine.jsonl")
+        yield local
 
 
 @pytest.fixture(scope="module")

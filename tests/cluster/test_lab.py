@@ -12,9 +12,9 @@ from concurrent.futures import ThreadPoolExecutor
 import pytest
 from support.computer import snapshot
 from support.facts import assert_names
-from support.house import ROOT
 from support.lab import STATE, at_once, computer_before, lab, on, row
 from support.lab import machines as three_machines
+from support.repository import ROOT
 from support.waiting import until
 
 # It looks at the whole computer, and measures.

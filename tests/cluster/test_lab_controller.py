@@ -8,9 +8,9 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.house import ROOT
 from support.lab import PYTHON, Controller, inside, machines, packed, short_run
 from support.lines import assert_line
+from support.repository import ROOT
 
 from hearth_lab import plan
 

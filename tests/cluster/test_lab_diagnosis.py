@@ -60,28 +60,28 @@ FAILURES = {
 def home(tmp_path_factory) -> Iterator[Controller]:
     """A controller with the script, and two machines, one of which has two odd file systems."""
     folder = tmp_path_factory.mktemp("home")
-    house = Controller(folder, inventory=of_the_first(2, folder / "inventory"))
+    controller = Controller(folder, inventory=of_the_first(2, folder / "inventory"))
     shutil.copytree(SCRIPTS / "fails", folder / "fails")
     with machines(2):
         stages = ("playbooks/preflight.yml", "playbooks/workspace.yml")
-        house.play(*stages, *READY)
+        controller.play(*stages, *READY)
         as_root("laptop", "mkdir /mnt/small /mnt/sealed")
         as_root("laptop", "mount -t tmpfs -o size=1m,mode=1777 tmpfs /mnt/small")
         as_root("laptop", "mount -t tmpfs -o ro tmpfs /mnt/sealed")
-        yield house
+        yield controller
 
 
-def provoke(house: Controller, failure: str) -> tuple[str, float]:
+def provoke(controller: Controller, failure: str) -> tuple[str, float]:
     """Let a run fail; return the screen in one line, and seconds from the failure to its end."""
-    screen = house.play(
+    screen = controller.play(
         "train.yml",
         *READY,
-        *("-e", f"script={house.folder}/fails/train.py", "-e", f"script_args={failure}"),
+        *("-e", f"script={controller.folder}/fails/train.py", "-e", f"script_args={failure}"),
         *("-e", f"run={failure}", "-e", "launch_return_timeout=0"),
         status=2,
     )
     ended = time.time()
-    logs = "".join(path.read_text() for path in (house.runs / failure / "logs").glob("*.log"))
+    logs = "".join(path.read_text() for path in (controller.runs / failure / "logs").glob("*.log"))
     began = min(float(at) for at in re.findall(r"provoked at ([\d.]+)", logs))
     assert "Traceback" not in screen
     return " ".join(screen.split()), ended - began

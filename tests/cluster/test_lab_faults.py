@@ -19,8 +19,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load
 from support.facts import assert_names
-from support.house import TINY
 from support.lab import Controller, as_root, at_home, bring, inside, lab, on
+from support.local_cluster import TINY
 from support.measured import write_down
 from support.ranks import apart, arguments_of, beginning, change, trained
 from support.rotated import ALL, SEED, of_this_week
@@ -77,8 +77,8 @@ def chosen() -> list:
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
-    with cluster(tmp_path_factory.mktemp("home"), NODES, tiny_model, tiny_data) as house:
-        yield house
+    with cluster(tmp_path_factory.mktemp("home"), NODES, tiny_model, tiny_data) as controller:
+        yield controller
 
 
 def inflict(kind: str, node: str) -> None:

@@ -1,4 +1,4 @@
-"""An evening on three machines: each is wanted by its house, leaves between two steps, and returns.
+"""An evening on three machines: the owner takes each in turn, and it returns to the run.
 
 The tests build on each other, in this order.
 """
@@ -48,12 +48,12 @@ cores meanwhile; alone it is below 3."""
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
     """A controller and three provisioned machines, of which laptop lends while nobody uses it."""
-    with cluster(tmp_path_factory.mktemp("home"), NODES, tiny_model, tiny_data) as house:
-        hosts = Path(house.inventory) / "hosts.yml"
+    with cluster(tmp_path_factory.mktemp("home"), NODES, tiny_model, tiny_data) as controller:
+        hosts = Path(controller.inventory) / "hosts.yml"
         inventory = yaml.safe_load(hosts.read_text())
         inventory["cluster"]["hosts"]["laptop"] |= {"lend_when": "idle", "lend_after": 0.1}
         hosts.write_text(yaml.safe_dump(inventory, sort_keys=False))
-        yield house
+        yield controller
         end(NODES, [RUN])
 
 

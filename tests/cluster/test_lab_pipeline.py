@@ -58,14 +58,14 @@ def home(tmp_path_factory, model) -> Iterator[Controller]:
     """A controller, and three machines, one with a model that is larger than their memory."""
     folder = tmp_path_factory.mktemp("home")
     data = make_texts(folder / "texts.jsonl", 32, 64)
-    house = Controller(folder, model, data, of_the_first(len(NODES), folder / "inventory"))
+    controller = Controller(folder, model, data, of_the_first(len(NODES), folder / "inventory"))
     with machines(len(NODES)):
-        house.play("playbooks/preflight.yml", "playbooks/workspace.yml", *READY)
+        controller.play("playbooks/preflight.yml", "playbooks/workspace.yml", *READY)
         bring(model.parent, [HOLDER])
         as_root(HOLDER, f"chown -R lab: {model.parent}")
         for node in NODES:
             lab("memory", node, str(MACHINE))
-        yield house
+        yield controller
 
 
 def estimated_mib(model: Path, run: Run, stages: list[dict]) -> list[float]:

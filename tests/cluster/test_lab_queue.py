@@ -36,8 +36,8 @@ QUEUED = ("fails", "removed", "last", "late")
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
     """A controller, and two provisioned machines that have its tiny model."""
-    with cluster(tmp_path_factory.mktemp("home"), NODES, tiny_model, tiny_data) as house:
-        yield house
+    with cluster(tmp_path_factory.mktemp("home"), NODES, tiny_model, tiny_data) as controller:
+        yield controller
         end(NODES, ("evening", *QUEUED))
 
 

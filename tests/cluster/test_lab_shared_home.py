@@ -49,11 +49,11 @@ def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
     try:
         there = Path(shutil.copytree(tiny_model, kept / "tiny"))
         hosts = {each.name: {"cluster_address": each.address} for each in plan.nodes(3)}
-        house = Controller(folder, there, tiny_data, inventory(folder / "inventory", hosts))
+        controller = Controller(folder, there, tiny_data, inventory(folder / "inventory", hosts))
         with machines(3, "--slurm", "--shared-home"):
             for each in (there, TRAINING, tiny_data.parent):
                 bring(each, NODES)
-            yield house
+            yield controller
     finally:
         shutil.rmtree(kept)
 

@@ -8,8 +8,8 @@ from collections.abc import Iterator
 
 import pytest
 from support.facts import assert_names
-from support.house import ROOT
 from support.lab import READY, Controller, as_root, as_user, at_home, inside
+from support.repository import ROOT
 from support.runs import cluster, newest, record, start, steps, until_state, until_step
 from support.waiting import until
 
@@ -25,8 +25,8 @@ KEY = "planted9876543210planted9876543210planted"
 def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
     """A controller, and the nodes of a Slurm cluster that have its tiny model."""
     folder = tmp_path_factory.mktemp("home")
-    with cluster(folder, NODES, tiny_model, tiny_data, "--slurm") as house:
-        yield house
+    with cluster(folder, NODES, tiny_model, tiny_data, "--slurm") as controller:
+        yield controller
 
 
 @pytest.fixture(autouse=True)

@@ -47,8 +47,8 @@ SCRIPTS = Path(__file__).resolve().parents[1] / "fixtures" / "scripts"
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
     """A controller, and two machines."""
-    with cluster(tmp_path_factory.mktemp("home"), NODES, tiny_model, tiny_data) as house:
-        yield house
+    with cluster(tmp_path_factory.mktemp("home"), NODES, tiny_model, tiny_data) as controller:
+        yield controller
 
 
 @pytest.fixture(scope="module")
@@ -60,15 +60,15 @@ def evening(home) -> Iterator[Controller]:
     end(NODES, [RUN])
 
 
-def verb(house: Controller, name: str, *options: str) -> str:
+def verb(controller: Controller, name: str, *options: str) -> str:
     """Play the playbook of a verb; return what the screen showed."""
     words = [word for option in options for word in ("-e", option)]
-    return house.play(f"playbooks/{name}.yml", *READY, *words)
+    return controller.play(f"playbooks/{name}.yml", *READY, *words)
 
 
-def seen(house: Controller, status: int = 0) -> dict:
+def seen(controller: Controller, status: int = 0) -> dict:
     """Return the JSON of hearth status, which ends with this exit status."""
-    done = house.hearth("status", "--json", "-i", house.inventory, *READY)
+    done = controller.hearth("status", "--json", "-i", controller.inventory, *READY)
     assert done.returncode == status
     return json.loads(done.stdout)
 

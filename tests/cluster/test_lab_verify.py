@@ -39,11 +39,11 @@ CARDS = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Iterator[Controller]:
     """A controller, and three machines with driver, environment and workspace."""
-    house = Controller(tmp_path_factory.mktemp("home"))
+    controller = Controller(tmp_path_factory.mktemp("home"))
     with machines():
         stages = [f"playbooks/{stage}.yml" for stage in ("preflight", "driver", "workspace")]
-        house.play(*stages, *READY)
-        yield house
+        controller.play(*stages, *READY)
+        yield controller
 
 
 def verify(home: Controller, *arguments: str, status: int | None = 0) -> str:

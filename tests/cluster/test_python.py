@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 
 import pytest
-from support.house import House
+from support.local_cluster import LocalCluster
 from support.stand_in_index import lock_line, make_wheel, stand_in_index
 from support.waiting import HANG
 
@@ -23,7 +23,7 @@ def _holds_alpha(path: Path) -> bool:
 
 @pytest.mark.rotated
 def test_two_nodes_on_this_computer_share_one_environment_and_one_download(tmp_path):
-    house = House(tmp_path, tmp_path / "no-model", tmp_path / "no-data")
+    local = LocalCluster(tmp_path, tmp_path / "no-model", tmp_path / "no-data")
     for kind in ("cpu", "gpu"):
         (tmp_path / f"{kind}.lock").write_text(lock_line("alpha", "1.0", *ALPHA.values()))
     python = tmp_path / "environment" / "bin" / "python"
@@ -35,8 +35,8 @@ def test_two_nodes_on_this_computer_share_one_environment_and_one_download(tmp_p
     }
     with stand_in_index() as index:
         index.files |= ALPHA
-        house.environment |= index.variables(tmp_path / "pip")
-        screen = house.play("playbooks/python.yml", "-e", json.dumps(given))
+        local.environment |= index.variables(tmp_path / "pip")
+        screen = local.play("playbooks/python.yml", "-e", json.dumps(given))
         assert len(index.asked) == 1
         wheels = tmp_path / "cache" / "hearth" / "wheels"
         assert [path.name for path in wheels.glob("*.whl")] == list(ALPHA)
@@ -45,5 +45,5 @@ def test_two_nodes_on_this_computer_share_one_environment_and_one_download(tmp_p
         assert sorted(holders) == sorted([installed, *wheels.glob("*.whl")])
         done = subprocess.run([python, "-c", "import alpha"], capture_output=True, timeout=HANG)
         assert done.returncode == 0
-        screen = house.play("playbooks/python.yml", "-e", json.dumps(given))
+        screen = local.play("playbooks/python.yml", "-e", json.dumps(given))
     assert "desk changed=0 · laptop changed=0" in screen

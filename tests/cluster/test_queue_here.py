@@ -11,8 +11,8 @@ from contextlib import closing
 from datetime import datetime, timedelta
 
 import pytest
-from support.house import NODES, House
 from support.lines import assert_line
+from support.local_cluster import NODES, LocalCluster
 from support.waiting import until
 
 pytestmark = [
@@ -23,20 +23,20 @@ pytestmark = [
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
-    """A house in which the run `evening` is under way."""
-    with closing(House(tmp_path_factory.mktemp("queue"), tiny_model, tiny_data)) as house:
-        house.play("train.yml", *house.tiny(run="evening", max_steps=100_000), "-e", "wait=off")
-        house.until_step("evening")
-        yield house
+def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[LocalCluster]:
+    """A local cluster in which the run `evening` is under way."""
+    with closing(LocalCluster(tmp_path_factory.mktemp("queue"), tiny_model, tiny_data)) as local:
+        local.play("train.yml", *local.tiny(run="evening", max_steps=100_000), "-e", "wait=off")
+        local.until_step("evening")
+        yield local
 
 
-def submit(home: House, run: str, *words: str, max_steps: int = 3, status: int = 0) -> str:
+def submit(home: LocalCluster, run: str, *words: str, max_steps: int = 3, status: int = 0) -> str:
     given = home.tiny(run=run, max_steps=max_steps, split="auto", eval_held_out=False)
     return home.play("train.yml", *given, *words, status=status)
 
 
-def states(home: House, run: str) -> set[str]:
+def states(home: LocalCluster, run: str) -> set[str]:
     return {home.record(node, run)["state"] for node in NODES}
 
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 import yaml
 from support.facts import assert_names
-from support.house import ROOT
 from support.lines import assert_line
 from support.programs import run
+from support.repository import ROOT
 
 pytestmark = pytest.mark.cluster
 NODES = ["desk", "laptop", "oldbox"]

@@ -14,8 +14,8 @@ import psutil
 import pytest
 import yaml
 from support.facts import assert_names
-from support.house import NODES, UNTIL_A_LOSS, House, ended
 from support.lines import assert_line
+from support.local_cluster import NODES, UNTIL_A_LOSS, LocalCluster, ended
 from support.phone import TOKEN, Phone, phone
 from support.waiting import HANG, until
 
@@ -27,9 +27,9 @@ API_KEY = "planted9876543210planted9876543210planted"
 SECRETS = (HUB_TOKEN, API_KEY, TOKEN)
 
 
-def planted(house: House, here: Phone) -> dict[str, str]:
+def planted(local: LocalCluster, here: Phone) -> dict[str, str]:
     """Return the secrets of a person for the shell of a play, and a temp folder in the owner."""
-    temporary = house.folder / "tmp"
+    temporary = local.folder / "tmp"
     temporary.mkdir(exist_ok=True)
     return {
         "HF_TOKEN": HUB_TOKEN,
@@ -80,59 +80,59 @@ class Watch(threading.Thread):
 def trained(tmp_path_factory, tiny_model, tiny_data):
     """One whole run with everything shown (-vvv) and secrets in the controller's environment."""
     with (
-        closing(House(tmp_path_factory.mktemp("trained"), tiny_model, tiny_data)) as house,
+        closing(LocalCluster(tmp_path_factory.mktemp("trained"), tiny_model, tiny_data)) as local,
         phone() as here,
     ):
-        settings = house.tiny(run="first", max_steps=6)
+        settings = local.tiny(run="first", max_steps=6)
         with Watch(*SECRETS) as watch:
-            screen = house.play("train.yml", *settings, "-vvv", **planted(house, here))
+            screen = local.play("train.yml", *settings, "-vvv", **planted(local, here))
         until(lambda: len(here.arrived) == 2)
-        yield house, screen, watch, here
+        yield local, screen, watch, here
 
 
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory, tiny_model, tiny_data):
     """A run with the same secrets that ends when a rank is killed, since nobody waits."""
     with (
-        closing(House(tmp_path_factory.mktemp("failed"), tiny_model, tiny_data)) as house,
+        closing(LocalCluster(tmp_path_factory.mktemp("failed"), tiny_model, tiny_data)) as local,
         phone() as here,
     ):
         # wandb, too: whoever has the key may note it somewhere.
-        settings = house.tiny(run="end", max_steps=100_000, wandb="offline")
-        play = house.start("train.yml", *UNTIL_A_LOSS, *settings, **planted(house, here))
-        house.until_step("end")
-        meanwhile = holding(house.folder, *SECRETS)
-        house.rank("laptop").kill()
+        settings = local.tiny(run="end", max_steps=100_000, wandb="offline")
+        play = local.start("train.yml", *UNTIL_A_LOSS, *settings, **planted(local, here))
+        local.until_step("end")
+        meanwhile = holding(local.folder, *SECRETS)
+        local.rank("laptop").kill()
         screen = ended(play, status=2)
         until(lambda: len(here.arrived) == 2)
-        yield house, screen, meanwhile, here
+        yield local, screen, meanwhile, here
 
 
 @pytest.fixture(scope="module")
 def short(tmp_path_factory, tiny_model, tiny_data):
     """A short run on one node as a person sees it."""
     words = ("run=short", "max_steps=3", "seed=7", "nodes=desk")
-    with closing(House(tmp_path_factory.mktemp("short"), tiny_model, tiny_data)) as house:
-        yield house, house.train(*(part for word in words for part in ("-e", word)))
+    with closing(LocalCluster(tmp_path_factory.mktemp("short"), tiny_model, tiny_data)) as local:
+        yield local, local.train(*(part for word in words for part in ("-e", word)))
 
 
 @pytest.mark.rotated
-def test_a_model_made_from_scratch_comes_here_whole(house, tmp_path):
-    bare = shutil.copytree(house.model, tmp_path / "bare")
+def test_a_model_made_from_scratch_comes_here_whole(local, tmp_path):
+    bare = shutil.copytree(local.model, tmp_path / "bare")
     (bare / "model.safetensors").unlink()
-    given = house.tiny(model=str(bare), max_steps=3)
-    screen = house.play("train.yml", *given, "-e", "run=new", "-e", "lora=off", "-e", "scratch=on")
+    given = local.tiny(model=str(bare), max_steps=3)
+    screen = local.play("train.yml", *given, "-e", "run=new", "-e", "lora=off", "-e", "scratch=on")
     assert "  model                runs/new/model\n" in screen
     weights = "model/model.safetensors"
-    here = (house.runs / "new" / weights).read_bytes()
-    assert not (house.runs / "new" / "adapter").exists()
+    here = (local.runs / "new" / weights).read_bytes()
+    assert not (local.runs / "new" / "adapter").exists()
     for node in NODES:
-        assert (house.workspace(node) / "results" / "new" / weights).read_bytes() == here
+        assert (local.workspace(node) / "results" / "new" / weights).read_bytes() == here
 
 
 def test_a_run_trains_on_both_nodes_and_its_files_come_here(trained):
-    house, *_ = trained
-    run = house.runs / "first"
+    local, *_ = trained
+    run = local.runs / "first"
     assert {path.name for path in run.iterdir()} == {
         *("run.yml", "metrics.jsonl", "adapter", "logs"),
         *("report.html", "ends.json"),
@@ -141,17 +141,17 @@ def test_a_run_trains_on_both_nodes_and_its_files_come_here(trained):
     assert {"adapter_config.json", "adapter_model.safetensors"} <= {
         path.name for path in (run / "adapter").iterdir()
     }
-    lines = house.metrics("first")
+    lines = local.metrics("first")
     assert [line["node"] for line in lines[0]["ranks"]] == ["desk", "laptop"]
     assert [line["step"] for line in lines if line["kind"] == "step"] == [1, 2, 3, 4, 5, 6]
     assert lines[-1]["state"] == "finished"
-    assert_line(house.play("playbooks/status.yml"), "first", "finished")
+    assert_line(local.play("playbooks/status.yml"), "first", "finished")
 
 
 def test_the_same_run_file_lies_everywhere(trained):
-    house, *_ = trained
-    files = [house.runs / "first" / "run.yml"]
-    files += [house.workspace(node) / "results" / "first" / "run.yml" for node in NODES]
+    local, *_ = trained
+    files = [local.runs / "first" / "run.yml"]
+    files += [local.workspace(node) / "results" / "first" / "run.yml" for node in NODES]
     texts = {path.read_text() for path in files}
     assert len(texts) == 1
     run = yaml.safe_load(texts.pop())
@@ -161,10 +161,10 @@ def test_the_same_run_file_lies_everywhere(trained):
 
 
 def test_each_node_gets_its_own_part_and_nothing_of_the_other(trained):
-    house, *_ = trained
+    local, *_ = trained
     specs = {}
     for node in NODES:
-        path = house.workspace(node) / "config" / "first.json"
+        path = local.workspace(node) / "config" / "first.json"
         assert path.stat().st_mode & 0o777 == 0o600
         specs[node] = json.loads(path.read_text())
     assert [specs[node]["rank"] for node in NODES] == [0, 1]
@@ -172,13 +172,13 @@ def test_each_node_gets_its_own_part_and_nothing_of_the_other(trained):
         assert specs["desk"][key] == specs["laptop"][key]
     assert specs["desk"]["addresses"] == ["127.0.0.1", "127.0.0.2"]
     for node, other in (NODES, NODES[::-1]):
-        assert str(house.workspace(other)) not in json.dumps(specs[node])
+        assert str(local.workspace(other)) not in json.dumps(specs[node])
 
 
 def test_a_secret_is_in_no_file_no_output_and_no_process_list(trained):
-    house, screen, watch, _ = trained
+    local, screen, watch, _ = trained
     assert [secret for secret in SECRETS if secret in screen] == []
-    assert holding(house.folder, *SECRETS) == []
+    assert holding(local.folder, *SECRETS) == []
     assert watch.looks > 10
     assert not watch.seen
 
@@ -193,12 +193,12 @@ def test_a_message_tells_that_the_run_has_finished_and_to_what_effect(trained):
 
 
 def test_what_the_supervisors_share_is_in_their_launch_specs_alone(trained):
-    house, screen, *_ = trained
-    specs = [house.workspace(node) / "config" / "first.json" for node in NODES]
+    local, screen, *_ = trained
+    specs = [local.workspace(node) / "config" / "first.json" for node in NODES]
     token = json.loads(specs[0].read_text())["token"]
     assert token not in screen
-    there = sorted(str(spec.relative_to(house.folder)) for spec in specs)
-    assert holding(house.folder, token) == there
+    there = sorted(str(spec.relative_to(local.folder)) for spec in specs)
+    assert holding(local.folder, token) == there
 
 
 @pytest.mark.rotated("a short run")
@@ -215,40 +215,40 @@ def test_short_output_tells_what_changed_and_what_to_do_next(short):
 
 @pytest.mark.rotated("a short run")
 def test_a_run_is_exported_on_its_node_and_brought_here(short):
-    house, _ = short
+    local, _ = short
     wrong = ("-e", "run=short", "-e", "to=gguf", "-e", "precision=q4")
-    assert_names(house.play("playbooks/export.yml", *wrong, status=2), "q4", "q4_k_m")
-    assert not (house.runs / "short" / "export").exists()
-    folder = house.runs / "short" / "export"
+    assert_names(local.play("playbooks/export.yml", *wrong, status=2), "q4", "q4_k_m")
+    assert not (local.runs / "short" / "export").exists()
+    folder = local.runs / "short" / "export"
     folder.touch()  # so that it cannot be brought here
-    house.play("playbooks/export.yml", "-e", "run=short", "-e", "to=merged", status=2)
+    local.play("playbooks/export.yml", "-e", "run=short", "-e", "to=merged", status=2)
     folder.unlink()
-    screen = house.play("playbooks/export.yml", "-e", "run=short", "-e", "to=merged")
+    screen = local.play("playbooks/export.yml", "-e", "run=short", "-e", "to=merged")
     merged = folder / "merged"
     assert_names(screen, "model.safetensors", merged)
     assert {"config.json", "model.safetensors"} < {path.name for path in merged.iterdir()}
-    assert not list(house.workspace("desk").glob("results/short/export/*"))
+    assert not list(local.workspace("desk").glob("results/short/export/*"))
 
 
 @pytest.mark.rotated("a short run")
 def test_the_report_is_named_at_the_end_and_another_look_changes_nothing(short):
-    house, screen = short
+    local, screen = short
     assert "  report               runs/short/report.html\n" in screen
-    page = (house.runs / "short" / "report.html").read_text()
+    page = (local.runs / "short" / "report.html").read_text()
     assert "<title>short finished</title>" in page
     assert page.count("<svg") == 6
     assert "hearth train " in page
     assert "--seed 7" in page
-    screen = house.play("playbooks/attach.yml")
+    screen = local.play("playbooks/attach.yml")
     assert "changed on" not in screen
-    assert (house.runs / "short" / "report.html").read_text() == page
+    assert (local.runs / "short" / "report.html").read_text() == page
 
 
 @pytest.mark.rotated
 def test_a_look_at_nodes_without_rank_0_brings_what_they_have(trained, tmp_path):
-    house, *_ = trained
+    local, *_ = trained
     elsewhere = ("-e", f"_plan_runs={tmp_path}")
-    screen = house.play("playbooks/attach.yml", "-e", "run=first", "--limit", "laptop", *elsewhere)
+    screen = local.play("playbooks/attach.yml", "-e", "run=first", "--limit", "laptop", *elsewhere)
     assert_line(screen, "first finished", "6 of 6 steps")
     assert_line(screen, "not seen", "desk")
     assert '"kind": "step"' in (tmp_path / "first" / "metrics.jsonl").read_text()
@@ -257,58 +257,58 @@ def test_a_look_at_nodes_without_rank_0_brings_what_they_have(trained, tmp_path)
 
 @pytest.mark.rotated("a short run")
 def test_a_node_that_cannot_start_calls_the_run_back_on_the_others(short):
-    house, _ = short
-    taken = house.workspace("laptop") / "config" / "stuck.json"
+    local, _ = short
+    taken = local.workspace("laptop") / "config" / "stuck.json"
     (taken / "mine").mkdir(parents=True)
-    screen = house.play("train.yml", *house.tiny(run="stuck", max_steps=100_000), status=2)
+    screen = local.play("train.yml", *local.tiny(run="stuck", max_steps=100_000), status=2)
     shutil.rmtree(taken)
     assert_line(screen, "laptop", "stuck.json")
     assert_line(screen, "called back")
     assert "The run is under way" not in screen
-    until(lambda: not house.processes())  # the play does not wait for their end
-    assert house.record("desk", "stuck")["state"] == "stopped"
+    until(lambda: not local.processes())  # the play does not wait for their end
+    assert local.record("desk", "stuck")["state"] == "stopped"
 
 
 @pytest.mark.rotated(seconds=50)
-def test_control_c_ends_the_looking_not_the_training_which_outlasts_a_killed_rank_too(house):
-    play = house.start("train.yml", *house.tiny(run="calm", max_steps=100_000))
-    house.until_step("calm")
+def test_control_c_ends_the_looking_not_the_training_which_outlasts_a_killed_rank_too(local):
+    play = local.start("train.yml", *local.tiny(run="calm", max_steps=100_000))
+    local.until_step("calm")
     os.killpg(play.pid, signal.SIGINT)
     screen, _ = play.communicate(timeout=HANG)
     assert "Traceback" not in screen
     assert_line(screen, "goes on", "terminal")
-    here = house.record("desk", "calm")
+    here = local.record("desk", "calm")
     assert here["state"] == "running"
     assert psutil.pid_exists(here["pid"])
 
-    screen = house.train("-e", "run=two", status=2)
+    screen = local.train("-e", "run=two", status=2)
     assert_line(screen, "'calm'", "under way")
     assert "Nothing was started on any node." in screen
-    assert not (house.runs / "two").exists()
-    assert not (house.workspace("desk") / "config" / "two.json").exists()
-    assert house.record("desk", "calm")["state"] == "running"
+    assert not (local.runs / "two").exists()
+    assert not (local.workspace("desk") / "config" / "two.json").exists()
+    assert local.record("desk", "calm")["state"] == "running"
 
-    play = house.start("playbooks/attach.yml", "-e", "run=calm")
-    house.rank("laptop").kill()
+    play = local.start("playbooks/attach.yml", "-e", "run=calm")
+    local.rank("laptop").kill()
 
     def teams() -> list[dict]:
-        text = (house.workspace("desk") / "results/calm/metrics.jsonl").read_text()
+        text = (local.workspace("desk") / "results/calm/metrics.jsonl").read_text()
         return [line for _, line in records_in(text) if line["kind"] == "team"]
 
     until(lambda: [team for team in teams() if team["joined"] == ["laptop"]])
-    house.play("playbooks/stop.yml", "-e", "run=calm")
+    local.play("playbooks/stop.yml", "-e", "run=calm")
     screen = ended(play)
     assert_line(screen, "calm was stopped")
     assert_line(screen, "on the way", "laptop", "rank 1", "signal 9 (SIGKILL)")
     assert "Traceback" not in screen
-    steps = [line["step"] for line in house.metrics("calm") if line["kind"] == "step"]
+    steps = [line["step"] for line in local.metrics("calm") if line["kind"] == "step"]
     assert steps == list(range(1, steps[-1] + 1))
     assert [team["nodes"] for team in teams()[-2:]] == [["desk"], ["desk", "laptop"]]
 
 
 @pytest.mark.rotated("a run that fails on this computer")
 def test_a_killed_rank_fails_the_play_under_its_nodes_name_where_nobody_waits(failed):
-    house, screen, *_ = failed
+    local, screen, *_ = failed
     assert_line(screen, "laptop: rank 1", "signal 9 (SIGKILL)")
     assert_line(screen, "cause", "killed")
     assert "\n    cure: " in screen
@@ -316,21 +316,21 @@ def test_a_killed_rank_fails_the_play_under_its_nodes_name_where_nobody_waits(fa
     # Its failure is told once; the supervisors may have been seen on the way there.
     assert screen.count("\nlaptop: rank 1 was killed by signal 9") == 1
     assert "Traceback" not in screen
-    assert {path.name for path in (house.runs / "end").iterdir()} >= {"run.yml", "metrics.jsonl"}
-    assert (house.runs / "end" / "logs" / "laptop.log").stat().st_size > 0
-    page = (house.runs / "end" / "report.html").read_text()
+    assert {path.name for path in (local.runs / "end").iterdir()} >= {"run.yml", "metrics.jsonl"}
+    assert (local.runs / "end" / "logs" / "laptop.log").stat().st_size > 0
+    page = (local.runs / "end" / "report.html").read_text()
     assert "<title>end failed</title>" in page
     assert "<b>laptop</b>: rank 1 was killed by signal 9 (SIGKILL)" in page
-    assert house.record("desk", "end")["cause"] == house.record("laptop", "end")["cause"]
+    assert local.record("desk", "end")["cause"] == local.record("laptop", "end")["cause"]
 
 
 @pytest.mark.rotated("a run that fails on this computer")
 def test_a_secret_is_in_no_file_while_ranks_run_as_processes_nor_after_they_failed(failed):
-    house, screen, meanwhile, _ = failed
-    assert list((house.workspace("desk") / "results" / "end").glob("wandb/offline-run-*"))
-    assert "Traceback" in (house.runs / "end" / "logs" / "laptop.log").read_text()
+    local, screen, meanwhile, _ = failed
+    assert list((local.workspace("desk") / "results" / "end").glob("wandb/offline-run-*"))
+    assert "Traceback" in (local.runs / "end" / "logs" / "laptop.log").read_text()
     assert meanwhile == []
-    assert holding(house.folder, *SECRETS) == []
+    assert holding(local.folder, *SECRETS) == []
     assert [secret for secret in SECRETS if secret in screen] == []
 
 

@@ -10,7 +10,8 @@ from collections.abc import Iterator
 from contextlib import closing
 
 import pytest
-from support.house import ROOT, House
+from support.local_cluster import LocalCluster
+from support.repository import ROOT
 from support.transcripts import Block, blocks, differences
 
 pytestmark = [pytest.mark.cluster, pytest.mark.rotated("transcripts of the pages", seconds=40)]
@@ -46,12 +47,12 @@ BY_CHANCE = (
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
-    """A house in which the run `third` is under way."""
-    with closing(House(tmp_path_factory.mktemp("pages"), tiny_model, tiny_data)) as house:
-        house.play("train.yml", *house.tiny(run="third", max_steps=400), "-e", "wait=off")
-        house.until_step("third", 3)
-        yield house
+def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[LocalCluster]:
+    """A local cluster in which the run `third` is under way."""
+    with closing(LocalCluster(tmp_path_factory.mktemp("pages"), tiny_model, tiny_data)) as local:
+        local.play("train.yml", *local.tiny(run="third", max_steps=400), "-e", "wait=off")
+        local.until_step("third", 3)
+        yield local
 
 
 @pytest.mark.parametrize("verb", ["stop", "resume", "runs"])

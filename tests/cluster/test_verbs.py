@@ -19,8 +19,8 @@ from pathlib import Path
 import psutil
 import pytest
 from support import programs
-from support.house import NODES, UNTIL_A_LOSS, House, ended
 from support.lines import assert_line
+from support.local_cluster import NODES, UNTIL_A_LOSS, LocalCluster, ended
 from support.terminal import Terminal
 from support.waiting import HANG, until
 
@@ -35,14 +35,14 @@ DETACHED = ("-e", "wait=off", *UNTIL_A_LOSS)
 
 
 @pytest.fixture(scope="module")
-def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[House]:
-    """A house in which the run `evening` is under way, and ends with the first loss of a node."""
+def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[LocalCluster]:
+    """A local cluster with the run `evening`, ended by the first loss of a node."""
     folder = tmp_path_factory.mktemp("verbs")
-    with closing(House(folder, tiny_model, tiny_data, patient=True)) as house:
-        given = house.tiny(run="evening", max_steps=100_000, checkpoint_every=5)
-        house.play("train.yml", *given, *DETACHED)
-        house.until_step("evening", 6)
-        yield house
+    with closing(LocalCluster(folder, tiny_model, tiny_data, patient=True)) as local:
+        given = local.tiny(run="evening", max_steps=100_000, checkpoint_every=5)
+        local.play("train.yml", *given, *DETACHED)
+        local.until_step("evening", 6)
+        yield local
 
 
 def test_a_run_under_way_is_shown_with_its_speed_and_its_nodes(home):
@@ -87,12 +87,12 @@ def test_the_logs_of_the_newest_run_are_shown_by_node(home):
     assert_line(screen, "-e nodes", "tower", "desk, laptop")
 
 
-def followers(house: House) -> list[psutil.Process]:
-    """Return the plays that follow a run of this house."""
+def followers(local: LocalCluster) -> list[psutil.Process]:
+    """Return the plays that follow a run of this cluster."""
     found = []
     for process in psutil.process_iter():
         with suppress(psutil.Error):
-            if process.cwd() == str(house.checkout) and "playbooks/attach.yml" in process.cmdline():
+            if process.cwd() == str(local.checkout) and "playbooks/attach.yml" in process.cmdline():
                 found.append(process)
     return found
 

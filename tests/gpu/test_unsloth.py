@@ -6,8 +6,8 @@ import json
 
 import pytest
 import torch
-from support.house import ROOT
 from support.ranks import figures, python
+from support.repository import ROOT
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1800)]
 

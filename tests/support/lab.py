@@ -26,7 +26,8 @@ import yaml
 
 from hearth_lab import machine, network, plan
 from support.computer import LAB, snapshot
-from support.house import ROOT, TINY, House, ended
+from support.local_cluster import TINY, LocalCluster, ended
+from support.repository import ROOT
 from support.waiting import HANG
 
 STATE = Path("/run", LAB)
@@ -239,7 +240,7 @@ def of_the_first(count: int, folder: Path) -> Path:
     return inventory(folder, {node.name: {"cluster_address": node.address} for node in nodes})
 
 
-class Controller(House):
+class Controller(LocalCluster):
     """A clone of the repository, in a home of its own, that plays on the lab."""
 
     def __init__(
@@ -303,5 +304,5 @@ class Play:
         self._process.wait(10)
 
     def end(self, status: int | None = 0) -> str:
-        """Return the screen of the play once it has ended (see `support.house.ended`)."""
+        """Return the screen of the play once it has ended (see `support.local_cluster.ended`)."""
         return ended(self._process, status)

@@ -9,9 +9,9 @@ import sys
 import yaml
 
 from hearth_lab import network, plan
-from support.house import ROOT
 from support.lab import PYTHON, STATE, Controller
 from support.programs import stand_in
+from support.repository import ROOT
 from support.waiting import HANG
 
 SSH_CONFIG = """

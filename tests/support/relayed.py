@@ -9,8 +9,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from support.house import ROOT
 from support.metric_lines import written
+from support.repository import ROOT
 
 BEGAN = "2026-11-22T03:00:00Z"
 

@@ -28,21 +28,21 @@ def cluster(
     kept = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hearth-test-"))
     try:
         there = Path(shutil.copytree(model, kept / "tiny"))
-        house = Controller(folder, there, data, of_the_first(len(names), folder / "inventory"))
+        controller = Controller(folder, there, data, of_the_first(len(names), folder / "inventory"))
         with machines(len(names), *options):
             stages = ("playbooks/preflight.yml", "playbooks/workspace.yml")
-            house.play(*stages, *READY)
+            controller.play(*stages, *READY)
             bring(there, names)
-            yield house
+            yield controller
     finally:
         shutil.rmtree(kept)
 
 
-def start(house: Controller, run: str, *words: str, **settings: object) -> None:
+def start(controller: Controller, run: str, *words: str, **settings: object) -> None:
     # A wrong password for sudo: training asks for none.
     unwatched = ("-e", f"run={run}", "-e", "wait=off", "-e", "ansible_become_password=wrong")
-    options = (*unwatched, *words, *house.tiny(eval_held_out=False, **settings))
-    house.play("train.yml", *READY, *options)
+    options = (*unwatched, *words, *controller.tiny(eval_held_out=False, **settings))
+    controller.play("train.yml", *READY, *options)
 
 
 def end(nodes: Sequence[str], runs: Sequence[str]) -> None:

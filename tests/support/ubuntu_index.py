@@ -11,7 +11,7 @@ import lzma
 import re
 from collections.abc import Iterable, Iterator
 
-from support.house import ROOT
+from support.repository import ROOT
 
 FOLDER = ROOT / "tests" / "fixtures" / "ubuntu"
 RELEASES = {"22.04": "jammy", "24.04": "noble", "26.04": "resolute"}

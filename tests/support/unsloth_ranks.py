@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from support.house import ROOT
 from support.ranks import TRAINER, Origin
+from support.repository import ROOT
 from support.supervisors import TRAINING
 
 PYTHON = str(ROOT / ".venv-unsloth/bin/python")

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hearth_controller.inventory.variables import verb_options
-from support.house import ROOT
+from support.repository import ROOT
 
 VERBS = verb_options(ROOT / "playbooks")
 TRAIN = VERBS["train"]

@@ -11,7 +11,7 @@ import sys
 
 import pytest
 from support.facts import assert_names
-from support.house import ended
+from support.local_cluster import ended
 from support.ranks import (
     SCRIPT,
     command,

@@ -22,7 +22,7 @@ from pathlib import Path
 from statistics import median
 from typing import Any
 
-from support.house import NODES, TINY, House
+from support.local_cluster import NODES, TINY, LocalCluster
 from support.ranks import arguments_of
 from support.tiny_model import make_model
 
@@ -68,34 +68,34 @@ class Contest:
         model, data = folder / "tiny", folder / "words.jsonl"
         make_model(model)
         data.write_text("".join(f'{{"text": "word {n} of many"}}\n' for n in range(200)))
-        self.house = House(folder / "house", model, data, row_seconds=0)
+        self.local = LocalCluster(folder / "house", model, data, row_seconds=0)
         self.turn = 0
 
     def by_hand(self) -> dict[str, float]:
         self.turn += 1
         name = f"hand{self.turn}"
-        settings = {**TINY, "model": self.house.model, "dataset": self.house.data}
+        settings = {**TINY, "model": self.local.model, "dataset": self.local.data}
         settings |= {"max_steps": STEPS, "run_name": name}
-        script = self.house.checkout / "training" / "train_distributed.py"
+        script = self.local.checkout / "training" / "train_distributed.py"
         torchrun = [sys.executable, "-m", "torch.distributed.run", "--nproc-per-node", "2"]
-        record = self.house.checkout / "runs" / name / "metrics.jsonl"
+        record = self.local.checkout / "runs" / name / "metrics.jsonl"
         command = [*torchrun, str(script), *arguments_of(settings)]
-        return timed(command, record, self.house.checkout, self.house.environment)
+        return timed(command, record, self.local.checkout, self.local.environment)
 
     def play(self, *before: str, shown: str = "") -> dict[str, float]:
         """Return the seconds with train.yml; `before` are words in front of the command."""
         self.turn += 1
         run = f"play{self.turn}"
-        settings = self.house.tiny(run=run, max_steps=STEPS)
+        settings = self.local.tiny(run=run, max_steps=STEPS)
         command = [*before, "ansible-playbook", "train.yml", *settings, *shown.split()]
-        record = self.house.workspace(NODES[0]) / "results" / run / "metrics.jsonl"
-        return timed(command, record, self.house.checkout, self.house.environment)
+        record = self.local.workspace(NODES[0]) / "results" / run / "metrics.jsonl"
+        return timed(command, record, self.local.checkout, self.local.environment)
 
     def counts(self) -> dict[str, float]:
         """Return the number of tasks, executed programs, and interpreters of Hearth per node."""
         self.play(shown="-v")
-        screen = (self.house.checkout / "screen").read_text()
-        traced = self.house.folder / "execve"
+        screen = (self.local.checkout / "screen").read_text()
+        traced = self.local.folder / "execve"
         self.play("strace", "-f", "-qq", "-s", "300", "-e", "trace=execve", "-o", str(traced))
         lines = traced.read_text(errors="replace").splitlines()
         executed = [line for line in lines if line.endswith("= 0")]

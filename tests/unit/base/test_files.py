@@ -4,7 +4,7 @@ import sys
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.house import ROOT
+from support.repository import ROOT
 
 from hearth.base.files import alone, level_modes, replaced_folder, taken
 

@@ -8,7 +8,7 @@ import pytest
 import yaml
 from jsonschema import Draft202012Validator
 from pydantic import ValidationError
-from support.house import ROOT
+from support.repository import ROOT
 from support.schemas import schemas
 
 from hearth.config import Settings, preset_names

@@ -4,7 +4,7 @@ import pytest
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.facts import assert_names
-from support.house import ROOT
+from support.repository import ROOT
 
 from hearth.diagnose import RankError, failed_status, first_failure, is_echo, last_error
 

@@ -10,8 +10,8 @@ from errno import EDQUOT, EFBIG, EIO, ENODEV, ENOSPC, ENOTCONN, ENXIO, EROFS, ES
 
 import pytest
 from support import troubleshooting
-from support.house import ROOT
 from support.ranks import python
+from support.repository import ROOT
 
 from hearth.diagnose import killed_by, last_error
 from hearth.diagnose.catalogue import Entry, diagnosis, entries, explained, is_local

@@ -8,8 +8,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
-from support.house import ROOT
 from support.ranks import python, succeeded
+from support.repository import ROOT
 
 from hearth.diagnose import is_echo
 from hearth.diagnose.__main__ import main

@@ -11,7 +11,7 @@ from datetime import datetime, timedelta
 import pytest
 from ansible.module_utils.hearth_node.workspace.lend import write_command
 from support.facts import assert_names
-from support.house import ROOT
+from support.repository import ROOT
 from support.waiting import until
 from support.workspace import under_way
 

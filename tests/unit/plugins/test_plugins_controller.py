@@ -18,8 +18,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import programs
 from support.facts import assert_names
-from support.house import ROOT
 from support.plugins import PLUGINS, load
+from support.repository import ROOT
 from support.waiting import HANG, until
 
 from hearth.base.text import duration

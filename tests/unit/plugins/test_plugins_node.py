@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 from ansible.parsing.plugin_docs import read_docstring
 from support.facts import assert_names
-from support.house import ROOT
 from support.modules import call
 from support.programs import stand_in
+from support.repository import ROOT
 from support.workspace import under_way
 
 

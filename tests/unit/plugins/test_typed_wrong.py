@@ -6,8 +6,8 @@ import sys
 
 import pytest
 from support.facts import assert_names
-from support.house import ROOT
 from support.programs import run
+from support.repository import ROOT
 from support.rotated import in_turn
 
 PLAY = (sys.executable, "-m", "ansible", "playbook")

@@ -11,8 +11,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names, refuses
-from support.house import ROOT
 from support.programs import run
+from support.repository import ROOT
 from support.waiting import until
 
 from hearth_lab import lab, plan

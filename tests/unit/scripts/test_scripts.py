@@ -11,8 +11,8 @@ import sys
 
 import pytest
 from support.facts import assert_names
-from support.house import ROOT
 from support.programs import run, stand_in
+from support.repository import ROOT
 from support.stand_in_index import lock_line, make_wheel
 
 LOCKS = ["cpu", "gpu", "control", "test", "unsloth"]

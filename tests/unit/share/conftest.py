@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.house import ROOT
+from support.repository import ROOT
 
 from hearth.config import Run, read_run, write_run
 

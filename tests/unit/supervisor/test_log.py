@@ -6,7 +6,7 @@ import shutil
 
 import pytest
 from support.facts import assert_names
-from support.house import ROOT
+from support.repository import ROOT
 
 from hearth.base.errors import MachineError
 from hearth.ranks.control_protocol import RANK_APART

@@ -7,8 +7,8 @@ import sys
 
 import pytest
 from support.facts import assert_names
-from support.house import ROOT
 from support.programs import run
+from support.repository import ROOT
 
 from hearth.verify.all_reduce import ANSWER, why_late
 from hearth_controller.verify.results import sum_of

@@ -6,9 +6,9 @@ from dataclasses import asdict
 
 import pytest
 from support.facts import assert_names
-from support.house import ROOT
 from support.lines import assert_line
 from support.programs import run
+from support.repository import ROOT
 from support.waiting import HANG
 
 from hearth.verify import single_gpu

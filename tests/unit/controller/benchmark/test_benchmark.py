@@ -15,7 +15,7 @@ from ansible.utils.display import Display
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.facts import assert_names, refuses
-from support.house import ROOT
+from support.repository import ROOT
 from support.waiting import HANG
 
 from hearth.base.errors import LaunchError

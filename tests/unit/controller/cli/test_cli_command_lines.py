@@ -6,7 +6,7 @@ import shlex
 
 import pytest
 from support.facts import assert_names
-from support.house import ROOT
+from support.repository import ROOT
 
 from hearth_controller.cli.verbs import VERBS
 from hearth_controller.cli.words import read_words

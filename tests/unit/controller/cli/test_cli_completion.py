@@ -7,7 +7,7 @@ import subprocess
 import sys
 
 import pytest
-from support.house import ROOT
+from support.repository import ROOT
 
 from hearth_controller.cli.completion import SHELLS, local_runs, nodes_of
 

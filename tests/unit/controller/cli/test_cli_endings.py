@@ -9,7 +9,7 @@ import sys
 
 import pytest
 from support.facts import assert_names
-from support.house import ROOT
+from support.repository import ROOT
 from support.waiting import HANG
 
 from hearth_controller.runs.status import status

@@ -12,8 +12,8 @@ from collections import deque
 import pytest
 import yaml
 from support.facts import assert_names
-from support.house import ROOT
 from support.machines import KEY, link, report
+from support.repository import ROOT
 from support.stand_in_ssh import StandInSsh
 
 from hearth.base.errors import HearthError

@@ -9,8 +9,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
-from support.house import ROOT
 from support.machines import KEY, UBUNTU, at, link, machine, report
+from support.repository import ROOT
 
 from hearth_controller.discover.draft import draft
 from hearth_controller.discover.files import example_files, write

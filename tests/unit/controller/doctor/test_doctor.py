@@ -11,9 +11,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from jsonschema import Draft202012Validator
 from support.facts import assert_names
-from support.house import ROOT
 from support.metric_lines import slow_links
 from support.nodes import facts, talk
+from support.repository import ROOT
 
 from hearth.verify.judgement import Observation
 from hearth_controller.base.verdict import EXIT

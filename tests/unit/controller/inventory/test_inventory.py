@@ -14,8 +14,8 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
-from support.house import ROOT
 from support.programs import run
+from support.repository import ROOT
 from support.rotated import in_turn
 from support.words import VERBS
 

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import refuses
-from support.house import ROOT
+from support.repository import ROOT
 from support.role_pages import COMMAND, folders_in, main, page_of, with_options
 
 from hearth.base.errors import HearthError

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
-from support.house import ROOT
+from support.repository import ROOT
 from support.words import VERBS
 
 from hearth.base.switch import on_off

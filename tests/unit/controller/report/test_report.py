@@ -22,8 +22,8 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import programs
 from support.facts import assert_names
-from support.house import ROOT
 from support.metric_lines import slow_links, start_line, step_line, written
+from support.repository import ROOT
 
 from hearth.config import Settings, in_parallel, read_run, resolve, resolve_run, write_run
 from hearth.config.cli import parse_command_line

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 from support.browser import CHROMIUM, Browser
-from support.house import ROOT
+from support.repository import ROOT
 
 from hearth_controller.report.page import write_report
 

@@ -7,7 +7,7 @@ import shutil
 
 import pytest
 from support.facts import assert_names
-from support.house import ROOT
+from support.repository import ROOT
 
 from hearth_controller.report.closing import close
 from hearth_controller.runs.outcome import Outcome

@@ -9,8 +9,8 @@ import jsonschema
 import pytest
 from support.digests import ALONE, KILLED, LOST, NODES, WAITS, cause, digest, ended, metrics, team
 from support.facts import assert_names
-from support.house import ROOT
 from support.metric_lines import slow_links
+from support.repository import ROOT
 
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.runs.digests import observed_runs

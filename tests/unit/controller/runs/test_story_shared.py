@@ -6,8 +6,8 @@ import shutil
 
 import pytest
 from support.facts import assert_names
-from support.house import ROOT
 from support.metric_lines import start_line, step_line, written
+from support.repository import ROOT
 
 from hearth.harness.scores import Score, as_records
 from hearth_controller.report.page import write_report

@@ -13,8 +13,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.digests import NODES, digest
 from support.facts import assert_names, refuses
-from support.house import ROOT
 from support.plugins import load
+from support.repository import ROOT
 from support.words import TRAIN
 
 from hearth.base.errors import ConfigError

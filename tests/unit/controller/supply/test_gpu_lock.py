@@ -8,7 +8,7 @@ import pytest
 from packaging.requirements import Requirement
 from packaging.utils import canonicalize_name
 from support.declared import TABLE
-from support.house import ROOT
+from support.repository import ROOT
 
 from hearth_controller.supply.locks import lock_in
 

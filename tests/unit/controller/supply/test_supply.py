@@ -14,8 +14,8 @@ from pathlib import Path
 import pytest
 from packaging.tags import parse_tag
 from support.facts import assert_names, refuses
-from support.house import ROOT
 from support.programs import run
+from support.repository import ROOT
 from support.stand_in_index import lock_line, make_wheel, stand_in_index
 from support.waiting import until
 

@@ -12,9 +12,9 @@ from contextlib import closing, contextmanager
 import pytest
 from support.browser import CHROMIUM, Browser
 from support.facts import assert_names, refuses
-from support.house import ROOT
 from support.metric_lines import start_line, step_line
 from support.relayed import StandInCheckout, lines, state
+from support.repository import ROOT
 from support.waiting import until
 
 from hearth.base.errors import HearthError

@@ -7,9 +7,9 @@ import base64
 import pytest
 from ansible.module_utils.hearth_node.driver import inspect as look
 from ansible.module_utils.hearth_node.driver.openpgp import public_key
-from support.house import ROOT
 from support.openpgp import FINGERPRINT, KEY
 from support.programs import stand_in
+from support.repository import ROOT
 
 EFI = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 

@@ -18,10 +18,10 @@ from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import init_plugin_loader
 from ansible.template import Templar
 from support.facts import assert_names
-from support.house import ROOT
 from support.modules import call
 from support.plugins import load
 from support.programs import stand_in
+from support.repository import ROOT
 from support.stand_in_index import lock_line, make_wheel
 from support.stand_in_miniforge import INSTALLER
 

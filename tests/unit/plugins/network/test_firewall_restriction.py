@@ -18,8 +18,8 @@ from ansible.module_utils.hearth_node.network.restriction import (
     logins_ports,
     restriction,
 )
-from support.house import ROOT
 from support.plugins import load
+from support.repository import ROOT
 
 firewall = load("modules", "hearth_firewall")
 

@@ -5,9 +5,9 @@ from __future__ import annotations
 import pytest
 import yaml
 from support.facts import assert_names
-from support.house import ROOT
 from support.modules import call
 from support.plugins import load
+from support.repository import ROOT
 
 from hearth.ranks.control_protocol import Form
 from hearth.supervisor import workers

@@ -6,8 +6,8 @@ import sys
 
 import pytest
 from support.facts import assert_names
-from support.house import ROOT
 from support.modules import call
+from support.repository import ROOT
 
 from hearth.lend.choice import OFF, choice_file, read
 

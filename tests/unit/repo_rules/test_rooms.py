@@ -9,7 +9,7 @@ from graphlib import CycleError, TopologicalSorter
 from pathlib import Path
 
 import pytest
-from support.house import ROOT
+from support.repository import ROOT
 
 HOUSES = {
     "hearth": ROOT / "training" / "hearth",

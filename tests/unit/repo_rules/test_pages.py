@@ -7,7 +7,7 @@ import shlex
 from pathlib import Path
 
 import pytest
-from support.house import ROOT
+from support.repository import ROOT
 
 from hearth_controller.cli import main
 from hearth_controller.cli.verbs import VERBS

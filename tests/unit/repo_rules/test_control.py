@@ -8,7 +8,7 @@ import re
 import subprocess
 import sys
 
-from support.house import ROOT
+from support.repository import ROOT
 from support.waiting import HANG
 
 # Imports everything of the controller as Ansible and Python do, with some packages away.

@@ -6,7 +6,7 @@ import ast
 import re
 
 import yaml
-from support.house import ROOT
+from support.repository import ROOT
 
 PAGE = (ROOT / "docs" / "safety.md").read_text(encoding="utf-8")
 TABLE = yaml.safe_load((ROOT / "tests" / "fixtures" / "promises.yml").read_text(encoding="utf-8"))

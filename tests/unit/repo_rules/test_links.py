@@ -6,7 +6,7 @@ import re
 from pathlib import Path
 
 import pytest
-from support.house import ROOT, tracked
+from support.repository import ROOT, tracked
 
 LINES = {"README.md": 120, "CONTRIBUTING.md": 150}
 """Lines that the pages which everybody reads may have."""

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.house import ROOT
+from support.repository import ROOT
 
 NEW = {
     "datetime": {"UTC"},

@@ -6,7 +6,7 @@ import ast
 import re
 
 import pytest
-from support.house import ROOT
+from support.repository import ROOT
 
 FILES = sorted(
     path

@@ -14,9 +14,9 @@ from typing import Any
 import psutil
 
 from support.programs import at_work_in
+from support.repository import ROOT
 from support.waiting import HANG, until
 
-ROOT = Path(__file__).resolve().parents[2]
 NODES = ("desk", "laptop")
 UNTIL_A_LOSS = ("-e", "launch_return_timeout=0", "-e", "launch_silence_timeout=60")
 """Words of a run that ends with the first loss of a node, of which no busy core is one."""
@@ -34,19 +34,6 @@ TINY = {
 }
 
 
-def tracked(pattern: str) -> list[Path]:
-    """Return the tracked files that match; without git, those outside hidden folders."""
-    command = ["git", "-C", str(ROOT), "ls-files", "-z", pattern]
-    try:
-        listed = subprocess.run(command, capture_output=True, text=True, check=True).stdout
-        paths = [ROOT / name for name in listed.split("\0") if name]
-    except (OSError, subprocess.CalledProcessError):
-        below = (path.relative_to(ROOT) for path in ROOT.rglob("*"))
-        seen = (path for path in below if not any(part.startswith(".") for part in path.parts))
-        paths = [ROOT / path for path in seen if path.match(pattern) or pattern in path.parts]
-    return [path for path in paths if path.is_file()]
-
-
 def ended(play: subprocess.Popen[str], status: int | None = 0) -> str:
     """Return the screen of a play once it has ended with this exit status; None: any but 0."""
     try:
@@ -61,7 +48,7 @@ def ended(play: subprocess.Popen[str], status: int | None = 0) -> str:
     return screen
 
 
-# Added to the trainer's code of a house.
+# Added to the trainer's code of a local cluster.
 _AS_A_LARGE_MODEL = """
 
 def _as_a_large_model(gradients):
@@ -75,17 +62,17 @@ def _as_a_large_model(gradients):
 Compute.gradients = _as_a_large_model(Compute.gradients)
 """
 
-# Added to the supervisor's code of a house.
+# Added to the supervisor's code of a local cluster.
 _PATIENT = f"LEAST = SILENT = {HANG}.0\n"
 
 
-class House:
+class LocalCluster:
     """One computer as two nodes: what a person would have after `git clone`.
 
     The tiny model stands in for a large one: each row of a step takes `row_seconds` more, of which
     the processor has none. A run under way leaves the cores to what is tested meanwhile.
 
-    In a `patient` house no supervisor finds within a play or two that a suspended rank hangs.
+    In a `patient` one no supervisor finds within a play or two that a suspended rank hangs.
     """
 
     def __init__(

@@ -12,8 +12,8 @@ import pytest
 from ansible.parsing.dataloader import DataLoader
 from ansible.plugins.loader import init_plugin_loader
 from ansible.template import Templar
-from support.house import ROOT
 from support.programs import run
+from support.repository import ROOT
 
 FILES = {
     str(path.relative_to(ROOT)): path

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from support.house import ROOT
+from support.repository import ROOT
 from support.words import VERBS
 
 from hearth.config import Settings

@@ -8,7 +8,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.house import ROOT, tracked
+from support.repository import ROOT, tracked
 
 QUESTION = re.compile(r"(?:What|Who|Whom|Whose|How)\b|Return (?:what|who|whom|whose|how)\b")
 
