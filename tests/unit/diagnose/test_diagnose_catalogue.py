@@ -9,12 +9,13 @@ import time
 from errno import EDQUOT, EFBIG, EIO, ENODEV, ENOSPC, ENOTCONN, ENXIO, EROFS, ESTALE
 
 import pytest
-from support import troubleshooting
 from support.ranks import python
 from support.repository import ROOT
 
 from hearth.diagnose import killed_by, last_error
+from hearth.diagnose.__main__ import main
 from hearth.diagnose.catalogue import Entry, diagnosis, entries, explained, is_local
+from hearth.diagnose.listing import sample_lines
 
 SEEN = [(entry, seen) for entry in entries() for seen in entry.seen]
 IDS = [f"{entry.id}-{entry.seen.index(seen)}" for entry, seen in SEEN]
@@ -255,18 +256,27 @@ def test_an_unknown_failure_says_so():
     assert line.startswith("cause: ")
 
 
-def test_the_page_has_every_entry_with_an_error_its_cause_and_its_cure():
-    page = troubleshooting.PAGE.read_text()
-    hint = "make it anew: python -m tests.support.troubleshooting"
-    assert page == troubleshooting.written(page), hint
+def test_the_list_has_every_entry_with_an_error_its_cause_and_its_cure(capsys):
+    assert main(["--list"]) == 0
+    printed = capsys.readouterr().out
     for entry in entries():
-        assert f"\n### {entry.id}\n" in page
-        assert entry.cause in page and entry.cure in page
-        assert "\n".join(troubleshooting.shown(entry.seen[0])) in page
+        assert f"\n### {entry.id}\n" in printed
+        assert entry.cause in printed and entry.cure in printed
+        assert "\n".join(sample_lines(entry.seen[0])) in printed
 
 
-def test_the_page_keeps_what_is_written_by_hand():
-    page = f"# Head\n\n{troubleshooting.BEGIN}\nold\n{troubleshooting.END}\ntail\n"
-    made = troubleshooting.written(page)
-    assert made == f"# Head\n\n{troubleshooting.markdown()}\ntail\n"
-    assert troubleshooting.written(made) == made
+@pytest.mark.parametrize("word", ["rendezvous-timeout", "CLIENTS JOINED", "firewall,names"])
+def test_the_list_is_narrowed_by_a_word_of_an_entry(word, capsys):
+    assert main(["--list", word]) == 0
+    printed = capsys.readouterr().out
+    assert "### rendezvous-timeout" in printed and "### disk-full" not in printed
+
+
+def test_a_word_of_no_entry_is_named(capsys):
+    assert main(["--list", "the moon"]) == 1
+    assert "the moon" in capsys.readouterr().out
+
+
+def test_without_logs_and_list_the_command_says_what_it_takes():
+    with pytest.raises(SystemExit, match="2"):
+        main([])
