@@ -2,7 +2,7 @@
 
 lab.py       machines of a bench's own, and the plays over them
 cluster.py   the same with shares of a core and links of a speed, and runs over them
-paper.py     from raw figures to docs/measurements.md
+paper.py     from raw figures to tests/bench/README.md
 """
 
 import sys

@@ -32,7 +32,7 @@ def at_least(least: int, why: str) -> Callable[[str], int]:
 class Bench:
     """A bench's command line, to which options of its own can be added.
 
-    `name` is that of its folder and of its section in docs/measurements.md, which `table` makes of
+    `name` is that of its folder and of its section in tests/bench/README.md, which `table` makes of
     the figures; `about` is for `--help`; with `lab` it boots machines.
     """
 
@@ -43,7 +43,7 @@ class Bench:
         self._parser = argparse.ArgumentParser(
             prog=f"python -m tests.bench.{name}",
             description=about,
-            epilog="Raw figures go beside the bench, and the table into docs/measurements.md.",
+            epilog="Raw figures go beside the bench, and the table into tests/bench/README.md.",
             formatter_class=argparse.RawDescriptionHelpFormatter,
         )
         self.option = self._parser.add_argument

@@ -1,4 +1,4 @@
-"""From raw figures to docs/measurements.md."""
+"""From raw figures to tests/bench/README.md."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from typing import Any
 
 from tests.bench.lab import ROOT
 
-DOCUMENT = ROOT / "docs" / "measurements.md"
+DOCUMENT = ROOT / "tests" / "bench" / "README.md"
 
 
 def circumstances() -> dict[str, str]:
@@ -64,6 +64,6 @@ def put(text: str, name: str, section: str) -> str:
 
 
 def publish(name: str, figures: Mapping[str, Any], path: Path, section: str) -> None:
-    """Write the raw figures to `path`, and what they say into docs/measurements.md."""
+    """Write the raw figures to `path`, and what they say into tests/bench/README.md."""
     path.write_text(json.dumps(figures, indent=1) + "\n")
     DOCUMENT.write_text(put(DOCUMENT.read_text(), name, section))

@@ -61,5 +61,5 @@ def test_the_revision_that_was_fetched_is_recorded(tmp_path, tiny_model, argumen
 @pytest.mark.rotated
 @pytest.mark.slow
 def test_the_estimate_is_near_what_a_rank_takes(tmp_path):
-    """Two more sizes are measured by tests.bench.memory; see docs/measurements.md."""
+    """Two more sizes are measured by tests.bench.memory; see tests/bench/README.md."""
     assert abs(off(taken(tmp_path, "small", 1, 256, checkpointing=False))) <= WITHIN

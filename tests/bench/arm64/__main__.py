@@ -161,7 +161,7 @@ def measure(given: Namespace, folder: Path) -> dict[str, Any]:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/measurements.md."""
+    """Return the section of tests/bench/README.md."""
     there, here = (figures["losses"][name] for name in ("arm64", "here"))
     apart = max(abs(one / other - 1) for one, other in zip(there, here, strict=True))
     return "\n".join(

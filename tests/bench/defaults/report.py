@@ -1,4 +1,4 @@
-"""From raw figures to the tables in docs/measurements.md. Pure."""
+"""From raw figures to the tables in tests/bench/README.md. Pure."""
 
 from __future__ import annotations
 

@@ -70,7 +70,7 @@ def row(case: Case, its: Outcome, before: frozenset[str], archive: Archive) -> d
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/measurements.md."""
+    """Return the section of tests/bench/README.md."""
     rows: list[Row] = figures["cases"]
     called = [each for each in rows if each["words"]]
     asked = [each for each in rows if each["driver"] != ".run"]

@@ -121,7 +121,7 @@ def outcome(rank: Mapping[str, str]) -> str:
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/measurements.md."""
+    """Return the section of tests/bench/README.md."""
     lines = [
         f"Two network namespaces joined by a veth, torch {figures['torch']}. {measured(figures)} "
         "Where each rank ended.",

@@ -1,4 +1,4 @@
-"""From raw figures to the table in docs/measurements.md. Pure."""
+"""From raw figures to the table in tests/bench/README.md. Pure."""
 
 from __future__ import annotations
 

@@ -53,7 +53,7 @@ print(json.dumps({
 
 
 def table(figures: Mapping[str, Any]) -> str:
-    """Return the section of docs/measurements.md."""
+    """Return the section of tests/bench/README.md."""
     starts = figures["starts"]
     lines = [
         f"{figures['tokens'] / 1e9:g} billion tokens in {figures['shards']} files, "

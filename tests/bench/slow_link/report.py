@@ -1,4 +1,4 @@
-"""From a run's record to figures, and from those to the table in docs/measurements.md. Pure."""
+"""From a run's record to figures, and from those to the table in tests/bench/README.md. Pure."""
 
 from __future__ import annotations
 

@@ -35,7 +35,7 @@ MEASURED = sorted(path.parent.name for path in Path(beside.__file__).parent.glob
 def test_a_bench_can_be_called_without_the_paths_of_the_tests():
     # What the tests find by pyproject.toml, a command does not.
     words = (sys.executable, "-m", "tests.bench.diagnosis", "--help")
-    done = run(*words, cwd=DOCUMENT.parents[1], PYTHONPATH="")
+    done = run(*words, cwd=DOCUMENT.parents[2], PYTHONPATH="")
     assert done.returncode == 0, done.stderr
     assert_names(done.stdout, "python -m tests.bench.diagnosis")
 

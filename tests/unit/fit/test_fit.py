@@ -617,7 +617,7 @@ PUBLISHED = [
 
 
 def published_row(model: str, backend: str, gb: int, tokens: int) -> tuple[float, str]:
-    """Return the estimated GiB of a published run, and its row in docs/measurements.md."""
+    """Return the estimated GiB of a published run, and its row in tests/bench/README.md."""
     shape = load_preset("llama3.1-8b").shape
     if model == "llama3.3-70b":
         shape = replace(shape, hidden_size=8192, intermediate_size=28_672, num_hidden_layers=80)
@@ -634,7 +634,7 @@ def published_row(model: str, backend: str, gb: int, tokens: int) -> tuple[float
 def test_published_context_lengths_are_estimated_to_fill_their_cards(model, backend, gb, tokens):
     gib, row = published_row(model, backend, gb, tokens)
     assert gib == pytest.approx(gb, rel=0.03 if backend == "unsloth" else 0.08)
-    assert row in (Path(__file__).parents[3] / "docs/measurements.md").read_text()
+    assert row in (Path(__file__).parents[3] / "tests/bench/README.md").read_text()
 
 
 def test_unsloth_keeps_the_inputs_of_layers_on_the_card_only_where_that_is_the_computers_memory():

@@ -1,6 +1,6 @@
 """Estimated memory need of a rank for one micro-batch, by part. Pure arithmetic: no torch.
 
-On a GPU one run of each backend in bf16 was compared (docs/measurements.md); in fp32 attention
+On a GPU one run of each backend in bf16 was compared (tests/bench/README.md); in fp32 attention
 needs more there than is counted, probably for its scores.
 """
 
@@ -27,7 +27,7 @@ gradients, the parameters at the start of the round, and the outer optimizer's m
 
 _HEAP = 0.65
 """Fragmentation of glibc's heap, as a fraction of all layers' tensors: a freed aligned block cannot
-hold another of equal size. Measured on glibc 2.36, see docs/measurements.md."""
+hold another of equal size. Measured on glibc 2.36, see tests/bench/README.md."""
 
 _LARGEST = 32 << 20
 """Bytes of the heap's largest block, and so of its largest hole (mallopt(3), M_MMAP_THRESHOLD)."""
@@ -37,7 +37,7 @@ _OFFLOADED = 2 << 20
 
 _RECOMPUTED = 2
 """Copies of a recomputed layer's tensors under Unsloth: each one and, beside it, its gradient. With
-it the published context lengths come out within 3% (docs/measurements.md)."""
+it the published context lengths come out within 3% (tests/bench/README.md)."""
 
 _CPU_RUNTIME = 64 << 20
 
