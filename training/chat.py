@@ -108,9 +108,9 @@ def main() -> int:
         from hearth.base.quiet import hush
 
         hush()
-        from hearth.chat.answer import Sampling
-        from hearth.chat.sides import Loading
-        from hearth.chat.talk import Wishes, talk
+        from hearth.after.answer import Sampling
+        from hearth.after.sides import Loading
+        from hearth.after.talk import Wishes, talk
 
     talk(
         folder,

@@ -15,10 +15,10 @@ import argparse
 import os
 import sys
 
+from hearth.after.request import Request, by_hand
 from hearth.base.entry import exit_status
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
-from hearth.share.request import Request, by_hand
 
 
 def main() -> int:
@@ -39,7 +39,7 @@ def main() -> int:
     tasks = ",".join(_absolute(task.strip()) for task in given.tasks.split(","))
     request = Request.typed(tasks=tasks, limit=given.limit, best=given.best)
     folder = find_run(given.run, Layout.from_environment().results)
-    from hearth.share.after import afterwards, check_finished
+    from hearth.after.finished import afterwards, check_finished
 
     check_finished(folder, request, print)
     return 0 if afterwards(folder, request, by_hand(given.run), print) else 1

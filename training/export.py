@@ -20,11 +20,11 @@ import argparse
 import sys
 from pathlib import Path
 
+from hearth.after.export_request import ExportRequest, check
 from hearth.base.entry import exit_status
 from hearth.base.imports import loading
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
-from hearth.export.request import ExportRequest, check
 
 
 def main() -> int:
@@ -78,7 +78,7 @@ def main() -> int:
         from hearth.base.quiet import hush
 
         hush()
-        from hearth.export.export import export_run
+        from hearth.after.export import export_run
 
     export_run(request, layout, print, given.wheels)
     return 0

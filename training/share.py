@@ -14,11 +14,11 @@ from __future__ import annotations
 import argparse
 import sys
 
+from hearth.after.request import Request, by_hand
 from hearth.base.entry import exit_status
 from hearth.base.errors import ConfigError
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
-from hearth.share.request import Request, by_hand
 
 
 def main() -> int:
@@ -48,7 +48,7 @@ def main() -> int:
         push=given.push, private=given.private, copy_to=given.copy_to, best=given.best
     )
     folder = find_run(given.run, Layout.from_environment().results)
-    from hearth.share.after import afterwards, check_finished
+    from hearth.after.finished import afterwards, check_finished
 
     check_finished(folder, request, print)
     return 0 if afterwards(folder, request, by_hand(given.run), print) else 1

@@ -20,6 +20,7 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
+from hearth.after.by_hand import check_afterwards, go_on_afterwards
 from hearth.base.entry import INTERRUPTED, print_findings
 from hearth.base.errors import ConfigError, HearthError, MachineError, check_all
 from hearth.base.imports import loading
@@ -49,7 +50,6 @@ from hearth.ranks.ending import exit_with
 from hearth.ranks.slurm import STEP, take_ranks
 from hearth.ranks.watch import FIRST_USE, IMPORTING, PREPARING, Starting, connect
 from hearth.record.held_out import describe_worse, held_out_in
-from hearth.share.by_hand import check_afterwards, go_on_afterwards
 
 
 def requested_run(typed: CommandLine, layout: Layout) -> Run:

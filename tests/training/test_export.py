@@ -15,14 +15,14 @@ from support.ranks import TRAINING, python, refused, succeeded, train_forked
 from support.tiny_model import CHAT_TEMPLATE, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from hearth.after.export import ExportRequest, export_run
+from hearth.after.llama_cpp import SET
 from hearth.base.errors import ModelError
 from hearth.base.extras import extra_folder
 from hearth.base.files import alone
 from hearth.config import read_run, write_run
 from hearth.config.layout import Layout
 from hearth.config.source import ModelSource
-from hearth.export.export import ExportRequest, export_run
-from hearth.export.llama_cpp import SET
 from hearth.model.cache import local_folder
 
 IDS = torch.arange(40)[None]
@@ -207,7 +207,7 @@ def test_an_adapter_on_weights_in_4_bits_is_merged_into_those_of_the_preset(
         assert source.id == "meta-llama/Llama-2-7b-hf"
         return local_folder(recorded.source, weights=True)
 
-    monkeypatch.setattr("hearth.export.export.fetch_model", fetched)
+    monkeypatch.setattr("hearth.after.export.fetch_model", fetched)
     export(run, tmp_path / "merged", tmp_path)
     assert (tmp_path / "merged" / "model.safetensors").is_file()
 

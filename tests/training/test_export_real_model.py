@@ -11,10 +11,10 @@ from peft import PeftModel
 from support.ranks import succeeded, train_forked
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
+from hearth.after.export import ExportRequest, export_run
+from hearth.after.llama_cpp import llama_cpp
 from hearth.config import load_preset
 from hearth.config.layout import Layout
-from hearth.export.export import ExportRequest, export_run
-from hearth.export.llama_cpp import llama_cpp
 from hearth.model.fetch import fetch_model
 
 QUESTION = "Which cable does the lamp in the attic need?"

@@ -11,9 +11,9 @@ from support.own_code import CODE, make_hermit
 from support.ranks import figures, succeeded, train_forked
 from transformers import AutoModelForCausalLM
 
+from hearth.after.export import ExportRequest, export_run
 from hearth.base.errors import ModelError
 from hearth.config.layout import Layout
-from hearth.export.export import ExportRequest, export_run
 
 pytestmark = pytest.mark.usefixtures("code_cache")
 IDS = torch.arange(40)[None]

@@ -11,10 +11,10 @@ from typing import Any
 from jinja2 import Environment, FileSystemLoader, StrictUndefined
 from markupsafe import Markup
 
+from hearth.after.scores import rows_of
 from hearth.base.files import write_whole
 from hearth.base.text import duration
 from hearth.config import Settings, shown
-from hearth.harness.scores import rows_of
 from hearth.measure.limit_cost import describe_limit
 from hearth_controller.report import figures
 from hearth_controller.report.palette import as_variables, colours_of

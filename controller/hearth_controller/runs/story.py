@@ -12,7 +12,7 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hearth.harness.scores import Score, from_records
+from hearth.after.scores import Score, from_records
 from hearth.plan.slow_links import SlowLinks
 from hearth.record.held_out import HeldOut, describe_worse
 from hearth.record.metric_line import is_sound

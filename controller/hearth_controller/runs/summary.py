@@ -7,10 +7,10 @@ from collections.abc import Collection, Iterable, Sequence
 from datetime import datetime
 from pathlib import Path
 
+from hearth.after.scores import rows_of
 from hearth.base.errors import ConfigError
 from hearth.base.text import aligned, duration
 from hearth.config import read_run
-from hearth.harness.scores import rows_of
 from hearth_controller.runs.energy import describe, energy_of
 from hearth_controller.runs.listing import took
 from hearth_controller.runs.outcome import Outcome

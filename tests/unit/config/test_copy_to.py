@@ -11,9 +11,9 @@ import yaml
 from support.repository import ROOT
 from support.words import TRAIN
 
+from hearth.after.request import Request
 from hearth.base.errors import ConfigError
 from hearth.config import Settings, read_run, resolve, resolve_run, run_of, run_text
-from hearth.share.request import Request
 from hearth_controller.inventory.words import parsed
 from hearth_controller.launch.request import requested
 

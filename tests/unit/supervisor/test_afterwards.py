@@ -63,7 +63,7 @@ def test_the_token_for_the_push_reaches_that_process_and_no_rank(spec, tmp_path,
     shared(full)
     words, environment, asked = json.loads((tmp_path / "noted").read_text())
     assert environment["HF_TOKEN"] == "hf_planted"
-    assert words[:3] == ["-m", "hearth.share", "finish"]
+    assert words[:3] == ["-m", "hearth.after", "finish"]
     assert "hf_planted" not in " ".join(words)
     assert json.loads(asked) == {"hearth": "hearth -i x"}
     assert full.log.read_text() == "shared\n"

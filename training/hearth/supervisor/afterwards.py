@@ -1,4 +1,4 @@
-"""The process of a finished run that takes scores, copies and pushes its result (`hearth.share`).
+"""The process of a finished run that takes scores, copies and pushes its result (`hearth.after`).
 
 One node does it, the first in rank order that is there, while the others end. The run is under way
 until it has ended, so that no other run takes the node's GPU from it.
@@ -63,7 +63,7 @@ def _start(spec: Spec) -> subprocess.Popen[bytes]:
     files = ["--run-file", str(spec.results / "run.yml"), "--spec", "/dev/stdin"]
     with spec.log.open("ab") as log:
         process = start_aside(
-            [spec.python, "-m", "hearth.share", "finish", *files],
+            [spec.python, "-m", "hearth.after", "finish", *files],
             cwd="/",
             env=given | {"PYTHONPATH": python_path(_CODE, given), "PYTHONUNBUFFERED": "1"},
             stdin=subprocess.PIPE,

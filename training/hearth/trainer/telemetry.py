@@ -5,7 +5,7 @@ exchange. Under a supervisor that forms groups in place every node keeps the who
 leader does.
 The rest of Hearth reads `metrics.jsonl`: one JSON object per line, each with its `kind`:
 start, plan, step, skip, drift, disk, evaluate, sample, checkpoint, team or end. What follows the
-training adds scores and shared (`hearth.share`).
+training adds scores and shared (`hearth.after`).
 """
 
 from __future__ import annotations

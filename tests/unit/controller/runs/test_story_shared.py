@@ -9,7 +9,7 @@ from support.facts import assert_names
 from support.metric_lines import start_line, step_line, written
 from support.repository import ROOT
 
-from hearth.harness.scores import Score, as_records
+from hearth.after.scores import Score, as_records
 from hearth_controller.report.page import write_report
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.story import Story, parse

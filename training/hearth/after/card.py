@@ -1,0 +1,226 @@
+"""The model card of a run, from its run.yml and its metrics. Pure.
+
+It shows nothing of the machines: no name of a node and no path. Of a person's own data it says the
+name of the file and its checksum.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Iterable, Mapping, Sequence
+from pathlib import PurePath
+from typing import Any
+
+from huggingface_hub import ModelCard, ModelCardData
+
+from hearth import __version__
+from hearth.after.curve import sparkline
+from hearth.after.scores import Score, from_records, rows_of
+from hearth.base.errors import DataError
+from hearth.config import Run, Settings, load_preset, preset_names, shown
+from hearth.data.locate import HubDataset, locate
+
+CARD_TAG = "hearth"
+"""Tag of each card, by which a repository is known as Hearth's."""
+
+_NOT_SHOWN = frozenset(
+    {
+        *("model", "dataset", "run", "resume", "replay", "validation"),
+        *("wandb", "wandb_project", "eval", "eval_limit", "push", "private", "copy_to"),
+        *("memory_limit", "fit", "threads", "collective_timeout", "parallel", "split"),
+        *("micro_batch", "log_every"),
+        *("checkpoint_every", "checkpoint_minutes", "checkpoint_keep"),
+    }
+)
+"""Settings that say nothing of the result, or hold a path or a name of a person's."""
+
+_ALWAYS = ("learning_rate", "global_batch", "sequence_length", "lora_rank", "lora_alpha")
+
+
+def card_text(run: Run, name: str, records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the card of `run` for a repository or folder `name`.
+
+    `records` are the lines of its metrics.jsonl.
+    """
+    lora, scratch = run.settings.lora, run.settings.scratch
+    licence = licence_of(run)
+    data = ModelCardData(
+        model_name=name.split("/")[-1],
+        library_name="peft" if lora else "transformers",
+        pipeline_tag="text-generation",
+        base_model=run.source.id if run.source.kind == "hub" and not scratch else None,
+        license=licence,
+        datasets=hub_data_sets(run.settings) or None,
+        tags=[CARD_TAG, *(["lora"] if lora else []), "generated_from_trainer"],
+    )
+    parts = [
+        f"---\n{data.to_yaml()}\n---",
+        f"# {name.split('/')[-1]}",
+        _about(run),
+        _results(records),
+        _scores(_newest_scores(records)),
+        _data(run, records),
+        _settings(run, records),
+        _use(run, name),
+        _licence(run, licence),
+    ]
+    return str(ModelCard("\n\n".join(part for part in parts if part) + "\n"))
+
+
+def licence_of(run: Run) -> str | None:
+    """Return the licence of the base model, None if it is not known or not the Hub's word."""
+    if run.settings.scratch or run.settings.model not in preset_names():
+        return None
+    return load_preset(run.settings.model).licence
+
+
+def hub_data_sets(settings: Settings) -> list[str]:
+    """Return the data sets of a run that are on the Hub."""
+    return [name.partition(":")[0] for name in settings.data_sets if _on_hub(name)]
+
+
+def _on_hub(name: str) -> bool:
+    """Return whether a data set is on the Hub; a file need not be on this node."""
+    try:
+        return "/" in name and isinstance(locate(name), HubDataset)
+    except DataError:
+        return False
+
+
+def _base(run: Run) -> str:
+    """Return the base model in Markdown; of a folder only its name."""
+    source = run.source
+    if source.kind == "hub":
+        return f"[{source.id}](https://huggingface.co/{source.id})"
+    return f"{source.name} (a local folder)"
+
+
+def _about(run: Run) -> str:
+    settings = run.settings
+    if settings.scratch:
+        what = f"A model with the sizes of {_base(run)}, trained from random weights"
+    elif settings.lora:
+        what = f"A LoRA adapter for {_base(run)}"
+    else:
+        what = f"{_base(run)}, with all weights trained"
+    revision = run.source.revision
+    at = f" (revision `{revision[:12]}`)" if revision and not settings.scratch else ""
+    return f"{what}{at}, trained with Hearth {__version__} on {run.created[:10]}."
+
+
+def _results(records: Sequence[Mapping[str, Any]]) -> str:
+    """Return the losses before and after, and the curve."""
+    last = {each.get("when"): each for each in records if each.get("kind") == "evaluate"}
+    before, after = last.get("before", {}), last.get("after", {})
+    rows = []
+    for label, key in (("held-out loss", "loss"), ("held-out perplexity", "perplexity")):
+        if _is_number(before.get(key)) and _is_number(after.get(key)):
+            rows.append((label, f"{before[key]:.4g}", f"{after[key]:.4g}"))
+    losses = [each["loss"] for each in _steps(records) if _is_number(each.get("loss"))]
+    if losses:
+        rows.append(("training loss", f"{losses[0]:.4g}", f"{losses[-1]:.4g}"))
+    curve = f"Training loss over the steps:\n\n```\n{sparkline(losses)}\n```" if losses else ""
+    table = _table([("", "before", "after"), *rows]) if rows else ""
+    return "\n\n".join(filter(None, ["## Result" if rows else "", table, curve]))
+
+
+def _steps(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
+    """Return the records of steps, of a resumed run the latest of each."""
+    steps = {each.get("step"): each for each in records if each.get("kind") == "step"}
+    return [steps[number] for number in sorted(steps)]
+
+
+def _newest_scores(records: Iterable[Mapping[str, Any]]) -> list[Score]:
+    """Return the scores that were taken last of each task."""
+    found = {}
+    for record in records:
+        if record.get("kind") == "scores":
+            for score in from_records(record["scores"]):
+                found[score.task, score.metric] = score
+    return list(found.values())
+
+
+def _scores(scores: Sequence[Score]) -> str:
+    if not scores:
+        return ""
+    return (
+        "## Scores\n\nBy [lm-eval](https://github.com/EleutherAI/lm-evaluation-harness), without a "
+        f"chat template; ± is the larger standard error.\n\n{_table(rows_of(scores))}"
+    )
+
+
+def _data(run: Run, records: Iterable[Mapping[str, Any]]) -> str:
+    starts = [each for each in records if each.get("kind") == "start"]
+    fingerprint = starts[-1].get("data") if starts else None
+    rows = [("data set", "share", "SHA-256")]
+    for name, share in run.settings.data_sets.items():
+        checksum = run.data_checksums.get(name)
+        on_hub = f"[{name}](https://huggingface.co/datasets/{name.partition(':')[0]})"
+        label = on_hub if _on_hub(name) else PurePath(name).name
+        rows.append((label, f"{share:.0%}", f"`{checksum[:16]}…`" if checksum else "–"))
+    said = f"\n\nFingerprint of the rows as tokens: `{fingerprint}`." if fingerprint else ""
+    return f"## Data\n\n{_table(rows)}{said}"
+
+
+def _settings(run: Run, records: Iterable[Mapping[str, Any]]) -> str:
+    """Return the settings that make the result, and the steps that were taken."""
+    values = run.settings.model_dump()
+    wanted = {
+        name: shown(value)
+        for name, value in values.items()
+        if name not in _NOT_SHOWN
+        and (name in _ALWAYS or value != Settings.model_fields[name].default)
+        and (run.settings.lora or not name.startswith("lora_"))
+    }
+    steps = _steps(records)
+    rows = [("setting", "value"), *((f"`{name}`", text) for name, text in wanted.items())]
+    if steps:
+        rows.append(("steps", str(steps[-1]["step"])))
+    starts = [each for each in records if each.get("kind") == "start"]
+    versions = starts[-1].get("versions", {}) if starts else {}
+    made = ", ".join(f"{name} {version}" for name, version in versions.items())
+    more = f"\n\nMade with {made}." if made else ""
+    return f"## Settings\n\n{_table(rows)}{more}"
+
+
+def _use(run: Run, name: str) -> str:
+    repository = name if "/" in name else "FOLDER"
+    base = run.source.id if run.source.kind == "hub" else "THE_BASE_MODEL"
+    if run.settings.lora:
+        lines = [
+            "from peft import PeftModel",
+            "from transformers import AutoModelForCausalLM, AutoTokenizer",
+            "",
+            f'base = AutoModelForCausalLM.from_pretrained("{base}", dtype="auto")',
+            f'model = PeftModel.from_pretrained(base, "{repository}")',
+            f'tokenizer = AutoTokenizer.from_pretrained("{base}")',
+        ]
+    else:
+        lines = [
+            "from transformers import AutoModelForCausalLM, AutoTokenizer",
+            "",
+            f'model = AutoModelForCausalLM.from_pretrained("{repository}", dtype="auto")',
+            f'tokenizer = AutoTokenizer.from_pretrained("{repository}")',
+        ]
+    return "\n".join(["## Use", "", "```python", *lines, "```"])
+
+
+def _licence(run: Run, licence: str | None) -> str:
+    if run.settings.scratch:
+        return ""
+    known = f"is under `{licence}`" if licence else "has a licence of its own"
+    return (
+        f"## Licence\n\nThe base model {known}, which holds for what is derived from it; the data "
+        "may add terms of their own."
+    )
+
+
+def _table(rows: Sequence[Sequence[str]]) -> str:
+    """Return rows as a table in Markdown; the first row holds the titles."""
+    lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
+    lines.insert(1, "|" + "---|" * len(rows[0]))
+    return "\n".join(lines)
+
+
+def _is_number(value: Any) -> bool:
+    return isinstance(value, int | float) and math.isfinite(value)

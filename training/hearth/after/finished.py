@@ -1,0 +1,161 @@
+"""The parts that a run asks for once it has finished: scores, then a copy, then a push.
+
+Each part is done by itself: one that fails is told with the command that repeats it, is recorded,
+and keeps none of the others from being done.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Any
+
+from hearth.after.card import card_text
+from hearth.after.copies import MARK, check_copy, copy_result
+from hearth.after.push import check_push, push
+from hearth.after.request import Again, Request
+from hearth.after.scores import as_records, rows_of
+from hearth.after.scoring import check_tasks, evaluate_run
+from hearth.base.errors import ConfigError, HearthError, check_all
+from hearth.base.hub import brief_scrubbed, scrub
+from hearth.base.text import aligned
+from hearth.config import Run, read_run
+from hearth.config.layout import Layout
+from hearth.record import history
+from hearth.record.history import METRICS
+from hearth.record.result import Result, find_result
+
+Say = Callable[[str], None]
+
+
+def check(request: Request, run: Run, say: Say) -> None:
+    """Check that all of `request` can be done on this node once `run` has finished.
+
+    Raises `HearthError` with everything that is in the way.
+    """
+    check_all(*(partial(_check_part, part, run, say) for part in request.parts))
+
+
+def check_finished(folder: Path, request: Request, say: Say) -> None:
+    """Check that all of `request` can be done on this node for the run in `folder`.
+
+    Raises `HearthError` with everything that is in the way.
+    """
+    check_all(
+        lambda: _finished(folder, request, lambda _: None),
+        lambda: check(request, read_run(folder / MARK), say),
+    )
+
+
+def _finished(folder: Path, request: Request, say: Say) -> tuple[Run, Result]:
+    """Return the finished run in `folder`, and its result. Raises `HearthError` without one."""
+    run = read_run(folder / MARK)
+    checkpoints = Layout.from_environment().checkpoint_dir(run.name)
+    result = find_result(folder, run, checkpoints, say, request.best)
+    if result.step is not None:
+        raise ConfigError(
+            f"{folder}: the run has not finished; finish it with resume={run.name} first"
+        )
+    return run, result
+
+
+def _check_part(part: Request, run: Run, say: Say) -> None:
+    match part.kind:
+        case "eval":
+            check_tasks(part.tasks, say)
+        case "copy_to":
+            check_copy(part.copy_to, run, say)
+        case _:
+            check_push(part.push, part.private)
+
+
+def afterwards(folder: Path, request: Request, again: Again, say: Say) -> bool:
+    """Do `request` for the finished run in `folder`; return whether all of it was done.
+
+    `again` names the command that repeats a part.
+
+    Raises `HearthError` if the folder holds no finished run.
+    """
+    run, result = _finished(folder, request, say)
+    left, done = request.parts, True
+    try:
+        while left:
+            done = _attempt(left[0], run, folder, result, again, say) and done
+            left = left[1:]
+    except (SystemExit, KeyboardInterrupt):  # the node is wanted elsewhere, or somebody stopped it
+        for part in left:
+            about = {"what": part.kind, "error": f"{part.kind}: ended before it was done"}
+            _record(folder, "shared", about | {"again": again(part)}, say)
+        raise
+    return done
+
+
+def _attempt(part: Request, run: Run, folder: Path, result: Result, again: Again, say: Say) -> bool:
+    """Do one part and record what came of it; return whether it was done."""
+    about: dict[str, Any] = {"what": part.kind}
+    try:
+        about |= _do(part, run, folder, result, say)
+    except HearthError as error:
+        about["error"] = "; ".join(error.findings)
+    except Exception as error:  # a bug of a library must not hide that the run has finished
+        about["error"] = f"{part.kind}: {type(error).__name__}: {brief_scrubbed(error)}"
+    kind = "scores" if "scores" in about else "shared"
+    if "error" in about:
+        about["again"] = again(part)
+        say(f"{about['error']}. Nothing is lost: the weights are in {result.folder}")
+        say(f"again: {about['again']}")
+    _record(folder, kind, about, say)
+    return "error" not in about
+
+
+def _do(part: Request, run: Run, folder: Path, result: Result, say: Say) -> dict[str, Any]:
+    """Do one part; return what is recorded of it."""
+    match part.kind:
+        case "eval":
+            say(f"eval: {', '.join(part.tasks)}")
+            scores = evaluate_run(folder, part.tasks, part.limit, part.best, say)
+            for line in aligned(rows_of(scores)):
+                say(f"  {line}".rstrip())
+            return {"scores": as_records(scores), "limit": part.limit}
+        case "copy_to":
+            say(f"copy_to: {scrub(part.copy_to)}")
+            texts = {"README.md": _card(run, run.name, folder)}
+            texts[MARK] = (folder / MARK).read_text(encoding="utf-8")
+            files = {result.folder.name: result.folder, METRICS: folder / METRICS}
+            place = scrub(copy_result(part.copy_to, run, files, texts, say))
+            say(f"copied to {place}")
+            return {"place": place}
+        case _:
+            private = "private" if part.private else "public"
+            say(f"push: {part.push} ({private})")
+            source = run.source
+            base = source.name if source.kind == "folder" else None
+            card = _card(run, part.push, folder)
+            page = push(result.folder, part.push, part.private, card, base, say)
+            say(f"pushed to {page}")
+            return {"place": page, "private": part.private}
+
+
+def _card(run: Run, name: str, folder: Path) -> str:
+    return card_text(run, name, records_of(folder))
+
+
+def records_of(folder: Path) -> list[dict[str, Any]]:
+    """Return the metrics of the run in `folder`, none if it has none."""
+    return history.records_of(folder / METRICS)
+
+
+def _record(folder: Path, kind: str, about: dict[str, Any], say: Say) -> None:
+    """Append a line to the metrics of a run, which a resumed run drops again (`when`)."""
+    step = max((each.get("step", 0) for each in records_of(folder)), default=0)
+    time = datetime.now(UTC).isoformat(timespec="milliseconds")
+    line = {"kind": kind, "time": time, "step": step, "when": "after", **about}
+    metrics = folder / METRICS
+    try:
+        with metrics.open("a", encoding="utf-8") as file:
+            file.write(json.dumps(line) + "\n")
+    except OSError as error:  # a full disk must keep none of the other parts from being done
+        say(f"{metrics}: {error.strerror}, so that it lacks {json.dumps(line)}")
