@@ -11,7 +11,7 @@ import pytest
 import torch
 import yaml
 from support.finished import make_run
-from support.repo_rules import ROOT
+from support.repository import ROOT
 
 from hearth.after.sides import Loading, Side, load_sides
 from hearth.config import Run, read_run, write_run
