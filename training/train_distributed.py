@@ -46,9 +46,8 @@ from hearth.config.layout import Layout
 from hearth.fit.catalogue import listing
 from hearth.ranks.control import take_ranks_in_place
 from hearth.ranks.control_protocol import RANK_AGAIN, RANK_APART
-from hearth.ranks.ending import exit_with
 from hearth.ranks.slurm import STEP, take_ranks
-from hearth.ranks.watch import FIRST_USE, IMPORTING, PREPARING, Starting, connect
+from hearth.ranks.watch import FIRST_USE, IMPORTING, PREPARING, Starting, connect, exit_with
 from hearth.record.held_out import describe_worse, held_out_in
 
 
@@ -97,7 +96,6 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         prime_backend(run.settings, layout)
         from hearth.measure.own_speed import measured_here
         from hearth.prepare.node import prepare
-        from hearth.ranks.entering import enter
         from hearth.ranks.world import GroupBroken, agree, join, leave
         from hearth.trainer.in_place import TrainerInPlace
         from hearth.trainer.loop import Trainer
@@ -120,7 +118,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         run = run_of(world.from_leader(run_text(run)), "the run of rank 0")
     folder = layout.run_dir(run.name)
     starting.end()
-    choices = enter(world) if world.control else None
+    choices = world.enter() if world.control else None
     try:
         made = TrainerInPlace if world.control else Trainer
         trainer = made(run, layout, prepared, measured, world, choices)

@@ -94,7 +94,7 @@ TRANSFORMERS = "hearth.model.transformers_backend"
 TRAINER = (
     *("hearth.trainer.in_place", "hearth.measure.own_speed"),
     # What a rank of the tiny model would import on its way.
-    *("hearth.config.cli", "hearth.fit.catalogue", "hearth.ranks.entering", "hearth.ranks.slurm"),
+    *("hearth.config.cli", "hearth.fit.catalogue", "hearth.ranks.slurm"),
     *("torch.distributed.elastic.multiprocessing.errors", "torch.utils.serialization"),
     *("transformers.models.llama.modeling_llama", "transformers.optimization"),
     *("numpy.ctypeslib", "numpy.ma"),

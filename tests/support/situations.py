@@ -9,10 +9,9 @@ from hearth.supervisor.cause import Failure
 from hearth.supervisor.decisions import decide
 from hearth.supervisor.decisions.actions import Conclude
 from hearth.supervisor.decisions.events import Reaches
+from hearth.supervisor.decisions.forming import Settings
 from hearth.supervisor.decisions.local_ranks import LocalRanks, Rank
-from hearth.supervisor.decisions.memory import Memory
-from hearth.supervisor.decisions.settings import Settings
-from hearth.supervisor.decisions.state import Absence, Heard, State
+from hearth.supervisor.decisions.state import Absence, Heard, Memory, State
 from hearth.supervisor.decisions.team_record import TeamRecord
 from hearth.supervisor.decisions.voting import Config, Refusal, Votes
 from hearth.supervisor.messages import Propose, Report

@@ -15,7 +15,7 @@ from typing import Any
 from hearth.ranks.control_protocol import Form, Formed
 from hearth.supervisor.decisions.actions import Action
 from hearth.supervisor.decisions.events import Joined
-from hearth.supervisor.decisions.settings import Settings
+from hearth.supervisor.decisions.forming import Settings
 from hearth.supervisor.decisions.voting import Votes
 from hearth.supervisor.messages import Failure, Stop
 from support.toy_connection import Connection

@@ -9,7 +9,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hearth.base.places import RUN_NAME
 from hearth.record.metric_line import is_sound
-from hearth.supervisor.recorded import misfit
+from hearth.supervisor.record import misfit
 
 Digest = Mapping[str, Any]
 """The record of one run on one node."""

@@ -1,6 +1,6 @@
 """The queue of runs over all nodes: its table, and a run's new place in it. Pure.
 
-All nodes serve their runs in one order (`hearth.supervisor.turn`).
+All nodes serve their runs in one order (`hearth.supervisor.queue`).
 """
 
 from __future__ import annotations
@@ -9,7 +9,7 @@ from collections.abc import Sequence
 
 from hearth.base.errors import LaunchError, did_you_mean
 from hearth.base.text import NOT_KNOWN, aligned
-from hearth.supervisor.turn import ordinal
+from hearth.supervisor.queue import ordinal
 from hearth_controller.runs.listing import local_time
 from hearth_controller.runs.observed import ObservedRun
 

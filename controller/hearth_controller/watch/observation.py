@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hearth.base.slurm import newest_job
-from hearth.supervisor.recorded import misfit
+from hearth.supervisor.record import misfit
 from hearth_controller.runs.job_state import settled
 from hearth_controller.runs.story import Story, parse
 from hearth_controller.watch.progress import SplitNews

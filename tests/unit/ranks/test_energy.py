@@ -9,7 +9,9 @@ import random
 import sys
 import time
 from collections.abc import Callable, Sequence
+from types import SimpleNamespace
 
+import psutil
 import pytest
 import torch
 from hypothesis import given, settings
@@ -17,7 +19,7 @@ from hypothesis import strategies as st
 from support.nvml import FOLDER, StandInCards
 
 from hearth.ranks import energy
-from hearth.ranks.energy import LONGEST_GAP, Counter, Meter, Power, zones
+from hearth.ranks.energy import LONGEST_GAP, Counter, Meter, Power, celsius, zones
 from hearth.ranks.world import World
 
 OWN = os.getpid() << 4
@@ -320,3 +322,29 @@ def test_a_run_on_a_gpu_does_not_count_the_processor(tmp_path, monkeypatch):
     monkeypatch.setattr(energy, "zones", lambda: zones(tmp_path))
     monkeypatch.setattr(energy, "own_cards", lambda world: [])
     assert not Meter.open(World(device=torch.device("cuda:0"))).metered
+
+
+CPU, GPU = torch.device("cpu"), torch.device("cuda:0")
+
+
+def test_the_warmest_place_of_the_processor_counts(monkeypatch):
+    found = {
+        "nvme": [SimpleNamespace(current=90.0)],
+        "coretemp": [SimpleNamespace(current=each) for each in (51.0, 63.0, 58.0)],
+    }
+    monkeypatch.setattr(psutil, "sensors_temperatures", lambda: found)
+    assert celsius(CPU) == 63.0
+
+
+def test_of_a_gpu_torch_is_asked(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "temperature", {GPU: 71}.__getitem__)  # a stand-in of a GPU
+    assert celsius(GPU) == 71.0
+
+
+def test_what_cannot_be_told_ends_no_run(monkeypatch):
+    def broken(*_):
+        raise ModuleNotFoundError("nvidia-ml-py does not seem to be installed")
+
+    monkeypatch.setattr(torch.cuda, "temperature", broken)
+    monkeypatch.setattr(psutil, "sensors_temperatures", dict)
+    assert celsius(GPU) == celsius(CPU) == 0.0

@@ -33,7 +33,7 @@ from hearth.supervisor.decisions.actions import (
     TellRanks,
 )
 from hearth.supervisor.decisions.decide import BRIEF, to_prove
-from hearth.supervisor.decisions.memory import WAITS
+from hearth.supervisor.decisions.forming import Settings
 from hearth.supervisor.decisions.observe import parted
 from hearth.supervisor.decisions.own_ranks import (
     FORM_TIMEOUT,
@@ -43,11 +43,15 @@ from hearth.supervisor.decisions.own_ranks import (
     SHUTDOWN_PATIENCE,
     STEP_PATIENCE,
 )
-from hearth.supervisor.decisions.retries import FUTILE, LASTING, LEFT_OUT_WITHIN
-from hearth.supervisor.decisions.settings import Settings
-from hearth.supervisor.decisions.state import LONG_START, Absence, Proposal, State
+from hearth.supervisor.decisions.state import LONG_START, WAITS, Absence, Proposal, State
 from hearth.supervisor.decisions.team_record import TeamRecord
-from hearth.supervisor.decisions.verdicts import COLLECT, LEAVE_TIMEOUT
+from hearth.supervisor.decisions.verdicts import (
+    COLLECT,
+    FUTILE,
+    LASTING,
+    LEAVE_TIMEOUT,
+    LEFT_OUT_WITHIN,
+)
 from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Attempt, Config, Refusal, Votes
 from hearth.supervisor.messages import Failure, Propose, Stop
 

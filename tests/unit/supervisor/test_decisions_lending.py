@@ -20,6 +20,7 @@ from hearth.supervisor.decisions.actions import (
 )
 from hearth.supervisor.decisions.decide import BRIEF
 from hearth.supervisor.decisions.events import Event, OwnerSays, RankSaid, Tick
+from hearth.supervisor.decisions.forming import Settings
 from hearth.supervisor.decisions.local_ranks import LocalRanks
 from hearth.supervisor.decisions.own_ranks import (
     EVALUATION_PATIENCE,
@@ -28,7 +29,6 @@ from hearth.supervisor.decisions.own_ranks import (
     HEARD_OF,
     STEP_PATIENCE,
 )
-from hearth.supervisor.decisions.settings import Settings
 from hearth.supervisor.decisions.state import Absence, State
 from hearth.supervisor.decisions.transition import transition
 from hearth.supervisor.decisions.voting import Attempt, Config, Refusal, Votes

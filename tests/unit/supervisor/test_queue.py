@@ -16,6 +16,7 @@ from hearth.base import systemd
 from hearth.base.errors import LaunchError
 from hearth.supervisor import in_turn
 from hearth.supervisor.queue import (
+    Entry,
     coming_back,
     enter_queue,
     entry_from,
@@ -26,7 +27,6 @@ from hearth.supervisor.queue import (
 )
 from hearth.supervisor.record import RunRecord
 from hearth.supervisor.spec import Spec, record_file
-from hearth.supervisor.turn import Entry
 
 
 def spec(workspace, run: str = "night", **queue: object) -> Spec:

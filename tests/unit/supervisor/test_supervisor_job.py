@@ -14,8 +14,7 @@ from hearth.supervisor import job
 from hearth.supervisor.__main__ import main
 from hearth.supervisor.job import PROGRAMS, cancel, check, end_of_job, submit
 from hearth.supervisor.preflight import check as start_findings
-from hearth.supervisor.record import RunRecord
-from hearth.supervisor.restart import last_record
+from hearth.supervisor.record import RunRecord, last_record
 from hearth.supervisor.spec import Spec
 
 SINFO = (

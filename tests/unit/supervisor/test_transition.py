@@ -11,7 +11,6 @@ from support.situations import CHOICES, NODES, TEAM, report, situation, with_fac
 
 from hearth.ranks.control_protocol import Ended, Formed, Leave
 from hearth.supervisor.cause import Cause
-from hearth.supervisor.decisions import causes
 from hearth.supervisor.decisions.actions import (
     Conclude,
     FormGroup,
@@ -39,7 +38,7 @@ from hearth.supervisor.decisions.events import (
     StopAsked,
     Tick,
 )
-from hearth.supervisor.decisions.settings import Settings
+from hearth.supervisor.decisions.forming import Settings
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.decisions.transition import HANDLERS, RETRY, transition
 from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Attempt, Config, Votes
@@ -261,7 +260,7 @@ def test_ranks_that_failed_are_the_cause_of_the_end_of_their_team():
     state = replace(state, teams=replace(state.teams, trained=True))
     failure = Failure(0, "rank 0 was killed by signal 9", curable=True)
     state, _ = happen(state, RanksFailed(failure))
-    assert state.teams.broke == causes.failed("desk", failure)
+    assert state.teams.broke == Cause.failed("desk", failure)
 
 
 def test_an_owner_who_has_the_machine_and_says_another_reason_is_on_record():

@@ -9,7 +9,7 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hearth.supervisor.turn import Entry, ahead_of, ordinal, why_not_yet
+from hearth.supervisor.queue import Entry, ahead_of, ordinal, why_not_yet
 
 NOW = datetime(2026, 11, 26, 22, 30, tzinfo=ZoneInfo("Europe/Berlin"))
 

@@ -18,8 +18,8 @@ from hearth.base import systemd
 from hearth.base.systemd import units_of
 from hearth.supervisor.__main__ import main
 from hearth.supervisor.cause import Cause, LaunchOutcome
-from hearth.supervisor.record import RunRecord
-from hearth.supervisor.restart import as_lost, close_record, last_record
+from hearth.supervisor.life import _as_lost as as_lost
+from hearth.supervisor.record import RunRecord, close_record, last_record
 from hearth.supervisor.spec import Spec
 from hearth.supervisor.unit import (
     LEFT,

@@ -1,8 +1,9 @@
-"""Energy that a node uses for its ranks: of their NVIDIA cards, or of the processor.
+"""Energy that a node uses for its ranks, and the temperature of a rank's device.
 
-A card has a counter in its driver, or tells its power, which is then summed up over time. A
-processor has the counters of RAPL, which most kernels show to root only. What is measured is that
-part alone: not the rest of the computer, nor what its power supply loses.
+Energy is that of the NVIDIA cards, or of the processor. A card has a counter in its driver, or
+reports its power, which is then summed up over time. A processor has the counters of RAPL, which
+most kernels show to root only. Neither includes the rest of the computer, or the losses of its
+power supply.
 """
 
 from __future__ import annotations
@@ -16,6 +17,7 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Protocol
 
+import psutil
 import torch
 
 from hearth.base.nvml import Cards
@@ -264,3 +266,23 @@ def _hold(source: str) -> socket.socket | None:
         claim.close()
         return None
     return claim
+
+
+_PROCESSORS = ("coretemp", "k10temp", "zenpower", "cpu_thermal")
+"""Kernel drivers that report a processor's temperature: Intel, AMD, AMD, Arm."""
+
+
+def celsius(device: torch.device) -> float:
+    """Return the temperature in °C of the rank's GPU, or of the processor; 0 if it is unknown.
+
+    A sensor must never end a run: any error counts as an unknown temperature.
+    """
+    try:
+        if device.type == "cuda":
+            return float(torch.cuda.temperature(device))
+        # Virtual machines have no sensors.
+        found = psutil.sensors_temperatures()
+        sensors = [each for name in _PROCESSORS for each in found.get(name, [])]
+        return max((sensor.current for sensor in sensors), default=0.0)
+    except Exception:  # NVML alone has a class for each of 20 errors, and may itself be missing
+        return 0.0

@@ -19,18 +19,19 @@ import torch
 import torch.distributed as dist
 
 from hearth.base.packet_filter import listening
-from hearth.ranks.alarm import Alarm, GroupBroken
-from hearth.ranks.control_protocol import Form
-from hearth.ranks.rendezvous import FORM_TIMEOUT
-from hearth.ranks.ring import Ring
-from hearth.ranks.values import (
+from hearth.ranks.alarm import (
     LONGEST_BYTES,
     LONGEST_VALUE,
+    Alarm,
+    GroupBroken,
     check_length,
     check_own_length,
     from_bytes,
     to_bytes,
 )
+from hearth.ranks.control_protocol import Form
+from hearth.ranks.rendezvous import FORM_TIMEOUT
+from hearth.ranks.ring import Ring
 
 _GLANCE = 0.002
 """Seconds between two glances at a group that is being connected."""

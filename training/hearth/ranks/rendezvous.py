@@ -26,9 +26,8 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hearth.base.packet_filter import listening
-from hearth.ranks.alarm import Alarm, Deadline, GroupBroken
+from hearth.ranks.alarm import Alarm, Deadline, GroupBroken, check_length, from_bytes
 from hearth.ranks.control_protocol import Form
-from hearth.ranks.values import check_length, from_bytes
 
 FORM_TIMEOUT = 30.0
 """Seconds after which the forming of a group is given up."""

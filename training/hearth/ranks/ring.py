@@ -22,17 +22,18 @@ from typing import Any
 import torch
 
 from hearth.base.text import plain
-from hearth.ranks.alarm import Alarm, GroupBroken
-from hearth.ranks.hop import CHUNK, Hop, HopMeter, receive, stamp_arrivals
-from hearth.ranks.rendezvous import Neighbours
-from hearth.ranks.values import (
+from hearth.ranks.alarm import (
     LONGEST_BYTES,
     LONGEST_VALUE,
+    Alarm,
+    GroupBroken,
     check_length,
     check_own_length,
     from_bytes,
     to_bytes,
 )
+from hearth.ranks.hop import CHUNK, Hop, HopMeter, receive, stamp_arrivals
+from hearth.ranks.rendezvous import Neighbours
 
 _PIECE = 1 << 20
 """Bytes that are added, or sent on, once they have arrived."""

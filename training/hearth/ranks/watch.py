@@ -1,23 +1,18 @@
-"""A rank's words to its supervisor before it is in a group, and where it takes no orders."""
+"""The start and the end of a rank: its messages before it is in a group, its exit status."""
 
 from __future__ import annotations
 
+import atexit
 import os
 import socket
+import sys
 import threading
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
+from typing import NoReturn
 
 from hearth.ranks.control import Control, connection_here
-from hearth.ranks.control_protocol import (
-    FOR_OTHERS,
-    WATCHED,
-    Alive,
-    Doing,
-    Here,
-    News,
-    encode,
-)
+from hearth.ranks.control_protocol import FOR_OTHERS, WATCHED, Alive, Doing, Here, News, encode
 
 IMPORTING = 900.0
 """Seconds in which the libraries must be imported, from a slow disk."""
@@ -106,3 +101,24 @@ class Starting:
                     self._supervisor.tell(Doing(FOR_OTHERS, 0, 0, _WAITING))
                 else:
                     self._supervisor.tell(Alive())
+
+
+def exit_with(program: Callable[[], int]) -> NoReturn:
+    """Call `program` and exit with the status that it returns; the status is 1 if it raises.
+
+    A rank that refuses or fails is still in torch's group. Its threads abort a process whose Python
+    has ended when they free a tensor, and destroying the group waits for collectives that a peer
+    never joins. So such a process ends before Python does, after all other exit handlers.
+    """
+    status = 1
+
+    def end() -> None:
+        distributed = sys.modules.get("torch.distributed")
+        if distributed and distributed.is_initialized():
+            sys.stdout.flush()
+            sys.stderr.flush()
+            os._exit(status)
+
+    atexit.register(end)  # the handlers registered later are called before it
+    status = program()
+    sys.exit(status)

@@ -21,15 +21,14 @@ import torch
 import torch.distributed as dist
 
 from hearth.base.errors import HearthError
-from hearth.ranks.alarm import Alarm, GroupBroken
+from hearth.ranks.alarm import Alarm, GroupBroken, from_bytes, to_bytes
 from hearth.ranks.control import Control
-from hearth.ranks.control_protocol import Form, Interrupt
+from hearth.ranks.control_protocol import Form, Interrupt, Leave, Load, Waiting
 from hearth.ranks.group import WholeGroup, connected, have_own_gpus, nccl_in_place
 from hearth.ranks.hop import Hop
 from hearth.ranks.memory import is_out_of_memory, limit_gpu_memory
 from hearth.ranks.rendezvous import meet
 from hearth.ranks.ring import Ring
-from hearth.ranks.values import from_bytes, to_bytes
 from hearth.ranks.watch import Watch, connect
 
 # Default timeouts of the process groups. Supervisors detect a lost peer by a heartbeat, so theirs
@@ -221,6 +220,31 @@ class World:
             self.gradients = dist.new_group(backend="nccl", timeout=self._timeout)
         self.layout = tuple(node for node, _ in everyone)
         self.members = tuple(range(self.size))
+
+    def enter(self) -> dict[str, Any] | None:
+        """Wait for the supervisor's orders until this rank is in a group or shall load alone.
+
+        Returns the choices with which to load alone, None if all members of the group load
+        together.
+
+        Raises:
+            SystemExit: the supervisor wants the rank to leave (status 0), or has died.
+        """
+        assert self.control is not None
+        waiting = Waiting("new", 0, 0, loaded=False)
+        while True:
+            match self.control.wait(waiting):
+                case Load(choices):
+                    return choices
+                case Leave():
+                    raise SystemExit(0)
+                case Form() as order:
+                    try:
+                        self.form(order)
+                    except GroupBroken as broken:
+                        waiting = Waiting("new", order.generation, 0, False, str(broken))
+                    else:
+                        return None
 
     def form(self, order: Form) -> None:
         """Leave the group and form that of an order, in which this rank is.

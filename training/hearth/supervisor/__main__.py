@@ -22,10 +22,15 @@ from hearth.supervisor.cause import ENDS
 from hearth.supervisor.in_turn import run_in_turn
 from hearth.supervisor.job import cancel, queue_record, submit
 from hearth.supervisor.life import STOP, STOP_NOW
-from hearth.supervisor.preflight import ready
+from hearth.supervisor.preflight import ready, ready_again
 from hearth.supervisor.queue import leave_queue
-from hearth.supervisor.record import held_by, lock_holder, read_record
-from hearth.supervisor.restart import close_record, last_record, ready_again
+from hearth.supervisor.record import (
+    close_record,
+    held_by,
+    last_record,
+    lock_holder,
+    read_record,
+)
 from hearth.supervisor.spec import Spec, forget_secrets, load_spec, stop_file, with_secrets
 from hearth.supervisor.supervise import supervise
 from hearth.supervisor.unit import LEFT, comes_back, is_active, remove_unit, start_unit, stop_unit

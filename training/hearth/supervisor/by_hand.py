@@ -12,30 +12,29 @@ from __future__ import annotations
 import argparse
 import asyncio
 import dataclasses
+import os
 import shlex
 import shutil
 import signal
 import subprocess
 import sys
 from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
+
+import yaml
 
 from hearth.base.entry import print_findings
 from hearth.base.errors import HearthError, LaunchError
-from hearth.base.interface import free_port
+from hearth.base.interface import free_port, source_towards
+from hearth.config import Run, resolve_run
+from hearth.config.cli import parse_command_line, with_small_model
+from hearth.config.layout import Layout, staged_name
+from hearth.ranks.control_protocol import Form
 from hearth.supervisor.cause import Cause, State, generation_of
-from hearth.supervisor.cluster_file import CONFIG, LAUNCHER, read_cluster
-from hearth.supervisor.new_by_hand import (
-    PORT,
-    group_by_hand,
-    new_command,
-    new_spec,
-    stage_files,
-    typed_run,
-)
 from hearth.supervisor.preflight import ready
-from hearth.supervisor.record import RunRecord, node_lock
-from hearth.supervisor.recorded import record_in
+from hearth.supervisor.record import RunRecord, node_lock, record_in
 from hearth.supervisor.spec import Spec, load_spec
 from hearth.supervisor.workers import command, end, environment, leftovers, scratch
 
@@ -155,6 +154,151 @@ def _in_foreground(words: Sequence[str], place: Path, variables: Mapping[str, st
     signal.signal(signal.SIGINT, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
     return process.wait()
+
+
+CONFIG = "cluster_config.yaml"
+"""The file's name. `hearth provision` writes it."""
+
+LAUNCHER = "./launch_cluster.sh"
+"""The command that a person types on a node."""
+
+
+@dataclass(frozen=True)
+class Cluster:
+    """The nodes of the cluster by name, and this node's name, Python and model cache ('': own)."""
+
+    own: str
+    python: str
+    models: str
+    nodes: Mapping[str, Mapping[str, Any]]
+
+    @property
+    def by_rank(self) -> tuple[str, ...]:
+        """The names of all nodes in the order of their ranks."""
+        return tuple(sorted(self.nodes, key=lambda name: self.nodes[name]["rank"]))
+
+    def addresses(self, names: tuple[str, ...]) -> tuple[str, ...]:
+        """Return the cluster addresses of nodes."""
+        return tuple(str(self.nodes[name]["address"]) for name in names)
+
+    @property
+    def interface(self) -> str:
+        """The NIC of this node's cluster address; '' if provisioning has not seen it."""
+        return self.nodes[self.own].get("interface") or ""
+
+
+def read_cluster(workspace: Path) -> Cluster:
+    """Return the cluster that CONFIG in `workspace` describes.
+
+    Raises `LaunchError` if the file cannot be read, or does not describe this node.
+    """
+    path = workspace / CONFIG
+    try:
+        config = yaml.safe_load(path.read_text(encoding="utf-8"))
+        nodes = {node["name"]: node for node in config["nodes"]}
+        own = nodes[config["node"]]["name"]
+        return Cluster(own, str(config["python"]), str(config.get("models") or ""), nodes)
+    except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
+        why = " ".join(str(error).split())
+        raise LaunchError(
+            f"{path}: cannot be read ({type(error).__name__}: {why}); "
+            "`hearth provision --tags workspace` writes the file anew"
+        ) from error
+
+
+PORT = 29500
+"""The default port of rank 0, which is torchrun's own."""
+
+
+def typed_run(workspace: Path, words: Sequence[str]) -> Run:
+    """Return the run that the settings in `words` ask for, as this node sees it.
+
+    Raises `ConfigError` for wrong settings, before torchrun is started for them.
+    """
+    typed = parse_command_line(words)
+    if typed.run_file:
+        raise LaunchError(
+            f"--run-file: {LAUNCHER} RANK --run NAME continues a run that `hearth train` has "
+            "started"
+        )
+    given, _ = with_small_model(typed)
+    results = Layout.from_environment({"HEARTH_WORKSPACE": str(workspace)}).results
+    return resolve_run(given, results, file=typed.config, say=lambda _: None)
+
+
+def new_spec(
+    cluster: Cluster, workspace: Path, rank: int, run: str, words: Sequence[str], port: int
+) -> Spec:
+    """Return the spec of this node's ranks in a new run over all nodes of the cluster.
+
+    Raises `LaunchError` if this node has another rank, or another network than CONFIG says.
+    """
+    nodes = cluster.by_rank
+    if nodes[rank : rank + 1] != (cluster.own,):
+        own = nodes.index(cluster.own)
+        raise LaunchError(
+            f"{cluster.own} is rank {own} of {', '.join(nodes)} ({workspace / CONFIG}), not "
+            f"{rank}: type {_typed(own, words)}"
+        )
+    addresses = cluster.addresses(nodes)
+    return ready(
+        Spec(
+            run=run,
+            node=cluster.own,
+            rank=rank,
+            nodes=nodes,
+            addresses=addresses,
+            ports=(port,) * len(nodes),
+            nproc=int(cluster.nodes[cluster.own].get("nproc") or 1),
+            python=cluster.python,
+            workspace=workspace,
+            token="",
+            interface=cluster.interface,
+            models=cluster.models,
+            arguments=tuple(words),
+        )
+    )
+
+
+def stage_files(run: Run, workspace: Path) -> None:
+    """Copy a person's own data files to where a run in a workspace looks for them."""
+    data = Layout.from_environment({"HEARTH_WORKSPACE": str(workspace)}).data
+    for name, sha256 in run.data_checksums.items():
+        if sha256 and not run.shards and not (place := data / staged_name(sha256, name)).exists():
+            data.mkdir(parents=True, exist_ok=True)
+            shutil.copyfile(name, place.with_suffix(".unfinished"))
+            place.with_suffix(".unfinished").rename(place)
+
+
+def group_by_hand(spec: Spec, generation: int) -> Form:
+    """Return the group of all ranks of a run, which meets at rank 0's node."""
+    address = spec.addresses[0]
+    # Where the nodes are one computer, they connect from another address than their own.
+    clients = tuple(sorted({*spec.addresses, source_towards(address)}))
+    return Form(generation, spec.nodes, address, spec.ports[0], clients, fresh=True)
+
+
+def new_command(spec: Spec) -> tuple[list[str], dict[str, str]]:
+    """Return torchrun's command line and environment, and say what to type on the other nodes.
+
+    Raises `LaunchError` on rank 0 if the port is taken.
+    """
+    if spec.rank == 0:
+        free_port(spec.address, spec.ports[0])
+    group = group_by_hand(spec, generation=0)
+    for rank, (name, address) in enumerate(zip(spec.nodes, spec.addresses, strict=True)):
+        if rank != spec.rank:
+            print(f"hearth: on {name} ({address}): {_typed(rank, spec.arguments)}")
+    variables = environment(spec, group)
+    # No play has filled the caches of this node.
+    variables.pop("HF_HUB_OFFLINE")
+    if offline := os.environ.get("HF_HUB_OFFLINE"):
+        variables["HF_HUB_OFFLINE"] = offline
+    return command(spec, group), variables
+
+
+def _typed(rank: int, words: Sequence[str]) -> str:
+    return shlex.join([LAUNCHER, str(rank), *words])
 
 
 if __name__ == "__main__":

@@ -28,6 +28,7 @@ from hearth.supervisor.log import say
 from hearth.supervisor.messages import ProtocolError
 from hearth.supervisor.preflight import ready
 from hearth.supervisor.queue import (
+    ahead_of,
     coming_back,
     enter_queue,
     entry_from,
@@ -35,12 +36,12 @@ from hearth.supervisor.queue import (
     leave_queue,
     mark_begun,
     read_queue,
+    removal,
+    why_not_yet,
 )
-from hearth.supervisor.record import NodeTaken, RunRecord, lock_holder
-from hearth.supervisor.restart import close_record
+from hearth.supervisor.record import NodeTaken, RunRecord, close_record, lock_holder
 from hearth.supervisor.spec import Spec
 from hearth.supervisor.supervise import supervise
-from hearth.supervisor.turn import ahead_of, removal, why_not_yet
 from hearth.supervisor.unit import interruption
 
 POLL = 0.5

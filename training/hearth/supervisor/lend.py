@@ -1,4 +1,4 @@
-"""The command of a person at the node: `hearth-lend` in the workspace."""
+"""The command of a person at the node, `hearth-lend`, and the tenant of the node now."""
 
 from __future__ import annotations
 
@@ -7,6 +7,7 @@ import json
 import os
 import sys
 import time
+from dataclasses import dataclass
 from datetime import datetime
 from pathlib import Path
 from typing import Any
@@ -14,9 +15,53 @@ from typing import Any
 from hearth.base.clock import local_time, span_of, time_of, when
 from hearth.base.entry import print_findings
 from hearth.base.errors import HearthError, LaunchError
+from hearth.base.files import read_object
 from hearth.lend import choice
 from hearth.lend.choice import AUTO, OFF, ON, RETURNS, Choice
-from hearth.supervisor.tenancy import Tenancy, tenancy
+from hearth.supervisor.cause import ENDS
+from hearth.supervisor.record import lock_holder, read_record
+
+
+@dataclass(frozen=True)
+class Tenancy:
+    """The run under way on this node, "" for none, and whether it has the machine now.
+
+    `away` is the reason why it has not, and `since` when that was so or not, if it is known.
+    `lends` is whether the run heeds the person's word: it was launched with this node's terms.
+    """
+
+    run: str = ""
+    away: str = ""
+    since: datetime | None = None
+    lends: bool = True
+
+    @property
+    def has_machine(self) -> bool:
+        """Whether the run has the machine."""
+        return bool(self.run) and not self.away
+
+
+def tenancy(workspace: Path) -> Tenancy:
+    """Return the tenancy of the node with this workspace."""
+    holder = lock_holder(workspace)
+    if holder is None:
+        return Tenancy()
+    run = str(holder["run"])
+    try:
+        record = read_record(workspace, run)
+    except (LaunchError, ValueError):  # it has just begun, and has no record yet
+        return Tenancy(run)
+    if record["state"] in ENDS:
+        return Tenancy()
+    spec = read_object(workspace / "config" / f"{run}.json") or {}
+    since = record.get("since")
+    return Tenancy(
+        run,
+        away=str(record.get("away") or ""),
+        since=datetime.fromisoformat(since) if since else None,
+        lends=bool(spec.get("lend")),
+    )
+
 
 PATIENCE = 120.0
 """Seconds to wait for a run to leave: a step of a slow node, and the end of its ranks."""

@@ -12,7 +12,7 @@ import time
 import traceback
 from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -26,11 +26,9 @@ from hearth.supervisor.job import end_of_job, own_job
 from hearth.supervisor.log import LaunchLog, say
 from hearth.supervisor.messages import Stop
 from hearth.supervisor.notices import Notices
-from hearth.supervisor.queue import leave_queue, read_queue
+from hearth.supervisor.queue import ahead_of, leave_queue, read_queue
 from hearth.supervisor.record import RunRecord
-from hearth.supervisor.restart import as_lost
 from hearth.supervisor.spec import Spec, lock_file
-from hearth.supervisor.turn import ahead_of
 from hearth.supervisor.unit import interruption
 from hearth.supervisor.workers import Workers, end, leftovers
 
@@ -194,7 +192,7 @@ class NodeSupervisor:
             await self._leave_for_now(verdict.why)
             return self._record
         if self._last:
-            verdict = as_lost(verdict, spec.node, self._last["heartbeat"])
+            verdict = _as_lost(verdict, spec.node, self._last["heartbeat"])
         await self._conclude(verdict)
         return self._record
 
@@ -406,3 +404,14 @@ def make_folders(spec: Spec) -> None:
                 f"{spec.node}: {folder} cannot be made: {error.strerror}; make it writable or "
                 "set another workspace in the inventory"
             ) from error
+
+
+def _as_lost(verdict: LaunchOutcome, node: str, last_sign: str) -> LaunchOutcome:
+    """Return `verdict` for a node that was down: if the others gave up, its loss is the cause."""
+    if verdict.cause is None or verdict.cause.kind != "not_ready":
+        return verdict
+    message = (
+        f"{node} went down in the middle of the run (its last sign of life: {last_sign}), which "
+        f"the others have ended; back again, {verdict.cause.message}"
+    )
+    return replace(verdict, cause=Cause(node, None, "node_lost", message))

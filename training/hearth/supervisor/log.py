@@ -1,18 +1,25 @@
-"""The run's log on this node: the lines of its supervisor, and what a launch has left there."""
+"""The run's log on this node: the supervisor's lines, the output of a launch, kernel messages.
+
+A killed rank cannot report the reason: out-of-memory kills, GPU faults and disk faults are in the
+kernel's log. Users in the group adm or systemd-journal may read it; without it, the counter of
+this process's cgroup still shows out-of-memory kills.
+"""
 
 from __future__ import annotations
 
+import asyncio
+import re
 import shutil
 import sys
 import time
 from contextlib import suppress
+from pathlib import Path
 
 from hearth.base.files import tail
 from hearth.base.text import plain
 from hearth.diagnose import failed_status, is_echo, killed_by, last_error
 from hearth.ranks.control_protocol import RANK_APART
 from hearth.supervisor.cause import Failure
-from hearth.supervisor.kernel import kernel_said, kills_so_far
 from hearth.supervisor.record import now
 from hearth.supervisor.spec import Spec
 
@@ -86,3 +93,64 @@ def _is_local(error: str) -> bool:
     from hearth.diagnose.catalogue import is_local  # with pydantic, for which few runs have a need
 
     return is_local(error)
+
+
+PATIENCE = 3.0
+"""Timeout in seconds for reading the journal."""
+
+LINES = 5
+"""Number of lines kept: the last ones."""
+
+_TELLING = re.compile(
+    r"Out of memory: Killed process|oom-kill:|Killed \S+ due to memory pressure|NVRM: Xid"
+    r"|critical temperature reached|I/O error|Remounting filesystem read-only"
+)
+_CGROUPS = Path("/sys/fs/cgroup")
+
+
+def telling(lines: list[str]) -> list[str]:
+    """Return the last of the lines that may explain the end of a rank, without time and host."""
+    return [line.strip() for line in lines if _TELLING.search(line)][-LINES:]
+
+
+def kills_so_far(cgroups: Path = _CGROUPS, own: Path = Path("/proc/self/cgroup")) -> int:
+    """Return the number of out-of-memory kills in this process's cgroup; 0 if unknown."""
+    with suppress(OSError, StopIteration):
+        place = next(line[3:] for line in own.read_text().splitlines() if line.startswith("0::"))
+        events = (cgroups / place.lstrip("/") / "memory.events").read_text()
+        found = re.search(r"^oom_kill (\d+)$", events, re.MULTILINE)
+        return int(found[1]) if found else 0
+    return 0
+
+
+async def kernel_said(since: float, kills_before: int) -> list[str]:
+    """Return the kernel messages since a time (seconds since the epoch) that may concern a run.
+
+    `since` is when the launch began, `kills_before` are the `kills_so_far` at that time.
+    """
+    lines = telling(await _journal(since))
+    kills = kills_so_far() - kills_before
+    if kills > 0 and not lines:
+        lines.append(f"oom-kill: {kills} of this run's processes, by its memory.events")
+    return lines
+
+
+async def _journal(since: float) -> list[str]:
+    """Return the lines of the kernel and of systemd-oomd; none if they are not readable."""
+    try:
+        process = await asyncio.create_subprocess_exec(
+            *("journalctl", "--quiet", "--no-pager", "--output=cat", f"--since=@{int(since)}"),
+            *("_TRANSPORT=kernel", "+", "SYSLOG_IDENTIFIER=systemd-oomd"),
+            stdin=asyncio.subprocess.DEVNULL,
+            stdout=asyncio.subprocess.PIPE,
+            stderr=asyncio.subprocess.DEVNULL,
+        )
+    except OSError:
+        return []
+    try:
+        said, _ = await asyncio.wait_for(process.communicate(), PATIENCE)
+    except TimeoutError:
+        process.kill()
+        await process.wait()
+        return []
+    return said.decode(errors="replace").splitlines()

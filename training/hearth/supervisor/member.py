@@ -9,6 +9,7 @@ from __future__ import annotations
 import asyncio
 import dataclasses
 import time
+from collections.abc import Callable
 from contextlib import suppress
 from dataclasses import replace
 from functools import partial
@@ -16,13 +17,13 @@ from typing import Any
 
 from hearth.base.clock import boot_clock
 from hearth.base.errors import LaunchError
+from hearth.base.interface import free_port, random_port, source_towards
 from hearth.notify.event import RETURN, Limit
 from hearth.ranks.control_protocol import Form
 from hearth.supervisor.availability import FIRST_WORD, Availability, asking
-from hearth.supervisor.cause import LaunchOutcome
+from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.channel import Left, Said
 from hearth.supervisor.checkpoint_transfer import CheckpointTransfer, HeldCheckpoint
-from hearth.supervisor.decisions import causes
 from hearth.supervisor.decisions.actions import (
     Action,
     Conclude,
@@ -57,8 +58,8 @@ from hearth.supervisor.decisions.events import (
     StopAsked,
     Tick,
 )
+from hearth.supervisor.decisions.forming import Settings
 from hearth.supervisor.decisions.local_ranks import LocalRanks
-from hearth.supervisor.decisions.settings import Settings
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.decisions.transition import transition
 from hearth.supervisor.handshake import file_key, group_key
@@ -67,7 +68,6 @@ from hearth.supervisor.mesh import Mesh
 from hearth.supervisor.messages import FormTeam, Stop, Verdict
 from hearth.supervisor.ranks import NotStarted, RanksExited, RanksKeeper
 from hearth.supervisor.reach import Proved, Reach
-from hearth.supervisor.rendezvous import meeting_place
 from hearth.supervisor.spec import Spec
 from hearth.supervisor.vote_store import VoteStore
 
@@ -380,7 +380,7 @@ class Member(RanksKeeper):
                 self._record.enter("waiting")
             self._say(f"waiting for {', '.join(waits.missing)}" + (waits.why and f": {waits.why}"))
         if waits.wanted:
-            self._record.cause = causes.held_up(waits.wanted)
+            self._record.cause = Cause.held_up(waits.wanted)
         elif self._record.cause and self._record.cause.kind == "away":
             self._record.cause = None
 
@@ -425,3 +425,30 @@ class Member(RanksKeeper):
         if everywhere and outcome.state in ("finished", "failed", "stopped"):
             self._mesh.tell_all(Verdict(outcome.state, outcome.cause))
         return outcome
+
+
+LOOPBACK = "127.0.0.1"
+
+
+def meeting_place(
+    spec: Spec, nodes: tuple[str, ...], source: Callable[[str], str]
+) -> tuple[str, int, tuple[str, ...]]:
+    """Return address and port at which the ranks of a team meet, and who may connect to it.
+
+    `source` returns the address from which a connected node's programs connect to the others.
+
+    Raises:
+        LaunchError: this node has no such address now.
+        OSError: it does not reach the address, or has lost a node just now.
+    """
+    first = nodes[0]
+    if nodes == (spec.node,):  # whose network, and address, may be what was lost
+        return LOOPBACK, free_port(LOOPBACK), (LOOPBACK,)
+    address = spec.addresses[spec.nodes.index(first)]
+    port = free_port(address) if first == spec.node else random_port()
+    clients = {source_towards(address)}
+    for node in nodes:
+        clients.add(spec.addresses[spec.nodes.index(node)])
+        if node != spec.node:
+            clients.add(source(node))
+    return address, port, tuple(sorted(clients))

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import dataclasses
+import time
 from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
@@ -13,11 +14,9 @@ from hearth.base.interface import free_port, interface_of
 from hearth.base.slurm import ENDED, queued
 from hearth.base.waiting import is_in_queue
 from hearth.supervisor.cause import ENDS, generation_of
-from hearth.supervisor.queue import read_queue
-from hearth.supervisor.record import held_by, lock_holder
-from hearth.supervisor.recorded import record_in
+from hearth.supervisor.queue import Entry, read_queue
+from hearth.supervisor.record import held_by, lock_holder, record_in
 from hearth.supervisor.spec import Spec, record_file
-from hearth.supervisor.turn import Entry
 
 
 def check(
@@ -88,3 +87,18 @@ def ready(spec: Spec) -> Spec:
     if findings:
         raise LaunchError(*findings)
     return dataclasses.replace(spec, interface=interface)
+
+
+def ready_again(spec: Spec) -> Spec:
+    """Return the spec as `ready` does, but wait for an address that appears only after boot.
+
+    Raises `LaunchError` if it did not appear within the time that the others wait.
+    """
+    until = time.monotonic() + spec.patience
+    while True:
+        try:
+            return ready(spec)
+        except LaunchError:
+            if time.monotonic() > until:
+                raise
+        time.sleep(1.0)

@@ -1,4 +1,8 @@
-"""The supervisor's files on its node: the record of the run, and the lock on the node."""
+"""The supervisor's files on its node: the record of the run, and the lock on the node.
+
+A record as it is read can hold anything. It is checked without pydantic: the supervisor reads
+records, and loads only psutil beside the standard library.
+"""
 
 from __future__ import annotations
 
@@ -6,19 +10,19 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any
+from typing import Any, get_args
 
 from hearth.base.errors import LaunchError
-from hearth.base.files import write_whole
+from hearth.base.files import read_object, write_whole
 from hearth.base.held import held, is_held
 from hearth.base.waiting import is_in_queue
-from hearth.supervisor.cause import Cause, State
-from hearth.supervisor.recorded import record_in
+from hearth.supervisor.cause import Cause, Kind, State, generation_of
+from hearth.supervisor.open_step import is_open_step
 from hearth.supervisor.spec import Spec, lock_file, record_file
 
 READERS = 1.0
@@ -161,3 +165,120 @@ def lock_holder(workspace: Path) -> dict[str, Any] | None:
             return dict(json.loads(text))
         time.sleep(0.02)
     return {"run": "?", "pid": "?"}
+
+
+Check = Callable[[Any], bool]
+
+
+def misfit(record: Any) -> str:
+    """Return which field of a record is missing or has a value that it cannot have, or ''."""
+    return _misfit(record, _RECORD, ("state",))
+
+
+def record_in(path: Path) -> dict[str, Any]:
+    """Return the record in a file; {} if there is none, or a field has a value that it cannot."""
+    record = read_object(path) or {}
+    return {} if misfit({"state": "waiting", **record}) else record
+
+
+def _misfit(content: Any, checks: Mapping[str, Check], required: tuple[str, ...]) -> str:
+    if not isinstance(content, Mapping):
+        return "it is no object"
+    for name in required:
+        if name not in content:
+            return f"{name} is missing"
+    for name, fits in checks.items():
+        if name in content and not fits(content[name]):
+            return f"{name} cannot be {str(content[name])[:80]!r}"
+    return ""
+
+
+def _is_text(value: Any) -> bool:
+    return isinstance(value, str)
+
+
+def _are_texts(value: Any) -> bool:
+    return isinstance(value, list) and all(map(_is_text, value))
+
+
+def _one_of(known: Any) -> Check:
+    names = get_args(known)
+    return lambda value: isinstance(value, str) and value in names
+
+
+def _number(low: int, high: int) -> Check:
+    return lambda value: type(value) is int and low <= value <= high
+
+
+def _or_none(fits: Check) -> Check:
+    return lambda value: value is None or fits(value)
+
+
+def _is_cause(value: Any) -> bool:
+    return not _misfit(value, _CAUSE, tuple(_CAUSE))
+
+
+def _are_launches(value: Any) -> bool:
+    return isinstance(value, list) and not any(
+        _misfit(one, _LAUNCH, tuple(_LAUNCH)) for one in value
+    )
+
+
+_RANK = _or_none(_number(0, 10**6))
+_GENERATION = _number(-1, 10**6)
+_INTEGER = _or_none(_number(-(2**31), 2**31 - 1))
+_CAUSE: dict[str, Check] = {
+    "node": _is_text,
+    "rank": _RANK,
+    "kind": _one_of(Kind),
+    "message": _is_text,
+}
+_LAUNCH: dict[str, Check] = {
+    "generation": _GENERATION,
+    "ended": _is_text,
+    "cause": _or_none(_is_cause),
+}
+_RECORD: dict[str, Check] = {
+    "state": _one_of(State),
+    "run": _is_text,
+    "node": _is_text,
+    "rank": _RANK,
+    "generation": _or_none(_GENERATION),
+    "since": _is_text,
+    "missing": _are_texts,
+    "cause": _or_none(_is_cause),
+    "nodes": _are_texts,
+    "script": _is_text,
+    "job": _or_none(_is_text),
+    "away": _is_text,
+    "unreached": _are_texts,
+    "launches": _are_launches,
+    "began": _is_text,
+    "heartbeat": _is_text,
+    "pid": _INTEGER,
+    "command": _are_texts,
+    "exit_code": _INTEGER,
+    "open_step": is_open_step,
+}
+"""The fields of a `RunRecord`; records of earlier versions lack some."""
+
+
+_FIELDS = frozenset(field.name for field in fields(RunRecord))
+
+
+def last_record(spec: Spec) -> dict[str, Any] | None:
+    """Return the record of this launch, or None: never started, or corrupted by a power cut."""
+    record = record_in(spec.record)
+    # Relaunches within the run raise its generation above the spec's.
+    return record if generation_of(record) >= spec.generation else None
+
+
+def close_record(spec: Spec, record: dict[str, Any], message: str) -> RunRecord:
+    """Record the run as failed on this node, for a supervisor that could not do so itself."""
+    of_spec = ("run", "node", "rank", "nodes", "script")
+    kept = {name: record[name] for name in _FIELDS - {*of_spec} if name in record}
+    cause = Cause(spec.node, None, "node_lost", message)
+    closed = RunRecord.from_spec(spec, **kept | {"cause": cause})
+    closed.enter("failed")
+    closed.write(spec.record)
+    return closed

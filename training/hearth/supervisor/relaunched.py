@@ -27,7 +27,7 @@ from hearth.ranks.control_protocol import (
 )
 from hearth.supervisor.channel import Said
 from hearth.supervisor.decisions.events import Event, RankSaid
-from hearth.supervisor.decisions.retries import LASTING
+from hearth.supervisor.decisions.verdicts import LASTING
 from hearth.supervisor.life import KILL_GRACE, PAUSE
 from hearth.supervisor.member import Member
 from hearth.supervisor.messages import Stop

@@ -29,9 +29,8 @@ from hearth.data.rows import Rows
 from hearth.plan.planner import Planner, Replayed
 from hearth.plan.row_order import RowOrder
 from hearth.plan.split import Plan, Plans
-from hearth.ranks.energy import Meter
+from hearth.ranks.energy import Meter, celsius
 from hearth.ranks.memory import peak_mib
-from hearth.ranks.temperature import celsius
 from hearth.ranks.world import World
 from hearth.record.own_disk import OwnDisk
 from hearth.trainer import rounds

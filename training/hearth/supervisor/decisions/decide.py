@@ -21,14 +21,11 @@ from hearth.supervisor.decisions.actions import (
     StartTeam,
     TellRanks,
 )
-from hearth.supervisor.decisions.ending import end_moves
-from hearth.supervisor.decisions.forming import Plan, next_team, returns_suffice
-from hearth.supervisor.decisions.memory import Promise
+from hearth.supervisor.decisions.forming import Plan, gaps, members_of, next_team, returns_suffice
 from hearth.supervisor.decisions.observe import observe, parted
 from hearth.supervisor.decisions.own_ranks import FREE_WITHIN, SETTLE, orders
-from hearth.supervisor.decisions.reach import gaps, members_of
-from hearth.supervisor.decisions.state import State
-from hearth.supervisor.decisions.verdicts import conclusion, waited_too_long
+from hearth.supervisor.decisions.state import Promise, State
+from hearth.supervisor.decisions.verdicts import conclusion, end_moves, waited_too_long
 from hearth.supervisor.decisions.voting import (
     PROPOSAL_LIFETIME,
     Refusal,

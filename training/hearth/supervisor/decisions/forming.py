@@ -1,14 +1,45 @@
-"""The choice of the next team: the largest group of nodes that may and can train together. Pure."""
+"""The choice of the next team: the largest group of nodes that may and can train together. Pure.
+
+Their ranks must reach each other. The supervisors' own connections prove nothing of it: they may be
+older than a firewall, or it lets their port pass alone. So once a node is ready to join a team, all
+nodes prove that they reach each other's file servers, which listen as their ranks do. A group at
+work is given up for a larger one only once each of its pairs has proved it both ways, for just that
+node.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from hearth.supervisor.decisions.reach import as_proved, is_open, may_meet, members_of
-from hearth.supervisor.decisions.settings import Settings
-from hearth.supervisor.decisions.voting import Attempt, Refusal, may_attempt
+from hearth.supervisor.decisions.voting import Attempt, Refusal, may_attempt, newest_committed
 from hearth.supervisor.messages import TEAMED, WAITING, Report
+
+
+@dataclass(frozen=True)
+class Settings:
+    """Settings of a run, on every node the same but for the first generation. Times are seconds.
+
+    Attributes:
+        nodes: all nodes of the run, in rank order.
+        elastic: whether the others go on without a lost node.
+        min_nodes: fewest nodes of a team.
+        ready_timeout: for nodes that are missing before the first team.
+        first_timeout: likewise, if that is longer, as for a run out of a queue.
+        return_timeout: for nodes that are missing later, while too few are left; 0: the first loss
+            ends the run.
+        first_generation: lowest generation of a team that this node proposes, 1 or more.
+        relaunched: whether ranks live for one team only, and do not tell what they do.
+    """
+
+    nodes: tuple[str, ...]
+    first_generation: int = 1
+    elastic: bool = True
+    min_nodes: int = 1
+    ready_timeout: float = 120.0
+    return_timeout: float = 3600.0
+    first_timeout: float = 0.0
+    relaunched: bool = False
 
 
 @dataclass(frozen=True)
@@ -189,3 +220,72 @@ def cliques(reports: dict[str, Report], members: Collection[str] = ()) -> Iterat
             possible, done = possible - {node}, done | {node}
 
     return grow(set(), set(near), set()) if near else iter(())
+
+
+Reports = Mapping[str, Report]
+
+
+def members_of(reports: Reports) -> tuple[str, ...]:
+    """Return the nodes of the newest team that any of these nodes knows of."""
+    newest = newest_committed(report.votes for report in reports.values())
+    return newest.nodes if newest else ()
+
+
+def may_meet(one: Report, other: Report, members: Collection[str]) -> bool:
+    """Return whether two nodes may be in a team together, as far as they reach each other.
+
+    Those of the last team, the `members`, need no proof; nor does a node that only votes.
+    """
+    if one.leaving or other.leaving:
+        return True
+    return not _is_gap(one, other) and _proved(one, other, {one.node, other.node} - {*members})
+
+
+def all_meet(reports: Reports, team: Collection[str]) -> bool:
+    """Return whether all pairs of a team have proved that they reach each other, for this team."""
+    joining = {*team} - {*members_of(reports)}
+    return all(
+        _proved(reports[one], reports[other], joining) and other in reports[one].reached
+        for one in team
+        for other in team
+        if one != other
+    )
+
+
+def is_open(reports: Reports, team: Collection[str]) -> bool:
+    """Return whether it is yet to be seen if some pair of these nodes may be in a team together."""
+    members = members_of(reports)
+    return any(
+        not may_meet(reports[one], reports[other], members)
+        and not _is_gap(reports[one], reports[other])
+        for one in team
+        for other in team
+        if one != other
+    )
+
+
+def gaps(reports: Reports) -> tuple[str, ...]:
+    """Return a sentence for each pair of connected nodes of which one does not reach the other."""
+    return tuple(
+        f"{node} cannot reach {other} {why}"
+        for node, report in reports.items()
+        for other, why in sorted(report.unreached.items())
+        if other in reports
+    )
+
+
+def as_proved(report: Report, nodes: tuple[str, ...]) -> Report:
+    """Return a report of a node as if it had proved that it reaches these nodes."""
+    return replace(report, reached=nodes, joining=nodes)
+
+
+def _is_gap(one: Report, other: Report) -> bool:
+    return one.node in other.unreached or other.node in one.unreached
+
+
+def _proved(one: Report, other: Report, joining: Collection[str]) -> bool:
+    """Return whether two nodes have proved that they reach each other for those that join."""
+    if not joining:
+        return True
+    proved = other.node in one.reached and one.node in other.reached
+    return proved and {*joining} <= {*one.joining} & {*other.joining}

@@ -6,10 +6,8 @@ from collections.abc import Collection
 from dataclasses import replace
 
 from hearth.supervisor.cause import Cause
-from hearth.supervisor.decisions import causes
-from hearth.supervisor.decisions.memory import Memory
-from hearth.supervisor.decisions.retries import is_retried, led_somewhere
-from hearth.supervisor.decisions.state import State
+from hearth.supervisor.decisions.state import Memory, State
+from hearth.supervisor.decisions.verdicts import is_retried, led_somewhere
 from hearth.supervisor.messages import TEAMED, WAITING, Report
 
 
@@ -98,7 +96,7 @@ def _loss(state: State) -> Cause | None:
         absence = state.gone.get(node)
         expected = node in memory.ended or node in memory.leaving
         if absence and absence.since >= memory.team_at and not expected:
-            return loss(state, node)
+            return state.loss(node)
     return None
 
 
@@ -172,27 +170,9 @@ def parted(state: State, team: Collection[str]) -> dict[str, str]:
         if node in team or (report is None and node not in state.gone):
             continue
         if report is None:
-            found[node] = loss(state, node).message
+            found[node] = state.loss(node).message
         elif report.leaving:
-            found[node] = causes.left(node, report.leaving, report.returns).message
+            found[node] = Cause.left(node, report.leaving, report.returns).message
         elif report.failure:
             found[node] = report.failure.message
     return found
-
-
-def loss(state: State, node: str) -> Cause:
-    """Return the cause for a node that is gone: which node to inspect, and why."""
-    absence = state.gone.get(node)
-    why, culprit = absence.why if absence else "is not connected", node
-    if absence and absence.taken and not why.startswith("suspended"):
-        message = f"{node} was lost ({why}): {absence.taken}"
-    elif why.startswith(("broke off", "refused")):
-        message = f"the supervisor of {node} broke off: it was killed or the machine went down"
-    elif why.startswith("silent"):
-        message = f"{node} was {why}: it hangs, sleeps, or its network is cut"
-    elif why.startswith("suspended"):
-        culprit = state.node
-        message = f"{state.node} itself was {why}"
-    else:
-        message = f"{node} {why}"
-    return Cause(culprit, None, "node_lost", message)

@@ -4,9 +4,7 @@ from __future__ import annotations
 
 from hearth.ranks.control_protocol import Interrupt, Leave, Load, Pause
 from hearth.supervisor.decisions.actions import Move, RestartRanks, RestRanks, TellRanks
-from hearth.supervisor.decisions.forming import Plan
-from hearth.supervisor.decisions.observe import loss
-from hearth.supervisor.decisions.reach import all_meet
+from hearth.supervisor.decisions.forming import Plan, all_meet
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.messages import TEAMED, WAITING, Report
 
@@ -195,7 +193,7 @@ def _broken_by(state: State) -> str:
         if node not in state.heard:
             if node in state.memory.leaving:
                 return f"{node} left: {state.memory.leaving[node]}"
-            return loss(state, node).message
+            return state.loss(node).message
         heard = state.heard[node]
         soon = state.settings.relaunched and state.now - heard.at < OWN_END
         if soon and heard.report.state in ("breaking", "broken"):

@@ -1,4 +1,4 @@
-"""All that a node knows of its run at one moment: frozen, so that each event makes a new one."""
+"""All that a node knows of its run at one moment, frozen: each event makes a new one. Pure."""
 
 from __future__ import annotations
 
@@ -8,15 +8,142 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
+from hearth.supervisor.cause import Cause, Failure
 from hearth.supervisor.decisions.actions import Conclude
 from hearth.supervisor.decisions.events import Reaches
-from hearth.supervisor.decisions.forming import Plan, next_team
+from hearth.supervisor.decisions.forming import Plan, Settings, next_team
 from hearth.supervisor.decisions.local_ranks import LocalRanks
-from hearth.supervisor.decisions.memory import Memory
-from hearth.supervisor.decisions.settings import Settings
 from hearth.supervisor.decisions.team_record import TeamRecord
 from hearth.supervisor.decisions.voting import Attempt, Config, Refusal, Votes, newest_committed
 from hearth.supervisor.messages import Report, Stop
+
+AVOID = 10.0
+"""Seconds for which a node is left out after a group with it could not be formed, or voted on.
+
+Twice as long after each further one, as each attempt may cost the others half a minute.
+"""
+
+MOST_STRIKES = 7
+
+WAITS = (0.0, 5.0, 60.0)
+"""Seconds before each start of ranks that failed in a row.
+
+What is gone for a minute, such as a driver or a mount, ends no node's part in the run.
+"""
+
+
+@dataclass(frozen=True)
+class Futility:
+    """Count of failures since the last step gained."""
+
+    count: int = 0
+    step: int = -1
+
+    def added(self, step: int) -> Futility:
+        """Return the count after another failure, after `step` steps."""
+        return Futility(1 if step > self.step else self.count + 1, max(step, self.step))
+
+
+@dataclass(frozen=True)
+class Promise:
+    """A promise of this node that may still become a team."""
+
+    proposer: str
+    generation: int
+    at: float
+
+
+@dataclass(frozen=True)
+class Memory:
+    """The memory of a node's decisions.
+
+    Attributes:
+        ended: outcome by node whose ranks have ended, even if it is gone since.
+        leaving: reason by node that leaves in order, even if it is gone since.
+        failures: by node, in the order heard, its ranks' own error and the time it was heard.
+        lost: the last loss of a member of this node's team.
+        left_at: time at which this node was asked to leave.
+        returns: whether it was asked by its owner, and comes back.
+        waits_at: time since which its ranks wait, in no group; None while they do not.
+        team_at: time at which this node was told to form its team.
+        team: that team's generation.
+        judged: generation of the last team whose break was judged.
+        interrupted, paused: generation of the last group that was interrupted or paused.
+        told_leave: whether the ranks that now live were told to leave.
+        free_by: time at which they are ended if they have not done it by themselves; None: never.
+        broken: breaks of groups that nothing else explains.
+        failed_at: time at which this node's ranks failed; None if they have not, or live again.
+        trains_since: time since which they have trained in their last group; None before it.
+        restarts: failures of this node's ranks in a row.
+        failed_forms: groups in a row that could not be formed.
+        late: whether this node has to start its ranks again, as it did not form them.
+        avoid: nodes to leave out of teams, and until when.
+        strikes: times in a row that a node did not form a group with the others, or vote on it.
+        silent: the voters that did not answer this node's last proposal in time.
+        promise: this node's last promise.
+        retry_at: time before which this node proposes nothing.
+        refusals: refused proposals in a row.
+        idle_since: time since which no node that is connected trains; None while one does.
+        held_until: last time at which nothing but owners held up the run.
+        verdict_at: time at which it was known that the run failed.
+        said: the missing nodes that were last said.
+        said_wanted: the nodes that their owners want, with reasons, that were last said to be
+            waited for.
+        said_gaps: the pairs that do not reach each other, as last said.
+    """
+
+    ended: Mapping[str, str] = field(default_factory=dict)
+    leaving: Mapping[str, str] = field(default_factory=dict)
+    failures: Mapping[str, tuple[Failure, float]] = field(default_factory=dict)
+    lost: Cause | None = None
+    left_at: float | None = None
+    returns: bool = False
+    waits_at: float | None = None
+    team_at: float = 0.0
+    team: int = 0
+    judged: int = 0
+    interrupted: int = 0
+    paused: int = 0
+    told_leave: bool = False
+    free_by: float | None = None
+    broken: Futility = field(default_factory=Futility)
+    restarts: int = 0
+    failed_at: float | None = None
+    trains_since: float | None = None
+    failed_forms: int = 0
+    late: bool = False
+    avoid: Mapping[str, float] = field(default_factory=dict)
+    strikes: Mapping[str, int] = field(default_factory=dict)
+    silent: frozenset[str] = frozenset()
+    promise: Promise | None = None
+    retry_at: float = 0.0
+    refusals: int = 0
+    idle_since: float | None = None
+    held_until: float = 0.0
+    verdict_at: float = 0.0
+    said: tuple[str, ...] = ()
+    said_wanted: Mapping[str, str] = field(default_factory=dict)
+    said_gaps: tuple[str, ...] = ()
+
+    @property
+    def restart_wait(self) -> float:
+        """Seconds between the failure of this node's ranks and their next start."""
+        return WAITS[min(self.restarts, len(WAITS)) - 1]
+
+    def avoided(self, now: float) -> set[str]:
+        """Return the nodes to leave out of teams for now."""
+        return {node for node, until in self.avoid.items() if now < until}
+
+    def leaving_out(self, node: str, now: float) -> Memory:
+        """Return the memory once a node is left out of teams, longer each time."""
+        strikes = min(self.strikes.get(node, 0) + 1, MOST_STRIKES)
+        until = now + AVOID * 2 ** (strikes - 1)
+        return replace(
+            self,
+            strikes={**self.strikes, node: strikes},
+            avoid={**self.avoid, node: until},
+        )
+
 
 LONG_START = 10.0
 """Seconds without news of ranks that start, after which the others go on if they can."""
@@ -214,6 +341,23 @@ class State:
         if relaunched and not {*(self.newest.nodes if self.newest else ())} <= ended.keys():
             return ""
         return "finished" if "finished" in outcomes else next(iter(outcomes), "")
+
+    def loss(self, node: str) -> Cause:
+        """Return the cause for a node that is gone: which node to inspect, and why."""
+        absence = self.gone.get(node)
+        why, culprit = absence.why if absence else "is not connected", node
+        if absence and absence.taken and not why.startswith("suspended"):
+            message = f"{node} was lost ({why}): {absence.taken}"
+        elif why.startswith(("broke off", "refused")):
+            message = f"the supervisor of {node} broke off: it was killed or the machine went down"
+        elif why.startswith("silent"):
+            message = f"{node} was {why}: it hangs, sleeps, or its network is cut"
+        elif why.startswith("suspended"):
+            culprit = self.node
+            message = f"{self.node} itself was {why}"
+        else:
+            message = f"{node} {why}"
+        return Cause(culprit, None, "node_lost", message)
 
     @property
     def jitter(self) -> float:

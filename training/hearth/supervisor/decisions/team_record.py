@@ -5,7 +5,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 
 from hearth.supervisor.cause import Cause
-from hearth.supervisor.decisions import causes
 from hearth.supervisor.decisions.actions import RecordCause, RecordEnd, RecordTraining
 from hearth.supervisor.decisions.voting import Config
 
@@ -55,7 +54,7 @@ class TeamRecord:
         over = replace(self, trained=False, broke=None)
         if not (self.trained and self.now):
             return over, []
-        change = causes.change(self.now, following) if following else None
+        change = _change(self.now, following) if following else None
         died = change if change and change.kind == "rank_failed" else None
         unexplained = died.node if died and not self.broke else ""
         return replace(over, unexplained=unexplained), [RecordEnd(self.broke or change)]
@@ -65,3 +64,12 @@ class TeamRecord:
         if cause.node != self.unexplained:
             return self, []
         return replace(self, unexplained=""), [RecordCause(cause)]
+
+
+def _change(team: Config, following: Config) -> Cause | None:
+    """Return the cause for which a team is followed by another, from their nodes alone."""
+    if out := [node for node in team.nodes if node not in following.nodes]:
+        return Cause(out[0], None, "rank_failed", f"a rank of {', '.join(out)} ended: see its log")
+    if joined := [node for node in following.nodes if node not in team.nodes]:
+        return Cause(joined[0], None, "node_back", f"{', '.join(joined)} joined")
+    return None

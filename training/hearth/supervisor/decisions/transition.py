@@ -34,7 +34,8 @@ from dataclasses import replace
 from typing import Any
 
 from hearth.ranks.control_protocol import Formed, Load
-from hearth.supervisor.decisions import causes, events
+from hearth.supervisor.cause import Cause
+from hearth.supervisor.decisions import events
 from hearth.supervisor.decisions.actions import (
     LAST,
     Action,
@@ -56,7 +57,6 @@ from hearth.supervisor.decisions.actions import (
 )
 from hearth.supervisor.decisions.decide import answer, decide
 from hearth.supervisor.decisions.events import Event
-from hearth.supervisor.decisions.observe import loss
 from hearth.supervisor.decisions.state import Absence, Heard, Proposal, State
 from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Config, Refusal, commit, promise
 from hearth.supervisor.messages import (
@@ -161,11 +161,11 @@ def _gone(state: State, event: events.Gone) -> Result:
     if last is None or last.report.ended:
         return state, []
     if leaving := last.report.leaving:
-        cause = causes.left(node, leaving, last.report.returns)
+        cause = Cause.left(node, leaving, last.report.returns)
     elif failure := last.report.failure:  # its ranks are not started again
-        cause = causes.failed(node, failure)
+        cause = Cause.failed(node, failure)
     else:
-        cause = loss(state, node)
+        cause = state.loss(node)
     if state.teams.has(node):
         state = replace(state, teams=state.teams.breaks(cause))
     known = f"{node} {event.why}; it was {cause.message}"
@@ -206,12 +206,12 @@ def _hear_report(state: State, report: Report) -> Result:
     node, failure, actions = report.node, report.failure, []
     teams = state.teams
     if failure:
-        teams, actions = teams.explain(causes.failed(node, failure))
+        teams, actions = teams.explain(Cause.failed(node, failure))
     if teams.has(node):
         if failure:
-            teams = teams.breaks(causes.failed(node, failure))
+            teams = teams.breaks(Cause.failed(node, failure))
         if report.leaving:
-            teams = teams.breaks(causes.left(node, report.leaving, report.returns))
+            teams = teams.breaks(Cause.left(node, report.leaving, report.returns))
         else:
             teams = teams.forget_leave(node)
     heard = {**state.heard, node: Heard(report, state.now)}
@@ -328,7 +328,7 @@ def _rank_left(state: State, event: events.RankLeft) -> Result:
 
 def _ranks_failed(state: State, event: events.RanksFailed) -> Result:
     """Start the ranks again, or end the run or this node's part in it, as the error asks for."""
-    teams = state.teams.breaks(causes.failed(state.node, event.failure))
+    teams = state.teams.breaks(Cause.failed(state.node, event.failure))
     ranks = replace(state.ranks, failure=event.failure, gained=event.gained)
     return replace(state, ranks=ranks, teams=teams), []
 
@@ -358,7 +358,7 @@ def _owner_says(state: State, event: events.OwnerSays) -> Result:
         return replace(state, teams=teams), [Say("the owner has let go of this machine")]
     said: list[Action] = [Say(f"the owner wants this machine: {event.why}")]
     if state.team and state.ranks.state in TEAMED:
-        cause = causes.left(state.node, event.why, returns=True)
+        cause = Cause.left(state.node, event.why, returns=True)
         return replace(state, teams=state.teams.breaks(cause)), said
     return state, said + ([RecordAway(event.why)] if state.ranks.away else [])
 

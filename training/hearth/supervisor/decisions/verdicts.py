@@ -1,4 +1,9 @@
-"""The end of a run, or of this node's part in it, and its cause. Pure."""
+"""The end of a run, or of this node's part in it, and its cause. Pure.
+
+An error of one machine is tried again there while others have the run's state, and then ends that
+node's part only. An error that would come again on every machine ends the run. Ranks that have the
+run's state write a checkpoint first.
+"""
 
 from __future__ import annotations
 
@@ -6,17 +11,54 @@ from collections.abc import Callable
 from dataclasses import dataclass, replace
 
 from hearth.diagnose import first_failure, is_echo
-from hearth.supervisor.cause import Cause, LaunchOutcome
-from hearth.supervisor.decisions.actions import Conclude, Depart
-from hearth.supervisor.decisions.retries import (
-    FUTILE,
-    LEFT_OUT_WITHIN,
-    is_retried,
-    others_go_on,
-    state_elsewhere,
-)
+from hearth.ranks.control_protocol import Interrupt, Leave
+from hearth.supervisor.cause import Cause, Failure, LaunchOutcome
+from hearth.supervisor.decisions.actions import Conclude, Depart, Move, SendVerdict, TellRanks
+from hearth.supervisor.decisions.own_ranks import STEP_PATIENCE
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.messages import TEAMED, WAITING
+
+FUTILE = 4
+"""Failures in a row without a step gained, after which another try would fail, too."""
+
+LASTING = 600.0
+"""Seconds of training after which an error of the machine counts as its first one again.
+
+It may come once in a hundred steps, so that a step gained says nothing. A launch of a user's script
+that lasted so long has led somewhere.
+"""
+
+LEFT_OUT_WITHIN = 10.0
+"""Seconds in which the others go on without a node that tries no more; else the run ends."""
+
+
+def curable(failure: Failure) -> bool:
+    """Return whether a new start of the ranks may succeed: the error is not their own."""
+    return failure.curable or is_echo(failure.message)
+
+
+def is_retried(state: State, node: str, failure: Failure) -> bool:
+    """Return whether the ranks of `node` are started again after this failure."""
+    return curable(failure) or (failure.local and state_elsewhere(state, node))
+
+
+def state_elsewhere(state: State, node: str) -> bool:
+    """Return whether living ranks of another connected node have the run's state."""
+    others = (report for other, report in state.reports.items() if other != node)
+    return any(report.trained and report.state in TEAMED | WAITING for report in others)
+
+
+def led_somewhere(state: State, failure: Failure, trained: float) -> bool:
+    """Return whether this node's ranks got on before they failed, after `trained` seconds in it."""
+    return trained >= LASTING if failure.local else state.ranks.gained > 0
+
+
+def others_go_on(state: State) -> bool:
+    """Return whether other nodes train in a team without this one."""
+    last = state.newest
+    trains = any(each.report.state in TEAMED for each in state.heard.values())
+    return trains and last is not None and state.node not in last.nodes
+
 
 COLLECT = 1.0
 """Seconds in which the errors of other nodes may still arrive: the first real one is the cause."""
@@ -258,3 +300,34 @@ ENDS: tuple[Callable[[State], Conclude | Depart | None], ...] = (
     _first_loss,
 )
 """The ends of a run, or of a node's part in it: the first that holds."""
+
+
+def end_moves(state: State, end: Conclude | Depart) -> list[Move]:
+    """Return the moves of a node whose part in the run ends: first those that save its state."""
+    if not isinstance(end, Conclude) or end.outcome.state != "failed" or not _can_save(state):
+        return [end]
+    told: list[Move] = [] if state.verdict else [SendVerdict(end.outcome)]
+    return told + _save(state, end.outcome)
+
+
+def _can_save(state: State) -> bool:
+    """Return whether this node's ranks have the state of the run, and get to writing it.
+
+    Once they write, the watch for hanging ranks bounds their time.
+    """
+    own = state.own
+    if state.settings.relaunched or not own.trained:
+        return False
+    late = state.verdict is not None and state.now - state.memory.verdict_at > STEP_PATIENCE
+    return own.state in WAITING or (own.state in TEAMED and not late)
+
+
+def _save(state: State, outcome: LaunchOutcome) -> list[Move]:
+    """Return the order that gets this node's ranks out of their group, or that to save and end."""
+    own = state.own
+    if own.state in TEAMED and state.memory.interrupted < own.generation:
+        why = outcome.cause.message if outcome.cause else outcome.state
+        return [TellRanks(Interrupt(own.generation, f"the run ends: {why}"))]
+    if own.state in WAITING and not state.memory.told_leave:
+        return [TellRanks(Leave(save=True))]
+    return []
