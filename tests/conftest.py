@@ -18,14 +18,18 @@ import pytest
 
 # Before a test imports more of Ansible, which replaces sys.intern: torch would then refuse to be.
 import torch._dynamo  # noqa: F401
+from support import played
 from support.modules import MODULE_UTILS
-from support.rotated import ALL, of_other_days, usual_seconds
+from support.rotated import ALL, waits
+from support.touched import changed, touched_by
 
 ansible.module_utils.__path__ += MODULE_UTILS
 
 # An example takes as long as a busy computer lets it.
 hypothesis.settings.register_profile("busy", deadline=None)
 hypothesis.settings.load_profile("busy")
+
+failed: set[str] = set()
 
 if worker := os.environ.get("PYTEST_XDIST_WORKER"):
     os.environ["HEARTH_LAB"] = "-".join(filter(None, [os.environ.get("HEARTH_LAB"), worker]))
@@ -56,24 +60,39 @@ def code_cache(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Path]:
         yield folder
 
 
+def pytest_configure() -> None:
+    played.begin()
+
+
 @pytest.hookimpl(trylast=True)
 def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item]) -> None:
-    """Have the files that take minutes begun first, and leave to other days what is theirs.
+    """Begin with the files that take minutes, and leave out what this call does not play.
 
     Workers take whole files in this order (scripts/test), not those with the most tests first, and
-    no worker ends with a long one alone. Only a call of scripts/test without names leaves any out.
-    The days of a part of it are about equal: what `-m` excludes is gone by now.
+    no worker ends with a long one alone. Only a call of scripts/test without names leaves any out:
+    long tests of other days, save those that a changed file touches. A resumed `scripts/test --all`
+    leaves out the files that passed.
     """
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
+    left: list[pytest.Item] = []
     if "HEARTH_SEED" in os.environ and not ALL:
-        turns = {item: turn(item) for item in items}
-        seconds: Counter[str] = Counter()
-        for name, its in turns.values():
-            seconds[name] += its
-        del seconds[""]
-        others = of_other_days(seconds)
-        config.hook.pytest_deselected(items=[item for item in items if turns[item][0] in others])
-        items[:] = [item for item in items if turns[item][0] not in others]
+        left = [item for item in items if waits(item)]
+        touched = touched_by(changed(), {item.path for item in left})
+        left = [item for item in left if item.path not in touched]
+    if done := played.earlier():
+        files = played.whole_files((item.nodeid for item in items), done)
+        left += [item for item in items if played.file_of(item.nodeid) in files]
+    config.hook.pytest_deselected(items=left)
+    gone = set(left)
+    items[:] = [item for item in items if item not in gone]
+
+
+def pytest_runtest_logreport(report: pytest.TestReport) -> None:
+    """Record for `scripts/test --all` which tests passed, or were skipped, in all their phases."""
+    if report.failed:
+        failed.add(report.nodeid)
+    if report.when == "teardown" and report.nodeid not in failed and not worker:
+        played.passed(report.nodeid)
 
 
 @pytest.hookimpl(optionalhook=True)  # without xdist there is one process
@@ -82,20 +101,6 @@ def pytest_xdist_make_scheduler(config: pytest.Config, log: Any) -> Any:
     from support.by_file import ByFile
 
     return ByFile(config, log)
-
-
-def turn(item: pytest.Item) -> tuple[str, float]:
-    """Return the name by which a rotated test has its day, and about how long it takes.
-
-    The name is empty for a test of every day. Tests that tell one story have one name:
-    `rotated("the story")`. Where a test takes far longer than others of its room, its mark says how
-    long: `rotated(seconds=90)`.
-    """
-    marker = item.get_closest_marker("rotated")
-    if marker is None:
-        return "", 0
-    name = marker.args[0] if marker.args else item.nodeid
-    return name, marker.kwargs.get("seconds") or usual_seconds(item.nodeid)
 
 
 def pytest_terminal_summary(terminalreporter: pytest.TerminalReporter) -> None:

@@ -55,7 +55,7 @@ def go(local: LocalCluster, run: str, *more: str, script: str = "plain") -> str:
     return local.play("train.yml", "-e", f"script={at}", "-e", f"run={run}", *more)
 
 
-@pytest.mark.rotated(seconds=30)
+@pytest.mark.rotated
 def test_a_plain_script_runs_on_nodes_with_unlike_numbers_of_ranks(home, monkeypatch):
     monkeypatch.setitem(home.environment, "HF_TOKEN", HUB_TOKEN)
     rows = home.folder / "rows.csv"
@@ -113,7 +113,7 @@ def test_a_lightning_script_runs_as_its_author_wrote_it(local):
     assert (folder / "files" / "desk" / "checkpoints" / "epoch=2-step=12.ckpt").exists()
 
 
-@pytest.mark.rotated(seconds=45)
+@pytest.mark.rotated
 def test_a_script_is_looked_at_stopped_and_goes_on_as_it_was_when_it_began(home):
     given = ("-e", "script_args=--steps 100000 --pause 0.1 --out {results}", "-e", "wait=off")
     screen = go(home, "long", *given)

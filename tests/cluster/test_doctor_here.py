@@ -13,7 +13,7 @@ from support.lines import assert_line
 from support.local_cluster import NODES, LocalCluster
 from support.repository import ROOT
 
-pytestmark = [pytest.mark.cluster, pytest.mark.rotated("doctor here", seconds=15)]
+pytestmark = [pytest.mark.cluster, pytest.mark.rotated("doctor here")]
 
 EXCUSED = ("disk", "memory", "latency")
 """How full this computer is, and how busy, is not the business of these tests."""

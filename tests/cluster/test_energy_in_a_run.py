@@ -27,7 +27,7 @@ def metered(local):
     return local
 
 
-@pytest.mark.rotated(seconds=30)
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_a_run_tells_what_it_used_and_what_that_cost(metered):
     screen = metered.train("-e", "max_steps=40", "-e", "run=night", "-e", "electricity_price=0.3")

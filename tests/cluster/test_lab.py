@@ -21,7 +21,7 @@ from support.waiting import until
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.alone,
-    pytest.mark.rotated("the lab itself", seconds=8),
+    pytest.mark.rotated("the lab itself"),
 ]
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3", "oldbox": "eno1"}
@@ -216,7 +216,7 @@ def test_down_leaves_nothing_behind(before, machines):
     lab("down")  # once more does no harm
 
 
-@pytest.mark.rotated("a lab after a crash", seconds=5)
+@pytest.mark.rotated("a lab after a crash")
 @pytest.mark.parametrize(
     "crash", ["while it comes up", "its record is lost", "its router is killed"]
 )

@@ -17,7 +17,7 @@ from hearth_lab import plan
 pytestmark = [
     pytest.mark.lab,
     pytest.mark.long,
-    pytest.mark.rotated("a controller that is a node", seconds=90),
+    pytest.mark.rotated("a controller that is a node"),
 ]
 
 TOWER, LAPTOP = plan.nodes(2)

@@ -24,7 +24,7 @@ from support.lines import assert_line
 from support.openpgp import FINGERPRINT, KEY
 from support.waiting import until
 
-pytestmark = [pytest.mark.lab, pytest.mark.rotated("the driver stage alone", seconds=15)]
+pytestmark = [pytest.mark.lab, pytest.mark.rotated("the driver stage alone")]
 
 CARDS = {
     "tower": "NVIDIA GeForce RTX 5070 Ti, 16303 MiB, 12.0",

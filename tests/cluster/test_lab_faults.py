@@ -63,9 +63,9 @@ CHECKPOINTS = "/home/lab/ai-cluster/checkpoints"
 FULL = f"{CHECKPOINTS}/something-else-that-is-large"
 
 
-def of_day(number: int, seconds: float = 60) -> pytest.MarkDecorator:
+def of_day(number: int) -> pytest.MarkDecorator:
     """Return the mark of one of the three days."""
-    return pytest.mark.rotated(f"faults on machines {number % 3}", seconds=seconds)
+    return pytest.mark.rotated(f"faults on machines {number % 3}")
 
 
 def chosen() -> list:
@@ -248,7 +248,7 @@ def smollm2() -> Iterator[Path]:
         shutil.rmtree(kept)
 
 
-@of_day(0, seconds=100)
+@of_day(0)
 def test_a_real_model_too_loses_the_leader_and_learns_the_same(home, smollm2, tmp_path):
     run, others = "real", ["laptop", "oldbox"]
     own = {"model": str(smollm2), "global_batch": 6, "sequence_length": 64}
@@ -265,7 +265,7 @@ def test_a_real_model_too_loses_the_leader_and_learns_the_same(home, smollm2, tm
         end(NODES, [run])
 
 
-@of_day(2, seconds=40)
+@of_day(2)
 def test_a_machine_that_takes_a_nodes_address_is_named_with_its_mac(home):
     run, its, own = "twice", *plan.nodes(3)[1:]
     take = f"ip address {{}} {its.address}/{plan.PREFIX} dev {own.card}"
@@ -280,7 +280,7 @@ def test_a_machine_that_takes_a_nodes_address_is_named_with_its_mac(home):
         end(NODES, [run])
 
 
-@of_day(1, seconds=100)
+@of_day(1)
 def test_of_machines_that_are_cut_off_from_each_other_at_most_one_part_trains(home, tmp_path):
     """Rank 0's machine is alone at first; then of the other two each is."""
     run = "parted"

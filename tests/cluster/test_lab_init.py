@@ -22,7 +22,7 @@ from support.waiting import HANG, until
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.rotated("an inventory that init wrote", seconds=60)]
+pytestmark = [pytest.mark.lab, pytest.mark.rotated("an inventory that init wrote")]
 
 TOWER, LAPTOP, OLDBOX = plan.nodes(3)
 ANNOUNCE = f"""

@@ -142,7 +142,7 @@ def is_as_before(node: str, before: dict[str, str]) -> None:
 # ---- it works -----------------------------------------------------------------------------------
 
 
-@pytest.mark.rotated("addresses are set or kept", seconds=25)
+@pytest.mark.rotated("addresses are set or kept")
 def test_static_addresses_are_set_once_and_last(bare, tmp_path):
     screen = play(tmp_path, NAMES).end()
     for node in TRIED:
@@ -161,7 +161,7 @@ def test_static_addresses_are_set_once_and_last(bare, tmp_path):
         assert "via 198.51.100.1 " in routes[0]
 
 
-@pytest.mark.rotated("addresses are set or kept", seconds=25)
+@pytest.mark.rotated("addresses are set or kept")
 def test_machines_move_to_other_addresses_and_back(bare, tmp_path, undo):
     there = {node: {"cluster_address": elsewhere(node)} for node in TRIED}
     play(tmp_path, NAMES, **there).end()
@@ -174,7 +174,7 @@ def test_machines_move_to_other_addresses_and_back(bare, tmp_path, undo):
         is_as_before(node, bare)
 
 
-@pytest.mark.rotated("addresses are set or kept", seconds=25)
+@pytest.mark.rotated("addresses are set or kept")
 def test_check_mode_shows_the_change_and_makes_none(bare, tmp_path):
     screen = play(tmp_path, NAMES, "--check", "--diff").end()
     for node in TRIED:
@@ -204,7 +204,7 @@ OTHERS = {
 }
 
 
-@pytest.mark.rotated("addresses are set or kept", seconds=25)
+@pytest.mark.rotated("addresses are set or kept")
 def test_a_definition_that_is_not_for_one_card_alone_is_kept(bare, tmp_path, undo):
     for node, command in OTHERS.items():
         inside(node, command)
@@ -245,7 +245,7 @@ def outside(bare) -> Iterator[None]:
         inside(node, "rm /etc/apt/sources.list.d/outside.list")
 
 
-@pytest.mark.rotated("addresses are set or kept", seconds=25)
+@pytest.mark.rotated("addresses are set or kept")
 def test_a_gateway_is_proved_to_lead_out_or_said_not_to_be_proved(bare, outside, tmp_path):
     inside(PEER, "sysctl -w net.ipv4.ip_forward=0", status=0)
     mistaken = {"network_gateway": NODES[PEER].address}  # a living machine, and no router
@@ -282,7 +282,7 @@ MISTAKES = {
 THROUGH_NETPLAN, BY_PROFILE = ("tower", "laptop"), ("tower", "node4")
 
 
-@pytest.mark.rotated("a change of addresses fails", seconds=25)
+@pytest.mark.rotated("a change of addresses fails")
 @pytest.mark.parametrize(
     ("mistake", "nodes"),
     list(zip(MISTAKES, (THROUGH_NETPLAN, BY_PROFILE) * 2, strict=True)),
@@ -325,7 +325,7 @@ def frozen(folder: Path, node: str) -> Iterator[Play]:
         started.thaw()
 
 
-@pytest.mark.rotated("a change of addresses fails", seconds=25)
+@pytest.mark.rotated("a change of addresses fails")
 def test_a_cable_cut_during_the_change_is_survived(bare, tmp_path):
     def try_it(node: str) -> str:
         started = begun(tmp_path, node)
@@ -343,7 +343,7 @@ def test_a_cable_cut_during_the_change_is_survived(bare, tmp_path):
         assert_line(screen, "change back", f"at {NODES[node].address}")
 
 
-@pytest.mark.rotated("a change of addresses fails", seconds=25)
+@pytest.mark.rotated("a change of addresses fails")
 def test_a_controller_that_dies_before_it_confirms_leaves_nothing_behind(bare, tmp_path):
     def try_it(node: str) -> str:
         with frozen(tmp_path, node) as started:
@@ -357,7 +357,7 @@ def test_a_controller_that_dies_before_it_confirms_leaves_nothing_behind(bare, t
         assert elsewhere(node) in screen
 
 
-@pytest.mark.rotated("a change of addresses fails", seconds=25)
+@pytest.mark.rotated("a change of addresses fails")
 def test_an_undo_begun_before_its_time_disarms_the_timer(bare, tmp_path):
     def try_it(node: str) -> str:
         with frozen(tmp_path, node) as started:
@@ -371,7 +371,7 @@ def test_an_undo_begun_before_its_time_disarms_the_timer(bare, tmp_path):
         assert_line(screen, "change back", f"at {NODES[node].address}")
 
 
-@pytest.mark.rotated("a change of addresses fails", seconds=25)
+@pytest.mark.rotated("a change of addresses fails")
 def test_a_machine_that_is_unplugged_before_the_confirmation_forgets_the_change(bare, tmp_path):
     def try_it(node: str) -> str:
         with frozen(tmp_path, node) as started:
@@ -393,7 +393,7 @@ def untouched(node: str, before: dict[str, str]) -> None:
     is_as_before(node, before)
 
 
-@pytest.mark.rotated("addresses are set or kept", seconds=25)
+@pytest.mark.rotated("addresses are set or kept")
 def test_all_refusals_come_at_once_and_nothing_is_armed(bare, tmp_path):
     wrong = {
         "tower": {"network_prefix": 28, "network_gateway": "203.0.113.1"},
@@ -413,7 +413,7 @@ def test_all_refusals_come_at_once_and_nothing_is_armed(bare, tmp_path):
         untouched(node, bare)
 
 
-@pytest.mark.rotated("addresses are set or kept", seconds=25)
+@pytest.mark.rotated("addresses are set or kept")
 def test_two_machines_that_swap_addresses_are_told_how(bare, tmp_path):
     tower, laptop = NODES["tower"].address, NODES["laptop"].address
     swapped = {"tower": {"cluster_address": laptop}, "laptop": {"cluster_address": tower}}
@@ -423,7 +423,7 @@ def test_two_machines_that_swap_addresses_are_told_how(bare, tmp_path):
     untouched("tower", bare)
 
 
-@pytest.mark.rotated("addresses are set or kept", seconds=25)
+@pytest.mark.rotated("addresses are set or kept")
 def test_a_machine_is_not_moved_under_a_run(bare, tmp_path):
     node = "laptop"
     on(
@@ -439,7 +439,7 @@ def test_a_machine_is_not_moved_under_a_run(bare, tmp_path):
     on(node, "pkill -x flock; pkill -x sleep; rm -r ai-cluster")
 
 
-@pytest.mark.rotated("addresses are set or kept", seconds=25)
+@pytest.mark.rotated("addresses are set or kept")
 def test_a_power_cut_during_the_change_is_noticed_as_soon_as_the_machine_is_back(bare, tmp_path):
     node = "node4"
     started = play(tmp_path, node, **{node: {"cluster_address": elsewhere(node)}})  # 120 s
@@ -456,7 +456,7 @@ def test_a_power_cut_during_the_change_is_noticed_as_soon_as_the_machine_is_back
     is_as_before(node, bare)
 
 
-@pytest.mark.rotated("addresses are set or kept", seconds=25)
+@pytest.mark.rotated("addresses are set or kept")
 def test_verify_says_what_is_missing_and_the_two_ways_out(bare, tmp_path):
     node = "laptop"
     missing = {node: {"cluster_address": elsewhere(node)}}
@@ -470,7 +470,7 @@ def test_verify_says_what_is_missing_and_the_two_ways_out(bare, tmp_path):
     assert "changed=1" not in screen
 
 
-@pytest.mark.rotated("addresses are set or kept", seconds=25)
+@pytest.mark.rotated("addresses are set or kept")
 def test_a_nic_of_ifupdown_is_left_alone(bare, tmp_path):
     its = NODES[PEER]
     inside(
@@ -494,7 +494,7 @@ def test_a_nic_of_ifupdown_is_left_alone(bare, tmp_path):
 # ---- the controller is a node -------------------------------------------------------------------
 
 
-@pytest.mark.rotated("addresses are set or kept", seconds=25)
+@pytest.mark.rotated("addresses are set or kept")
 def test_the_controller_sets_its_own_address_without_ssh(bare, tmp_path):
     code = packed((Controller(tmp_path).checkout, "hearth"))
     ansible = (

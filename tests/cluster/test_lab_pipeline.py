@@ -25,7 +25,7 @@ from hearth.plan.makespan import in_flight
 from hearth.plan.placement import Placement
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.rotated(seconds=200)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.rotated]
 
 NODES = tuple(node.name for node in plan.nodes(3))
 HOLDER = "laptop"

@@ -23,7 +23,7 @@ from support.waiting import until
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.rotated("a limit on power", seconds=12)]
+pytestmark = [pytest.mark.lab, pytest.mark.rotated("a limit on power")]
 
 NODES = ("tower", "laptop")
 STAGE = "playbooks/power_limit.yml"

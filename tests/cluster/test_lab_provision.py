@@ -108,7 +108,7 @@ def bare(cluster) -> dict[str, dict[str, str]]:
     return {node: tree(node) for node in NODES}
 
 
-@pytest.mark.rotated(seconds=60)
+@pytest.mark.rotated
 def test_check_mode_on_bare_machines_foretells_and_changes_nothing(cluster, bare):
     before = {node: tree(node, EVERYTHING) for node in NODES}
     screen = cluster.play("provision.yml", "--check", "--diff", "-vvv")
@@ -118,7 +118,7 @@ def test_check_mode_on_bare_machines_foretells_and_changes_nothing(cluster, bare
         assert tree(node, EVERYTHING) == before[node]
 
 
-@pytest.mark.rotated("a machine that is off", seconds=110)
+@pytest.mark.rotated("a machine that is off")
 def test_a_node_that_is_off_is_named_at_once_and_the_others_are_done(cluster, bare):
     lab("power-off", "oldbox")
     screen = cluster.play("provision.yml", status=None)
@@ -146,7 +146,7 @@ def test_all_are_provisioned_and_verified(provisioned):
     assert "[WARNING]" not in screen
 
 
-@pytest.mark.rotated("a machine that is off", seconds=1)
+@pytest.mark.rotated("a machine that is off")
 def test_the_next_run_finishes_what_was_left_and_no_more(provisioned):
     # Done before, but for the list of nodes by which a person starts a rank by hand, and the host
     # key of a machine that nobody had seen before.
@@ -156,7 +156,7 @@ def test_the_next_run_finishes_what_was_left_and_no_more(provisioned):
     assert {*done} <= {*readme, "Tell rank 0 the host keys of the workers"}
 
 
-@pytest.mark.rotated("provisioned twice, and undone", seconds=60)
+@pytest.mark.rotated("provisioned twice, and undone")
 def test_a_second_run_changes_nothing_and_shows_no_secret(cluster, provisioned):
     before = {node: tree(node) for node in NODES}
     screen = cluster.play("provision.yml", "-vvv")
@@ -171,7 +171,7 @@ def test_they_train_together_and_nobody_asks_for_a_password(cluster, provisioned
     assert_line(screen, "finished", "3 of 3 steps", "tower, laptop, oldbox")
 
 
-@pytest.mark.rotated("provisioned twice, and undone", seconds=60)
+@pytest.mark.rotated("provisioned twice, and undone")
 def test_a_reset_leaves_etc_as_it_was_but_for_what_it_lists(cluster, bare, provisioned):
     screen = cluster.play("playbooks/reset.yml", "-e", "yes=on")
     assert "driver packages installed" in screen

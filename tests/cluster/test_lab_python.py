@@ -13,7 +13,7 @@ from support.lines import assert_line
 from support.stand_in_index import StandInIndex, make_wheel
 from support.stand_in_lock import ALPHA, BETA, index_of_the_lock, stage_settings
 
-pytestmark = [pytest.mark.lab, pytest.mark.rotated("the stages python and nccl alone", seconds=12)]
+pytestmark = [pytest.mark.lab, pytest.mark.rotated("the stages python and nccl alone")]
 
 NODES = {"tower": "enp5s0", "laptop": "wlp0s20f3"}
 OLDER = make_wheel("alpha", "0.9")

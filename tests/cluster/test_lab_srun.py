@@ -16,7 +16,7 @@ from support.supervisors import TRAINING
 
 from hearth.ranks.slurm import first_host
 
-pytestmark = [pytest.mark.lab, pytest.mark.rotated("programs under plain srun", seconds=12)]
+pytestmark = [pytest.mark.lab, pytest.mark.rotated("programs under plain srun")]
 
 NODES = ("laptop", "oldbox", "tower")  # in Slurm's order: laptop has rank 0
 SCRIPTS = Path(__file__).resolve().parents[1] / "fixtures" / "scripts"

@@ -13,7 +13,7 @@ from support.waiting import HANG
 
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.rotated("the stages preflight and ssh alone", seconds=10),
+    pytest.mark.rotated("the stages preflight and ssh alone"),
 ]
 
 PINNED, KEY = STATE / "pinned", STATE / "id_ed25519"

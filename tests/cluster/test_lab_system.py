@@ -10,7 +10,7 @@ from support.lines import assert_line
 
 pytestmark = [
     pytest.mark.lab,
-    pytest.mark.rotated("the stages of names, clocks, power and firewalls alone", seconds=8),
+    pytest.mark.rotated("the stages of names, clocks, power and firewalls alone"),
 ]
 
 ADDRESSES = {"tower": "198.51.100.11", "laptop": "198.51.100.12", "oldbox": "198.51.100.13"}

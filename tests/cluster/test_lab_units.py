@@ -23,7 +23,7 @@ from support.waiting import until
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.rotated("runs are units", seconds=60)]
+pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.rotated("runs are units")]
 
 API_KEY = "planted9876543210planted9876543210planted"
 NODES = tuple(node.name for node in plan.nodes(2))

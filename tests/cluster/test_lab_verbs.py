@@ -161,7 +161,7 @@ def test_it_goes_on_and_is_attached_to_until_it_has_finished(evening):
     assert {record(node, RUN)["state"] for node in NODES} == {"finished"}
 
 
-@pytest.mark.rotated("launches on machines", seconds=90)
+@pytest.mark.rotated("launches on machines")
 def test_a_script_is_launched_again_once_a_lost_machine_is_back(home):
     shutil.copytree(SCRIPTS / "plain", home.folder / "plain")
     home.play(
@@ -187,7 +187,7 @@ def test_a_script_is_launched_again_once_a_lost_machine_is_back(home):
         end(NODES, ["script"])
 
 
-@pytest.mark.rotated("launches on machines", seconds=90)
+@pytest.mark.rotated("launches on machines")
 def test_a_model_that_one_machine_has_is_brought_to_the_other_before_a_run(home, tiny_model):
     # Not below /tmp, which a machine has for itself.
     kept = Path(tempfile.mkdtemp(dir="/var/tmp", prefix="hearth-test-"))
@@ -205,7 +205,7 @@ def test_a_model_that_one_machine_has_is_brought_to_the_other_before_a_run(home,
     assert "brought finished: " in screen
 
 
-@pytest.mark.rotated("launches on machines", seconds=90)
+@pytest.mark.rotated("launches on machines")
 def test_a_benchmark_compares_the_machines_alone_with_both_together(home):
     few = ("steps=2", "_benchmark_warm_up=1")
     words = [word for option in few for word in ("-e", option)]

@@ -16,7 +16,7 @@ from support.lines import assert_line
 
 from hearth_lab import plan
 
-pytestmark = [pytest.mark.lab, pytest.mark.rotated("the last stage alone, and doctor", seconds=20)]
+pytestmark = [pytest.mark.lab, pytest.mark.rotated("the last stage alone, and doctor")]
 
 # Of a model: one file, which is another on oldbox, and its checksum as it came.
 MODEL = """\

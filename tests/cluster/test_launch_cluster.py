@@ -13,7 +13,7 @@ from support.waiting import until
 pytestmark = pytest.mark.cluster
 
 
-@pytest.mark.rotated(seconds=40)
+@pytest.mark.rotated
 def test_a_run_that_was_stopped_goes_on_by_hand_to_its_end(local):
     local.play("provision.yml", "--tags", "workspace")
     local.play("train.yml", *local.tiny(run="evening", max_steps=80), "-e", "wait=off")
@@ -48,7 +48,7 @@ def test_a_run_that_was_stopped_goes_on_by_hand_to_its_end(local):
         assert [path.name for path in (local.workspace(node) / "logs").iterdir()] == ["evening.log"]
 
 
-@pytest.mark.rotated(seconds=60)
+@pytest.mark.rotated
 def test_a_run_of_its_own_begins_by_hand_after_provisioning(local):
     local.play("provision.yml", "--tags", "workspace")
     words = [

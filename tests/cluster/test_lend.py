@@ -63,7 +63,7 @@ def test_the_commands_of_a_person_at_the_node(local):
 
 
 @pytest.mark.slow
-@pytest.mark.rotated(seconds=45)
+@pytest.mark.rotated
 def test_a_node_that_is_away_at_the_start_is_not_measured_and_joins_when_it_lends(local):
     wanted = local.folder / "film"
     wanted.touch()

@@ -18,7 +18,7 @@ from support.waiting import until
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.long,
-    pytest.mark.rotated("queue here", seconds=45),
+    pytest.mark.rotated("queue here"),
 ]
 
 

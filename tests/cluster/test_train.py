@@ -269,7 +269,7 @@ def test_a_node_that_cannot_start_calls_the_run_back_on_the_others(short):
     assert local.record("desk", "stuck")["state"] == "stopped"
 
 
-@pytest.mark.rotated(seconds=50)
+@pytest.mark.rotated
 def test_control_c_ends_the_looking_not_the_training_which_outlasts_a_killed_rank_too(local):
     play = local.start("train.yml", *local.tiny(run="calm", max_steps=100_000))
     local.until_step("calm")

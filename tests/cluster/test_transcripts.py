@@ -14,7 +14,7 @@ from support.local_cluster import LocalCluster
 from support.repository import ROOT
 from support.transcripts import Block, blocks, differences
 
-pytestmark = [pytest.mark.cluster, pytest.mark.rotated("transcripts of the pages", seconds=40)]
+pytestmark = [pytest.mark.cluster, pytest.mark.rotated("transcripts of the pages")]
 
 SHOWN: dict[str, Block] = {
     block.name: block

@@ -29,7 +29,7 @@ from hearth.supervisor.cause import ENDS
 pytestmark = [
     pytest.mark.cluster,
     pytest.mark.long,
-    pytest.mark.rotated("a run's life by its verbs", seconds=25),
+    pytest.mark.rotated("a run's life by its verbs"),
 ]
 DETACHED = ("-e", "wait=off", *UNTIL_A_LOSS)
 

@@ -1,14 +1,15 @@
-"""Tests that take long, each of which one day of a week plays: the seed is the day.
+"""Long tests: a default call of scripts/test plays each on one day of the week.
 
-HEARTH_SEED repeats a day, and HEARTH_ALL=1 plays all of them, as their bench does.
+The day of a test is a hash of its name, so that no other test can move it. HEARTH_SEED, the number
+of the day, repeats a day; HEARTH_ALL=1 plays every test.
 """
 
 from __future__ import annotations
 
+import hashlib
 import os
-import random
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Sequence
 from typing import Any, TypeVar
 
 import pytest
@@ -16,13 +17,8 @@ import pytest
 SEED = int(os.environ.get("HEARTH_SEED") or time.time() // 86400)
 ALL = bool(os.environ.get("HEARTH_ALL"))
 DAYS = 7
-# CPU seconds that a rotated test of a room takes, about.
-_USUAL_SECONDS = {
-    "tests/cluster/test_lab": 40,
-    "tests/cluster": 20,
-    "tests/training": 8,
-    "tests/unsloth": 10,
-}
+# Of 10,000 numbers, the one with the most even days for the tests of November 2026.
+_SALT = 5533
 _Thing = TypeVar("_Thing")
 
 
@@ -35,34 +31,31 @@ def in_turn(*cases: Any) -> list[Any]:
     return [pytest.param(*case, marks=pytest.mark.rotated) for case in every]
 
 
-def usual_seconds(test: str) -> float:
-    """Return about how long a rotated test takes, by the room in which it is."""
-    return next((its for room, its in _USUAL_SECONDS.items() if test.startswith(room)), 5)
+def day_of(name: str) -> int:
+    """Return the day of the week, from 0 to 6, that plays a test or a story of tests."""
+    return int.from_bytes(hashlib.sha256(f"{_SALT} {name}".encode()).digest()[:8]) % DAYS
 
 
-def day_of_each(seconds: Mapping[str, float]) -> dict[str, int]:
-    """Divide tests over the days so that each day takes about as long.
+def waits(item: pytest.Item) -> bool:
+    """Return whether another day plays this test.
 
-    `seconds` is what each test takes. The longest come first, each on the day with least so far;
-    tests that take equally long have their days in turn.
+    Tests that tell one story share a day: `rotated("the story")`.
     """
-    days, total = {}, [0.0] * DAYS
-    for name in sorted(seconds, key=lambda name: (-seconds[name], name)):
-        days[name] = day = total.index(min(total))
-        total[day] += seconds[name]
-    return days
+    marker = item.get_closest_marker("rotated")
+    if marker is None:
+        return False
+    return day_of(marker.args[0] if marker.args else item.nodeid) != SEED % DAYS
 
 
-def of_other_days(seconds: Mapping[str, float], seed: int = SEED) -> set[str]:
-    """Return the tests that another day plays."""
-    return {name for name, day in day_of_each(seconds).items() if day != seed % DAYS}
+def of_today(things: Sequence[_Thing], count: int, day: int = SEED) -> list[_Thing]:
+    """Return as many of these things as a day plays.
+
+    Each thing has its turn before any comes again.
+    """
+    first = day * count % len(things)
+    return [*things[first:], *things[:first]][:count]
 
 
 def of_this_week(things: Sequence[_Thing], count: int) -> list[_Thing]:
-    """Return as many of these things as a week plays, in the order of the week."""
-    return random.Random(SEED // DAYS).sample(things, count)
-
-
-def of_today(things: Sequence[_Thing], count: int) -> list[_Thing]:
-    """Return as many of these things as a day plays, in the order of the day."""
-    return random.Random(SEED).sample(things, count)
+    """Return as many of these things as a week plays."""
+    return of_today(things, count, SEED // DAYS)

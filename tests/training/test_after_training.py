@@ -36,7 +36,7 @@ ROWS = [
     {"word": word, "choices": [f" {word}", f" {word[::-1]}", " it"], "answer": number % 3}
     for number, word in enumerate(WORDS)
 ]
-pytestmark = pytest.mark.rotated("after the training", seconds=10)
+pytestmark = pytest.mark.rotated("after the training")
 
 
 @pytest.fixture(scope="module")

@@ -243,7 +243,7 @@ for _ in range(int(sys.argv[1])):
 """
 
 
-@pytest.mark.rotated(seconds=30)
+@pytest.mark.rotated
 def test_fifty_runs_of_three_ranks_end_in_fifty_clean_exits(tmp_path):
     done = python(tmp_path, "-c", PARTINGS, "50")
     assert done.stdout.splitlines() == ["[0, 0, 0]"] * 50, done.stderr

@@ -13,7 +13,7 @@ from hearth_controller.report.page import page
 from hearth_controller.report.read import read
 from hearth_controller.runs.story import Story, read_lines
 
-pytestmark = pytest.mark.rotated("the record of a changed group", seconds=12)
+pytestmark = pytest.mark.rotated("the record of a changed group")
 STEPS = 6
 
 

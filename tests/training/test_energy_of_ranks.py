@@ -16,7 +16,7 @@ from hearth.ranks.control_protocol import Load, Waiting
 from hearth_controller.runs.energy import energy_of
 from hearth_controller.runs.story import Story
 
-pytestmark = pytest.mark.rotated("the energy of ranks", seconds=25)
+pytestmark = pytest.mark.rotated("the energy of ranks")
 STEPS = 12
 OWN = os.getpid() << 4
 """Number of the first card, which no test in another process has."""

@@ -85,7 +85,7 @@ def of_llama_cpp(file, prompt, adapter=None):
     return xllamacpp.Server(given).handle_completions(wanted)["choices"][0]["text"]
 
 
-@pytest.mark.rotated("export", seconds=90)
+@pytest.mark.rotated("export")
 @pytest.mark.slow
 def test_llama_cpp_gives_the_answer_of_transformers(layout, run, prompt, tmp_path):
     base = layout.models / "smollm2-135m"
@@ -99,7 +99,7 @@ def test_llama_cpp_gives_the_answer_of_transformers(layout, run, prompt, tmp_pat
     assert of_llama_cpp(plain, prompt, files / "night-adapter.gguf") == expected
 
 
-@pytest.mark.rotated("export", seconds=50)
+@pytest.mark.rotated("export")
 @pytest.mark.slow
 def test_four_bits_answer_as_well_and_are_a_third_of_the_size(layout, run, prompt, tmp_path):
     files = {

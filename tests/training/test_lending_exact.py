@@ -157,7 +157,7 @@ def is_what_one_process_learns(run: Assembly, tmp_path, within: float = FLOAT64)
     assert max(differences["furthest"], differences["apart"], differences["loss"]) < within
 
 
-@pytest.mark.rotated(seconds=80)
+@pytest.mark.rotated
 def test_who_leaves_for_the_owner_and_returns_leaves_no_trace_in_what_was_learned(house, tmp_path):
     run = house(eval_every=7)
     run.start()
@@ -171,7 +171,7 @@ def test_who_leaves_for_the_owner_and_returns_leaves_no_trace_in_what_was_learne
     is_what_one_process_learns(run, tmp_path)
 
 
-@pytest.mark.rotated(seconds=60)
+@pytest.mark.rotated
 def test_a_run_on_machines_on_which_somebody_plays_leaves_the_game_alone(house, tmp_path):
     run = house(Gamers, eval_every=7, precision="fp32")
     run.start()
@@ -184,7 +184,7 @@ def test_a_run_on_machines_on_which_somebody_plays_leaves_the_game_alone(house, 
     is_what_one_process_learns(run, tmp_path, FLOAT32)
 
 
-@pytest.mark.rotated(seconds=60)
+@pytest.mark.rotated
 def test_the_last_machine_to_be_taken_away_hands_its_work_to_the_first_that_is_back(
     house, tmp_path
 ):

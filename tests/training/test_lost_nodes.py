@@ -93,7 +93,7 @@ def test_who_is_lost_and_comes_back_leaves_no_trace_in_what_was_learned(house, t
     is_what_one_process_learns(run, tmp_path)
 
 
-@pytest.mark.rotated(seconds=100)
+@pytest.mark.rotated
 def test_who_left_came_or_hangs_is_on_record_and_only_a_lone_survivor_of_three_waits(
     house, tmp_path
 ):
@@ -129,7 +129,7 @@ def test_who_left_came_or_hangs_is_on_record_and_only_a_lone_survivor_of_three_w
     is_what_one_process_learns(run, tmp_path)
 
 
-@pytest.mark.rotated(seconds=50)
+@pytest.mark.rotated
 def test_of_a_network_that_is_cut_into_parts_at_most_one_trains(tmp_path, tiny_model, tiny_data):
     need_cables()
     cables = Cables(NAMES)

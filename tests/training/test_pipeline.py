@@ -175,7 +175,7 @@ def test_float32_stages_learn_what_one_process_learns(llama, tiny_data, tmp_path
     assert apart(found, expected) < 5e-3
 
 
-@pytest.mark.rotated(seconds=150)
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_three_stages_of_smollm2_learn_what_one_process_learns_bit_for_bit(tmp_path):
     """The adapter, that is: the recorded loss is summed in another order."""

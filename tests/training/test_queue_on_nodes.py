@@ -79,7 +79,7 @@ def queued(run: Nodes, node: str = "node0") -> list[str]:
     return sorted(path.stem for path in (run.workspace(node) / "queue").glob("*.json"))
 
 
-@pytest.mark.rotated(seconds=15)
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_of_three_queued_runs_one_is_removed_one_fails_and_the_last_one_trains(house):
     evening, removed, fails = house("evening"), house("removed", 1), house("fails", 2)
@@ -112,7 +112,7 @@ def test_of_three_queued_runs_one_is_removed_one_fails_and_the_last_one_trains(h
         assert [*(last.workspace(node) / "queue").iterdir()] == []
 
 
-@pytest.mark.rotated(seconds=15)
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_after_all_supervisors_were_killed_and_started_again_the_queue_is_as_it_was(house):
     evening, second, third = house("evening"), house("second", 1), house("third", 2)
@@ -140,7 +140,7 @@ def test_after_all_supervisors_were_killed_and_started_again_the_queue_is_as_it_
     finish(third)
 
 
-@pytest.mark.rotated(seconds=15)
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize("busy", ["node0", "node1"])
 def test_a_run_whose_turn_has_come_on_one_node_waits_for_the_other_as_long_as_it_takes(
@@ -170,7 +170,7 @@ def waits_for_its_turn(evening: Nodes, night: Nodes, busy: str) -> None:
     finish(night)
 
 
-@pytest.mark.rotated(seconds=15)
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_a_node_that_never_answers_ends_the_run_and_the_next_one_trains(house):
     night, next_one = house("night", 1), only(house("next", 2), "node0")
@@ -184,7 +184,7 @@ def test_a_node_that_never_answers_ends_the_run_and_the_next_one_trains(house):
     finish(next_one)
 
 
-@pytest.mark.rotated(seconds=15)
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_a_run_that_waits_for_a_node_gives_way_to_one_that_is_moved_before_it(house):
     evening, night = only(house("evening"), "node1"), house("night", 2)
@@ -207,7 +207,7 @@ def test_a_run_that_waits_for_a_node_gives_way_to_one_that_is_moved_before_it(ho
     assert "moved comes first; back to the queue" in night.log("node0")
 
 
-@pytest.mark.rotated(seconds=15)
+@pytest.mark.rotated
 @pytest.mark.slow
 @pytest.mark.parametrize("back", ["node0", "node1"])
 def test_a_run_that_has_begun_on_one_node_goes_first_on_one_that_is_back_in_the_queue(house, back):
@@ -236,7 +236,7 @@ def test_a_run_that_has_begun_on_one_node_goes_first_on_one_that_is_back_in_the_
     finish(moved)
 
 
-@pytest.mark.rotated(seconds=15)
+@pytest.mark.rotated
 def test_a_run_starts_at_its_time_and_until_then_another_one_may_train(house):
     at = datetime.now(UTC) + timedelta(seconds=25)
     night, quick = house("night", 1, at=at.isoformat()), house("quick", 2)
@@ -251,7 +251,7 @@ def test_a_run_starts_at_its_time_and_until_then_another_one_may_train(house):
     finish(night)
 
 
-@pytest.mark.rotated(seconds=15)
+@pytest.mark.rotated
 def test_a_supervisor_that_waits_is_light_and_ends_at_sigterm(house):
     evening, night = house("evening"), house("night", 1)
     evening.start()
@@ -290,7 +290,7 @@ def test_a_launch_is_told_who_has_the_node_and_who_waits(house):
     assert {record["state"] for record in night.wait().values()} == {"stopped"}
 
 
-@pytest.mark.rotated(seconds=15)
+@pytest.mark.rotated
 def test_a_machine_that_is_shut_down_leaves_the_run_in_the_queue(house, tmp_path):
     evening, night = house("evening"), house("night", 1)
     ending = tmp_path / "bin/systemctl"

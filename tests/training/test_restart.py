@@ -79,7 +79,7 @@ def finish_without_a_rank(nodes: Nodes, step: int) -> None:
         assert_names(lost["cause"]["message"], "rank 1", "signal 9")
 
 
-@pytest.mark.rotated(seconds=35)
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_neither_a_killed_rank_nor_a_lost_disk_leaves_a_trace_in_what_was_learned(house):
     killed = house("killed", checkpoint_every=5)
@@ -105,7 +105,7 @@ def test_neither_a_killed_rank_nor_a_lost_disk_leaves_a_trace_in_what_was_learne
     assert furthest(adapter(bare), adapter(killed)) == 0
 
 
-@pytest.mark.rotated(seconds=35)
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_a_rank_that_is_killed_in_a_round_of_local_steps_leaves_no_trace(house):
     rounds = {"sync_every": 20, "checkpoint_every": 20, "max_steps": 160}
@@ -117,7 +117,7 @@ def test_a_rank_that_is_killed_in_a_round_of_local_steps_leaves_no_trace(house):
     assert furthest(adapter(killed), adapter(whole)) == 0
 
 
-@pytest.mark.rotated(seconds=35)
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_a_lost_stage_of_a_pipeline_ends_all_and_leaves_no_trace_when_it_is_back(house):
     stages = {"parallel": "pipeline", "checkpoint_every": 5, "max_steps": 60}
@@ -142,7 +142,7 @@ def test_a_lost_stage_of_a_pipeline_ends_all_and_leaves_no_trace_when_it_is_back
         assert furthest(adapter(lost, node), adapter(whole)) == 0
 
 
-@pytest.mark.rotated(seconds=35)
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_a_rank_of_a_pipeline_that_hangs_is_named_and_started_again(house, tmp_path):
     nodes = house("hangs", parallel="pipeline", checkpoint_every=5, max_steps=60)
@@ -161,7 +161,7 @@ def test_a_rank_of_a_pipeline_that_hangs_is_named_and_started_again(house, tmp_p
     assert steps(nodes) == list(range(1, 61))
 
 
-@pytest.mark.rotated(seconds=35)
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_a_run_that_has_ended_is_not_begun_anew_and_another_launch_ends_at_once_and_well(house):
     nodes = house(max_steps=4)

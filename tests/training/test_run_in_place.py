@@ -38,7 +38,7 @@ def taken(nodes: Team, node: str) -> list[int]:
     return figures(nodes.results(node), "step", "step")
 
 
-@pytest.mark.rotated(seconds=50)
+@pytest.mark.rotated
 @pytest.mark.slow
 def test_a_killed_rank_and_a_killed_supervisor_cost_no_step(house):
     nodes = house()

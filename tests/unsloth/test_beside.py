@@ -29,7 +29,7 @@ def test_gradients_are_the_same_after_memory_ran_out_and_after_an_answer(compute
     assert found.get("layers", LAYERS) == LAYERS
 
 
-@pytest.mark.rotated(seconds=30)
+@pytest.mark.rotated
 @pytest.mark.parametrize(("cards", "best"), [("7.5,8.9", "bf16"), ("8.9,7.5", "fp16")])
 def test_a_rank_computes_in_what_its_own_card_has_and_writes_nothing_where_it_starts(
     tmp_path, stood_in, cards, best

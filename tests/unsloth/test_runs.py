@@ -39,7 +39,7 @@ def losses(cwd, run):
     return figures(cwd / "runs" / run, "step", "loss")
 
 
-@pytest.mark.rotated(seconds=60)
+@pytest.mark.rotated
 def test_ranks_with_cards_of_their_own_or_a_shared_one_learn_what_transformers_learns(
     tmp_path, arguments
 ):
@@ -98,7 +98,7 @@ def test_dropout_is_drawn_by_micro_batch_and_not_in_an_evaluation(tmp_path, argu
     assert furthest(none, one) > 1e-3
 
 
-@pytest.mark.rotated(seconds=60)
+@pytest.mark.rotated
 def test_by_hand_a_run_is_measured_trained_and_judged_to_its_end(tmp_path, arguments, tiny_data):
     """In processes of their own, which find the stand-in by the PYTHONPATH of a person."""
     done = train(

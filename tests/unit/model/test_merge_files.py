@@ -124,7 +124,7 @@ merge_files(base, False, adapter, merged, lambda _: None)
 """
 
 
-@pytest.mark.rotated("merging within a limit of memory", seconds=20)
+@pytest.mark.rotated("merging within a limit of memory")
 def test_a_model_larger_than_the_memory_is_merged(tmp_path):
     """The kernel refuses a process of its own more memory than a small part of the model takes."""
     sizes = {"hidden_size": 1024, "intermediate_size": 2048, "num_hidden_layers": 10}

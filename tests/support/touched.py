@@ -1,0 +1,119 @@
+"""Test files that the files changed in this checkout touch: those that import or name one."""
+
+from __future__ import annotations
+
+import ast
+import re
+import subprocess
+from collections.abc import Iterable, Iterator
+from functools import cache
+from pathlib import Path, PurePosixPath
+
+from support.repository import ROOT
+
+_ROOTS = ("training/", "controller/", "tests/", "scripts/")
+_MODULE_UTILS = re.compile(r"plugins/module_utils/(?:\w+/)*?(hearth_node/.*)")
+_GENERAL = {"main.yml", "README.md", "__init__.py", "__main__.py", "argument_specs.yml"}
+
+
+def changed() -> set[str]:
+    """Return the files changed since this branch left main; on main, since the commit before.
+
+    Files that git does not know yet are among them. Without git there are none.
+    """
+    try:
+        base = _git("merge-base", "main", "HEAD")
+        if base == _git("rev-parse", "HEAD"):
+            base = ["HEAD~1"]
+        since = _git("diff", "--name-only", *base)
+        return {*since, *_git("ls-files", "--others", "--exclude-standard")}
+    except (OSError, subprocess.CalledProcessError):
+        return set()
+
+
+def touched_by(files: Iterable[str], tests: Iterable[Path]) -> set[Path]:
+    """Return the tests that are among these files, import one or name one.
+
+    An import counts through modules of `support`, and through packages that pass on a name.
+    """
+    files = set(files)
+    modules = {module for file in files if (module := module_of(file))}
+    names = {name for file in files if (name := _name_of(file))}
+    named = re.compile(rf"(?<![\w-])(?:{'|'.join(map(re.escape, sorted(names)))})(?![\w-])")
+    return {
+        test
+        for test in tests
+        if str(test.relative_to(ROOT)) in files
+        or modules & _imports(test)
+        or (names and named.search(test.read_text()))
+    }
+
+
+def module_of(file: str) -> str:
+    """Return a file's module as tests import it, such as `hearth.plan.split`; "" if it is none."""
+    if not file.endswith(".py"):
+        return ""
+    found = _MODULE_UTILS.fullmatch(file)
+    if found:
+        file = f"ansible/module_utils/{found[1]}"
+    inside = next((file.removeprefix(root) for root in _ROOTS if file.startswith(root)), file)
+    return inside.removesuffix(".py").removesuffix("/__init__").replace("/", ".")
+
+
+def _name_of(file: str) -> str:
+    """Return the word by which a test names this file; "" if there is none."""
+    path = PurePosixPath(file)
+    if path.parts[0] == "roles" and len(path.parts) > 1:
+        return f"roles/{path.parts[1]}"
+    if path.name in _GENERAL:
+        return ""
+    if path.parts[0] == "plugins":
+        return path.stem
+    return "" if path.suffix == ".py" and path.parts[0] != "scripts" else path.name
+
+
+@cache
+def _imports(path: Path) -> frozenset[str]:
+    """Return the modules that a test file imports, itself or through modules of `support`."""
+    found = set(_direct(path))
+    for module in [*found]:
+        if module.startswith("support."):
+            below = ROOT / "tests" / Path(*module.split(".")).with_suffix(".py")
+            if below.is_file():
+                found |= _imports(below)
+    return frozenset(found)
+
+
+def _direct(path: Path) -> Iterator[str]:
+    for node in ast.walk(ast.parse(path.read_text())):
+        if isinstance(node, ast.Import):
+            yield from (alias.name for alias in node.names)
+        elif isinstance(node, ast.ImportFrom) and node.module:
+            yield node.module
+            for alias in node.names:
+                yield f"{node.module}.{alias.name}"
+                yield _passed_on(node.module).get(alias.name, node.module)
+
+
+@cache
+def _passed_on(package: str) -> dict[str, str]:
+    """Return the modules in which the names that a package passes on are defined."""
+    inside = Path(*package.split("."), "__init__.py")
+    init = next((ROOT / root / inside for root in _ROOTS if (ROOT / root / inside).is_file()), None)
+    if init is None:
+        return {}
+    return {
+        alias.asname or alias.name: node.module
+        if node.level == 0
+        else f"{package}.{node.module or alias.name}"
+        for node in ast.walk(ast.parse(init.read_text()))
+        if isinstance(node, ast.ImportFrom) and (node.module or node.level)
+        for alias in node.names
+    }
+
+
+def _git(*words: str) -> list[str]:
+    done = subprocess.run(
+        ["git", "-C", str(ROOT), *words], capture_output=True, text=True, check=True
+    )
+    return done.stdout.splitlines()
