@@ -41,7 +41,7 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     arguments = parser.parse_args()
     enter_venv()
-    from hearth.verify.single_gpu import describe, examine
+    from hearth.node.single_gpu import describe, examine
 
     examined = examine(REPOSITORY, "./scripts/setup")
     if arguments.json:

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Sum a buffer over all ranks, check the result and time it; rank 0 writes it to a file here.
 
-torchrun starts this for `python -m hearth.verify all-reduce`, in place of the training and in the
+torchrun starts this for `python -m hearth.node all-reduce`, in place of the training and in the
 same way: the same supervisor, interfaces, groups and back end.
 """
 
@@ -14,8 +14,8 @@ from pathlib import Path
 
 import torch
 
+from hearth.node.all_reduce import ANSWER, MEBIBYTES
 from hearth.ranks.world import join, leave
-from hearth.verify.all_reduce import ANSWER, MEBIBYTES
 
 _TIMES = 3
 

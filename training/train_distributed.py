@@ -72,7 +72,7 @@ def check_first(run: Run) -> None:
     Raises `ConfigError` with everything that is wrong.
     """
     from hearth.model.folder import check_folder
-    from hearth.prepare.records import check_records  # with NumPy
+    from hearth.node.records import check_records  # with NumPy
 
     checks: list[Callable[[], object]] = [lambda: check_records(run)]
     if run.source.kind == "folder":
@@ -94,8 +94,8 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         from hearth.model.load import prime_backend
 
         prime_backend(run.settings, layout)
-        from hearth.measure.own_speed import measured_here
-        from hearth.prepare.node import prepare
+        from hearth.node.own_speed import measured_here
+        from hearth.node.prepare import prepare
         from hearth.ranks.world import GroupBroken, agree, join, leave
         from hearth.trainer.in_place import TrainerInPlace
         from hearth.trainer.loop import Trainer
@@ -161,8 +161,8 @@ def _worse(folder: Path) -> str | None:
 
 def show_preview(run: Run, layout: Layout, examples: int) -> int:
     """Print the first `examples` of `run` as they will be trained; return the exit status."""
-    from hearth.prepare.preview import for_preview, lines, preview
-    from hearth.prepare.records import check_records
+    from hearth.node.preview import for_preview, lines, preview
+    from hearth.node.records import check_records
 
     check_records(run)
     if rank_from_environment() == 0:

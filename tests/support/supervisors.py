@@ -181,8 +181,8 @@ class Nodes:
         run_file.write_text(f"run: {spec['run']}\ncreated: '{self.created}'\n")
         wants.write_text(json.dumps(wanted))
         place = {"HEARTH_WORKSPACE": str(self.workspace(node))}
-        words = ("look", "--run-file", run_file, "--spec", wants)
-        return self._answer("hearth.prepare", *words, **place)
+        words = ("inspect", "--run-file", run_file, "--spec", wants)
+        return self._answer("hearth.node", *words, **place)
 
     def _answer(self, module: str, *words: object, **variables: str) -> tuple[int, dict[str, Any]]:
         done = subprocess.run(

@@ -14,10 +14,10 @@ from support.tiny_model import POISON, poison
 
 from hearth.config import resolve_run, write_run
 from hearth.config.layout import Layout
-from hearth.measure.own_speed import measured_here
 from hearth.model import precision
 from hearth.model.load import load_model
-from hearth.prepare.node import prepare
+from hearth.node.own_speed import measured_here
+from hearth.node.prepare import prepare
 from hearth.ranks.world import join
 from hearth.trainer import assembly
 from hearth.trainer.loop import Trainer
@@ -126,7 +126,7 @@ def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
 
     Its loss scale is far too large to begin with.
     """
-    for module in ("hearth.prepare.node", "hearth.model.precision"):
+    for module in ("hearth.node.prepare", "hearth.model.precision"):
         monkeypatch.setattr(f"{module}.supported", lambda device: ("fp32", "fp16"))
     monkeypatch.setattr(
         precision, "loss_scaler", lambda _, device: torch.amp.GradScaler(device.type, 2.0**30)

@@ -436,8 +436,8 @@ def test_a_rank_whose_group_breaks_while_it_loads_asks_to_be_started_again(tmp_p
 
 
 IN_FP16 = """
-import torch, hearth.model.precision, hearth.prepare.node
-for module in (hearth.model.precision, hearth.prepare.node):
+import torch, hearth.model.precision, hearth.node.prepare
+for module in (hearth.model.precision, hearth.node.prepare):
     module.supported = lambda device: ("fp32", "fp16")
 hearth.model.precision.loss_scaler = lambda _, device: torch.amp.GradScaler(device.type, 2.0**26)
 """

@@ -8,13 +8,11 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hearth.base.gpus import gpus_in
+from hearth.base.gpus import gpus_in, short_gpu
 from hearth.base.nics import Held, Nic, nics_of
 from hearth.base.nvidia import NVIDIA
 from hearth.base.systems import release_in
-from hearth.base.text import plain
-from hearth.verify.judgement import short_gpu
-from hearth.verify.table import memory
+from hearth.base.text import card_memory, plain
 from hearth_controller.discover.probe import MARK
 from hearth_controller.driver.cards import card
 from hearth_controller.inventory.hostkeys import PublicKey
@@ -97,7 +95,7 @@ class Facts:
     def gpu(self) -> str:
         """The short names of its NVIDIA GPUs with their memory, '' without any."""
         sizes = [gpu["memory_mib"] for gpu in self.gpus if gpu["memory_mib"]]
-        size = f" {memory(min(sizes))}" if sizes else ""
+        size = f" {card_memory(min(sizes))}" if sizes else ""
         return f"{short_gpu(self.gpus)}{size}"
 
     @property

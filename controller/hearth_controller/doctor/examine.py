@@ -10,10 +10,10 @@ from dataclasses import asdict, replace
 from datetime import UTC, datetime
 from typing import Any
 
-from hearth.verify.judgement import Observation
 from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.base.verdict import overall
 from hearth_controller.doctor.checks import CHECKS
+from hearth_controller.doctor.judgement import Observation
 from hearth_controller.doctor.node import Cluster, ExaminedNode
 from hearth_controller.doctor.table import doctor_lines
 from hearth_controller.inventory.unreachable import describe_failure

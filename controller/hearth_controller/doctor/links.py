@@ -3,15 +3,7 @@
 from __future__ import annotations
 
 from hearth.base.taken_address import CURE, taken_twice
-from hearth.verify.judgement import (
-    SLOW_MBIT,
-    SLOW_MILLISECONDS,
-    failed_calls,
-    link_cure,
-    link_mbit,
-    peers_allow,
-)
-from hearth.verify.table import speed
+from hearth.base.text import link_speed
 from hearth_controller.doctor.finding import (
     Finding,
     broken,
@@ -20,6 +12,14 @@ from hearth_controller.doctor.finding import (
     good,
     not_applicable,
     not_checked,
+)
+from hearth_controller.doctor.judgement import (
+    SLOW_MBIT,
+    SLOW_MILLISECONDS,
+    failed_calls,
+    link_cure,
+    link_mbit,
+    peers_allow,
 )
 from hearth_controller.doctor.node import Cluster, ExaminedNode
 
@@ -89,7 +89,7 @@ def link(node: ExaminedNode, cluster: Cluster) -> Finding:
     if mbit is None:
         busy = next((each.busy for each in cluster.nodes if each.busy), "")
         return not_checked(f"run {busy} is under way" if busy else "no peer answered")
-    seen = f"{speed(mbit)} on {facts['interface']}"
+    seen = f"{link_speed(mbit)} on {facts['interface']}"
     slow = "every step waits for the slowest link"
     cure = link_cure(node.verify, cluster.observations)
     if facts["wireless"]:

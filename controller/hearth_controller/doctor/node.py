@@ -8,7 +8,7 @@ from typing import Any, Literal
 
 from hearth.plan.slow_links import SlowLinks
 from hearth.record.metric_line import is_sound
-from hearth.verify.judgement import Observation
+from hearth_controller.doctor.judgement import Observation
 
 Part = Literal["inspection", "facts", "packages", "code"]
 """A group of facts that a check may need, see `ExaminedNode.lacks`."""
@@ -47,7 +47,7 @@ class ExaminedNode:
 
     @property
     def facts(self) -> Mapping[str, Any]:
-        """The facts reported by its environment, see `hearth.verify.facts`."""
+        """The facts reported by its environment, see `hearth.node.facts`."""
         return self.verify.facts
 
     @property

@@ -6,7 +6,6 @@ from collections import Counter
 from collections.abc import Sequence
 from pathlib import PurePosixPath
 
-from hearth.verify.judgement import differing
 from hearth_controller.doctor.finding import (
     Finding,
     broken,
@@ -16,6 +15,7 @@ from hearth_controller.doctor.finding import (
     not_applicable,
     not_checked,
 )
+from hearth_controller.doctor.judgement import differing
 from hearth_controller.doctor.node import Cluster, ExaminedNode
 from hearth_controller.supply.missing import differences
 

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
-from hearth.verify.judgement import failed_calls
 from hearth_controller.base.clock import difference
 from hearth_controller.base.other_runs import describe_other_run
 from hearth_controller.doctor.finding import (
@@ -16,6 +15,7 @@ from hearth_controller.doctor.finding import (
     not_applicable,
     not_checked,
 )
+from hearth_controller.doctor.judgement import failed_calls
 from hearth_controller.doctor.node import Cluster, ExaminedNode
 
 FULL_MIB, TIGHT_MIB = 2 << 10, 10 << 10

@@ -39,7 +39,7 @@ class MeasuredNode:
 def measured_node(
     layers: Mapping[str, Any], rooms: Sequence[Room], links: Mapping[str, Any], device: str
 ) -> MeasuredNode:
-    """Return a node with the facts of `hearth.measure layers` and of the link tests."""
+    """Return a node with the facts of `hearth.node layers` and of the link tests."""
     speeds = tuple(
         TypeAdapter(LayerSpeed).validate_python(rank["speed"]) for rank in layers["layers"]
     )

@@ -10,8 +10,8 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
+from hearth.base.gpus import short_gpu
 from hearth.base.nvidia import usable_gpus
-from hearth.verify.judgement import short_gpu
 from hearth_controller.driver.cards import card
 
 _TAKEN = "; -e cpu=on trains on its processor all the same"

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from hearth.base.errors import ConfigError
+from hearth.base.text import link_speed
 from hearth.config import run_of
 from hearth.plan.grace import stop_grace
 from hearth.plan.prediction import (
@@ -22,7 +23,6 @@ from hearth.plan.prediction import (
 from hearth.plan.sharded import fetch_seconds, network_cost, turns
 from hearth.plan.speed import Speed
 from hearth.plan.split import Division, better_global_batch, by_speed, in_shares
-from hearth.verify.table import speed
 from hearth_controller.launch.resume import add_resume_point
 
 
@@ -171,7 +171,7 @@ def describe_prediction(
     wide, most = (max(map(len, words)) for words in (devices, devices.values()))
     lines = []
     for node in nodes:
-        link = f"   link {speed(max(node.mbit.values()))}" if node.mbit else ""
+        link = f"   link {link_speed(max(node.mbit.values()))}" if node.mbit else ""
         tokens = node.rows_per_second * row_tokens
         device = devices[node.name]
         lines.append(

@@ -14,7 +14,7 @@ from hearth.config import Run, newest_run, resolve_run, run_text
 from hearth.config.layout import Layout, staged_name
 from hearth.config.presets import known_shape
 from hearth.model.code import code_warning
-from hearth.prepare.preview import for_preview
+from hearth.node.preview import for_preview
 from hearth_controller.inventory.words import EVERY_NODE, Specs, complete, strangers
 from hearth_controller.launch.typed import (
     SLURM_WORDS,
@@ -110,7 +110,7 @@ def _bad_records(run: Run) -> list[str]:
     One that only directs lacks the packages that read them: the nodes find it then.
     """
     try:
-        from hearth.prepare.records import check_records
+        from hearth.node.records import check_records
     except ModuleNotFoundError:
         return []
     try:

@@ -15,7 +15,7 @@ from hearth.after.scores import rows_of
 from hearth.base.files import write_whole
 from hearth.base.text import duration
 from hearth.config import Settings, shown
-from hearth.measure.limit_cost import describe_limit
+from hearth.node.limit_cost import describe_limit
 from hearth_controller.report import figures
 from hearth_controller.report.palette import as_variables, colours_of
 from hearth_controller.report.read import RunFolder, read

@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hearth.base.text import NOT_KNOWN, byte_count, duration, fitted, wrapped
-from hearth.measure.limit_cost import describe_limit
+from hearth.node.limit_cost import describe_limit
 from hearth_controller.base.verdict import MARKS
 from hearth_controller.runs.listing import local_time, number, progress
 from hearth_controller.runs.observed import UNDER_WAY

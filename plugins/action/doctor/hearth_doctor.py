@@ -10,7 +10,7 @@ from ansible.plugins.action import ActionBase
 from hearth_controller.base.options import argument_spec
 from hearth_controller.doctor.examine import node_of, show
 from hearth_controller.doctor.node import Cluster
-from hearth_controller.verify.results import observations
+from hearth_controller.doctor.verify import observations
 
 DOCUMENTATION = r"""
 module: hearth_doctor

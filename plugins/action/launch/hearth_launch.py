@@ -119,7 +119,7 @@ class ActionModule(ActionBase):
             spec = launch.ports().get(task_vars["inventory_hostname"])
             if spec is None:
                 return result | {"skipped": True}
-            arguments = given["at"] | {"command": ["hearth.verify", "ports"], "spec": spec}
+            arguments = given["at"] | {"command": ["hearth.node", "ports"], "spec": spec}
             return result | self._execute_module("hearth_command", arguments, task_vars=task_vars)
         if given["verb"] == "plan":
             if run["job_options"] and not given["slurm"]:

@@ -7,7 +7,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 from ansible.utils.color import ANSIBLE_COLOR
 
-from hearth.prepare.preview import lines, of_answer
+from hearth.node.preview import lines, of_answer
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.doctor.message import message
@@ -16,7 +16,7 @@ DOCUMENTATION = r"""
 module: hearth_preview
 short_description: Show the first examples of a run's data as they will be trained
 description:
-  - Works on the controller, on what C(hearth.prepare preview) has answered on a node. Meant to run
+  - Works on the controller, on what C(hearth.node preview) has answered on a node. Meant to run
     once.
 options:
   node:

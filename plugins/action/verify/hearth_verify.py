@@ -10,12 +10,12 @@ from ansible import constants as C
 from ansible.plugins.action import ActionBase
 from ansible.utils.color import stringc
 
-from hearth.verify.judgement import Level
-from hearth.verify.table import Line
 from hearth_controller.base.options import argument_spec
-from hearth_controller.verify.results import observations, show, sum_of, why_gone
-from hearth_controller.verify.single import show_single
-from hearth_controller.verify.steps import spec_of
+from hearth_controller.doctor.judgement import Level
+from hearth_controller.doctor.single import show_single
+from hearth_controller.doctor.steps import spec_of
+from hearth_controller.doctor.verify import observations, show, sum_of, why_gone
+from hearth_controller.doctor.verify_table import Line
 
 DOCUMENTATION = r"""
 module: hearth_verify
@@ -23,13 +23,13 @@ short_description: Verify the cluster
 options:
   verb:
     description:
-      - V(look), V(talk) and V(all_reduce) do that on each node, see the module.
+      - V(facts), V(talk) and V(all_reduce) do that on each node, see the module.
       - V(single) has each node compute by itself.
       - V(show) and V(show_single) return the table and, by node, how it stands. Meant to run once.
       - The results of the others are expected as C(verify_look), C(verify_talk), C(verify_sum) and
         C(verify_alone).
     type: str
-    choices: [look, talk, all_reduce, single, show, show_single]
+    choices: [facts, talk, all_reduce, single, show, show_single]
     required: true
   nodes:
     description: The nodes with C(name), C(rank) and C(address), in order of rank.
@@ -116,7 +116,7 @@ class ActionModule(ActionBase):
         if spec is None:
             return result | {"skipped": True}
         arguments = {
-            "command": ["hearth.verify", given["verb"].replace("_", "-")],
+            "command": ["hearth.node", given["verb"].replace("_", "-")],
             "workspace": given["workspace"],
             "python": given["python"],
             "variables": given["variables"],

@@ -13,7 +13,7 @@ description:
     nodes can be shown together (see M(hearth_verdict)). In check mode nothing is called.
 options:
   command:
-    description: The module of the training code and its words, such as C([hearth.verify, talk]).
+    description: The module of the training code and its words, such as C([hearth.node, talk]).
     type: list
     elements: str
     required: true

@@ -8,7 +8,7 @@ module: hearth_look
 short_description: Bring the training code to this node if it is given, and inspect the node
 description:
   - Nothing but the workspace is changed, and only with O(code); see M(hearth_workspace).
-  - Memory and other uses of the machine; then C(python -m hearth.prepare) for everything that the
+  - Memory and other uses of the machine; then C(python -m hearth.node) for everything that the
     training code knows - address, port, other runs, copies of model and data.
   - With an empty O(spec), or in check mode without training code, only the first part.
 options:
@@ -58,8 +58,8 @@ def main() -> None:
     """Run the module; return `findings` (empty if nothing is wrong) and `facts`.
 
     The facts are the `memory` for ranks, other uses of the machine (`home`), absolute paths and
-    options of the node (`own`), and what `hearth.prepare` found. There are none before the code is
-    in place, when the module returns what `place_workspace` does, nor if `hearth.prepare` crashed.
+    options of the node (`own`), and what `hearth.node` found. There are none before the code is
+    in place, when the module returns what `place_workspace` does, nor if `hearth.node` crashed.
     """
     module = AnsibleModule(
         argument_spec=COMMAND_OPTIONS
@@ -94,7 +94,7 @@ def main() -> None:
     # Without what is free now: the cards are the same ones when a program on them ends.
     cards = [(gpu["name"], gpu["memory_mib"]) for gpu in facts["memory"]["gpus"]]
     given["spec"] |= {"gpus": [{"name": name, "memory_mib": mib} for name, mib in cards]}
-    report = Report([]) if bare else run_command(module, ["hearth.prepare", "look"])
+    report = Report([]) if bare else run_command(module, ["hearth.node", "inspect"])
     # Without an answer of this node's Python, no other command can work there either.
     facts = {} if report.findings and not report.record else facts | report.facts
     module.exit_json(**state | {"findings": report.findings, "facts": facts})

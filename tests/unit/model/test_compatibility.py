@@ -20,7 +20,7 @@ from hearth.config import resolve_run
 from hearth.config.layout import Layout
 from hearth.model.compatibility import check_dropout, check_length, weights_in
 from hearth.model.load import load_model
-from hearth.prepare.node import prepare
+from hearth.node.prepare import prepare
 
 
 @pytest.fixture(scope="module")

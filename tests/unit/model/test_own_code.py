@@ -17,7 +17,7 @@ from hearth.config.layout import Layout
 from hearth.fit.published import shape_beforehand
 from hearth.model.code import code_in, code_of, code_problems
 from hearth.model.fetch import fetch_model
-from hearth.prepare.node import prepare
+from hearth.node.prepare import prepare
 
 pytestmark = pytest.mark.usefixtures("code_cache")
 MAP = {"AutoConfig": "configuration_x.X", "AutoModelForCausalLM": "modeling_x.Xs"}

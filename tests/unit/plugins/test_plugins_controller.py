@@ -468,7 +468,7 @@ def test_a_play_that_is_ended_by_a_signal_leaves_no_temporary_files(tmp_path):
     (tmp_path / "ws/scripts/hearth").mkdir(parents=True)
     home.mkdir()
     programs.stand_in(tmp_path / "python", f"touch {began}\nexec sleep {HANG}")
-    task = {"command": ["hearth.measure", "node"], "run_file": "run: r", "spec": {}, "node": "a"}
+    task = {"command": ["hearth.node", "prepare"], "run_file": "run: r", "spec": {}, "node": "a"}
     task |= {"workspace": f"{tmp_path}/ws", "python": f"{tmp_path}/python"}
     book = tmp_path / "play.yml"
     book.write_text(

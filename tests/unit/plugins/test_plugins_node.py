@@ -191,7 +191,7 @@ def command(tmp_path, workspace):
     """Return a function that has the node's Python run one of Hearth's commands."""
 
     node = {"node": "a", "workspace": str(workspace), "python": f"{tmp_path}/python"}
-    task = {"command": ["hearth.measure", "node"], "run_file": "run: r\n", "spec": {"nproc": 2}}
+    task = {"command": ["hearth.node", "prepare"], "run_file": "run: r\n", "spec": {"nproc": 2}}
     return lambda **more: call("hearth_command", **node | task | more)
 
 
@@ -216,11 +216,11 @@ def test_a_process_that_crashes_is_diagnosed(tmp_path, workspace, command, error
     known = f'[ "$2" = hearth.diagnose ] && exec {sys.executable} "$@"'
     stand_in(tmp_path / "python", f"{known}\n{crash}\nexit 1")
     (finding,) = command()["findings"]
-    assert_names(finding, "hearth.measure", "status 1", error, *facts)
+    assert_names(finding, "hearth.node", "status 1", error, *facts)
     assert ("Traceback" in finding) == (not facts)
 
 
-@pytest.mark.parametrize("words", [["hearth.verify", "of-tomorrow"], ["hearth.tomorrow", "look"]])
+@pytest.mark.parametrize("words", [["hearth.node", "of-tomorrow"], ["hearth.tomorrow", "look"]])
 def test_a_command_that_the_nodes_code_does_not_have_is_named_with_what_brings_it(
     workspace, command, words
 ):
@@ -284,7 +284,7 @@ def test_a_command_gets_its_files_and_the_token_in_the_environment_only(
         *("OMP_NUM_THREADS=3", "FOO=7", "NCCL_DEBUG=INFO"),
     } <= set((tmp_path / "environment").read_text().splitlines())
     words = (tmp_path / "arguments").read_text().split()
-    assert words[:3] == ["-m", "hearth.measure", "node"]
+    assert words[:3] == ["-m", "hearth.node", "prepare"]
     assert {"--spec", "--run-file"} <= set(words)
     assert SECRET not in " ".join(words)
     assert SECRET not in json.dumps(answer)

@@ -12,7 +12,7 @@ from support.facts import assert_names, refuses
 from support.ranks import python, succeeded
 
 from hearth.base.errors import HearthError
-from hearth.measure.probe import probe
+from hearth.node.probe import probe
 from hearth.ranks.world import World
 from hearth.trainer.compute import Compute
 from hearth.trainer.work import Work

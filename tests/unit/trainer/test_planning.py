@@ -13,7 +13,7 @@ from support.several import on_ranks
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth.config.layout import Layout
-from hearth.measure.probe import Measured
+from hearth.node.probe import Measured
 from hearth.plan.speed import UNKNOWN, Speed
 from hearth.trainer.planning import choose_planner, regroup_planner
 

@@ -9,8 +9,8 @@ from support.facts import refuses
 
 from hearth.base.errors import ConfigError
 from hearth.fit.estimate import OF_ROUNDS
-from hearth.measure.probe import reserve
 from hearth.model.optimizer import Means, choose_optimizer
+from hearth.node.probe import reserve
 from hearth.plan.prediction import EXCHANGED
 from hearth.trainer import rounds
 from hearth.trainer.exchange import Exchange

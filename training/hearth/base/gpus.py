@@ -2,8 +2,11 @@
 
 from __future__ import annotations
 
+import re
 import shutil
 import subprocess
+from collections import Counter
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 NVIDIA_SMI = [
@@ -76,3 +79,45 @@ def output(command: list[str], seconds: float) -> str | None:
     except (OSError, subprocess.TimeoutExpired):
         return None
     return done.stdout if done.returncode == 0 else None
+
+
+def supports(arch: Sequence[str], capability: str) -> bool:
+    """Return whether a torch built for `arch` (`sm_86` …) runs on a GPU of a `capability` (`8.9`).
+
+    Binary code runs on later minors of its major version, with a suffix `a` on its own version
+    only. PTX (`compute_90`) is compiled for anything later. Source: CUDA C++ Programming Guide,
+    "Compute Capability" and "Family-Specific Features".
+    """
+    major, minor = map(int, capability.split("."))
+    for built in arch:
+        if not (found := re.fullmatch(r"(sm|compute)_(\d+)(\d)([af]?)", built)):
+            continue
+        kind, variant, version = found[1], found[4], (int(found[2]), int(found[3]))
+        later = version <= (major, minor)
+        if variant == "a":
+            fits = version == (major, minor)
+        else:
+            fits = later and (version[0] == major or (kind == "compute" and not variant))
+        if fits:
+            return True
+    return False
+
+
+def unsupported_gpus(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    """Return a node's GPUs for which its torch has no code, as far as both are known."""
+    return [
+        gpu
+        for gpu in facts["gpus"]
+        if facts["arch"]
+        and gpu["capability"][:1].isdecimal()
+        and not supports(facts["arch"], gpu["capability"])
+    ]
+
+
+def short_gpu(gpus: Sequence[Mapping[str, Any]]) -> str:
+    """Return the short names of a node's GPUs, such as `2× RTX 3090`, or "" without GPUs."""
+    names = Counter(
+        gpu["name"].removeprefix("NVIDIA ").removeprefix("GeForce ").removesuffix(" GPU")
+        for gpu in gpus
+    )
+    return ", ".join(f"{count}× {name}" if count > 1 else name for name, count in names.items())

@@ -82,6 +82,18 @@ def byte_count(count: float) -> str:
     return f"{count / 1000:.1f} {unit}"
 
 
+def link_speed(mbit: float | None) -> str:
+    """Format a link's speed: `940 Mbit/s`, `9.4 Gbit/s`, or – if unknown."""
+    if mbit is None:
+        return "–"
+    return f"{mbit / 1000:.1f} Gbit/s" if mbit >= 1000 else f"{mbit:.0f} Mbit/s"
+
+
+def card_memory(mebibytes: int) -> str:
+    """Format a GPU's memory as it is sold, in whole GB."""
+    return f"{round(mebibytes / 1024)} GB"
+
+
 def aligned(rows: Sequence[Sequence[str]]) -> list[str]:
     """Format rows as lines with aligned columns; the first row holds the titles.
 

@@ -21,13 +21,13 @@ from hearth.data.preview import first_examples
 from hearth.data.rows import Rows
 from hearth.data.shown import record_of
 from hearth.data.stream import StreamedRows
-from hearth.measure.own_speed import power_here
-from hearth.measure.probe import Measured
+from hearth.node.own_speed import power_here
+from hearth.node.prepare import Prepared, inputs_of
+from hearth.node.probe import Measured
 from hearth.plan.placement import Placement
 from hearth.plan.planner import Planner
 from hearth.plan.row_order import choose_order
 from hearth.plan.staged import Staged
-from hearth.prepare.node import Prepared, inputs_of
 from hearth.ranks.control_protocol import Disk
 from hearth.ranks.energy import Meter
 from hearth.ranks.world import World, agree

@@ -11,6 +11,7 @@ from hearth.config import Run
 from hearth.data.rows import Rows
 from hearth.model.backend import TrainableModel
 from hearth.model.sharded import weight_bytes
+from hearth.node.prepare import versions_here
 from hearth.plan.follow import AdaptivePlanner
 from hearth.plan.link_watch import LinkWatch
 from hearth.plan.placement import Placement
@@ -21,7 +22,6 @@ from hearth.plan.slow_links import SlowLinks
 from hearth.plan.split import Plans
 from hearth.plan.staged import describe_stages
 from hearth.plan.straggler import moves
-from hearth.prepare.node import versions_here
 from hearth.ranks.world import World
 from hearth.trainer.drift import Drift
 from hearth.trainer.links import exchanged

@@ -12,7 +12,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.hearth.measure.limit_cost import LimitCost, costs
+from ansible.module_utils.hearth.node.limit_cost import LimitCost, costs
 from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.doctor import other_users
 from ansible.module_utils.hearth_node.driver.inspect import nvidia_smi

@@ -15,15 +15,15 @@ from support.metric_lines import slow_links
 from support.nodes import facts, talk
 from support.repository import ROOT
 
-from hearth.verify.judgement import Observation
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.doctor import software
 from hearth_controller.doctor.checks import CHECKS, warnings
 from hearth_controller.doctor.examine import examine, mends, node_of, show
 from hearth_controller.doctor.finding import not_checked
+from hearth_controller.doctor.judgement import Observation
 from hearth_controller.doctor.node import Cluster, ExaminedNode
 from hearth_controller.doctor.table import doctor_lines
-from hearth_controller.verify.results import observations
+from hearth_controller.doctor.verify import observations
 
 SCHEMA = json.loads((ROOT / "docs" / "doctor.schema.json").read_text())
 NOW = "2026-11-22T07:00:00+00:00"

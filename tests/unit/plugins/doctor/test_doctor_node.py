@@ -22,8 +22,8 @@ from hearth.model.folder import take_stock
 from hearth.ranks.control_protocol import Form
 from hearth.supervisor.spec import Spec
 from hearth.supervisor.workers import command
-from hearth.verify.judgement import Observation
 from hearth_controller.doctor.checks import CHECKS
+from hearth_controller.doctor.judgement import Observation
 from hearth_controller.doctor.node import Cluster, ExaminedNode
 
 PROCESS = (

@@ -1,0 +1,111 @@
+"""Measuring the parts of a model that is not on this node: a layer, the embeddings, the head."""
+
+from __future__ import annotations
+
+import json
+from contextlib import nullcontext
+from dataclasses import asdict
+from pathlib import Path
+
+import pytest
+import torch
+
+from hearth.config import resolve_run, run_text
+from hearth.config.layout import Layout
+from hearth.node import __main__ as command
+from hearth.node import layer_probe, own_layers
+from hearth.node.layer_probe import probe_layers
+
+CONFIG = {
+    "model_type": "llama",
+    "architectures": ["LlamaForCausalLM"],
+    "hidden_size": 64,
+    "intermediate_size": 96,
+    "num_hidden_layers": 80,
+    "num_attention_heads": 4,
+    "num_key_value_heads": 2,
+    "vocab_size": 4000,
+    "tie_word_embeddings": False,
+}
+
+
+def test_the_parts_of_a_model_are_measured_without_its_weights_and_kept(monkeypatch, tmp_path):
+    """In this process, since the one aside would import torch once more."""
+    measurements = []
+
+    def aside(verb, run, _, spec):
+        (tmp_path / "config.json").write_text(json.dumps(spec["config"]))
+        measured = probe_layers(
+            run.settings, Path(tmp_path), torch.device("cpu"), "fp32", 2, nullcontext
+        )
+        measurements.append(measured)
+        own_layers.kept.keep(layout.speeds, {"config": spec["config"]}, asdict(measured))
+
+    monkeypatch.setattr(own_layers, "measure_aside", aside)
+    monkeypatch.setattr(own_layers, "case_of", lambda _, config, *__: {"config": config})
+    monkeypatch.setenv("HEARTH_WORKSPACE", str(tmp_path))
+    layout = Layout.from_environment()
+    run = resolve_run(
+        {"model": "smollm2-135m", "parallel": "pipeline", "sequence_length": 64, "micro_batch": 2},
+        layout.results,
+    )
+    (tmp_path / "run.yml").write_text(run_text(run))
+    spec = {"config": CONFIG, "nproc": 2, "address": "127.0.0.1", "allowed": []}
+
+    def asked(**changes):
+        return command._layers(tmp_path / "run.yml", spec | changes)["facts"]
+
+    assert asked(measure=False) == {"nproc": 2, "layers": [], "checkpoint": None}
+    first = asked(measure=True, nproc=1)["layers"][0]
+    for part in first["speed"].values():
+        assert tuple(part["sizes"]) in ((1,), (1, 2))
+        assert min(part["seconds"]) > 0
+    assert asked(measure=False)["layers"] == [first, first]
+    assert len(measurements) == 1
+    assert asked(measure=False, config={**CONFIG, "hidden_size": 32})["layers"] == []
+
+
+def test_a_head_that_does_not_fit_leaves_the_layers_timed(monkeypatch, tmp_path):
+    drawn = layer_probe.drawn_stage
+
+    def small(*given):
+        if given[4].start == given[5]:  # the head
+            raise MemoryError
+        return drawn(*given)
+
+    monkeypatch.setattr(layer_probe, "drawn_stage", small)
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": 2}))
+    settings = resolve_run(
+        {"model": "smollm2-135m", "parallel": "pipeline", "sequence_length": 64}, tmp_path
+    ).settings
+    found = probe_layers(settings, tmp_path, torch.device("cpu"), "fp32", 1, nullcontext).speed
+    assert found.head is None
+    assert found.embedding.sizes == found.layer.sizes == (1,)
+
+
+@pytest.mark.parametrize("layers", [1, 2, 5])
+def test_the_layers_of_a_small_model_are_timed_without_embeddings_and_head(
+    monkeypatch, tmp_path, layers
+):
+    """These are timed by themselves, so they would be counted twice."""
+    computed = set()
+
+    def watched(settings, folder, device, precision, part, count):
+        stage = drawn_stage(settings, folder, device, precision, part, count)
+        base = stage.network.get_base_model()
+        for name in ("model.embed_tokens", "lm_head", *(f"model.layers.{n}" for n in part)):
+            what = ("layer" if "layers" in name else name, part.start, part.stop)
+            module = base.get_submodule(name)
+            if list(module.parameters()):  # else it belongs to another stage
+                module.register_forward_hook(lambda *_, what=what: computed.add(what))
+        return stage
+
+    drawn_stage = layer_probe.drawn_stage
+    monkeypatch.setattr(layer_probe, "drawn_stage", watched)
+    (tmp_path / "config.json").write_text(json.dumps({**CONFIG, "num_hidden_layers": layers}))
+    settings = resolve_run(
+        {"model": "smollm2-135m", "parallel": "pipeline", "sequence_length": 64}, tmp_path
+    ).settings
+    probe_layers(settings, tmp_path, torch.device("cpu"), "fp32", 1, nullcontext)
+    (timed,) = [each for each in computed if each[0] == "layer"]
+    assert computed == {timed, ("model.embed_tokens", 0, 0), ("lm_head", layers, layers)}

@@ -1,0 +1,98 @@
+"""Facts of a node: its versions, its GPUs and the network card of its cluster address."""
+
+from __future__ import annotations
+
+import importlib.metadata
+import importlib.util
+import json
+import platform
+import runpy
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from hearth.base import taken_address
+from hearth.base.compiler import PROBE_HEADERS, missing_packages, nvcc_version
+from hearth.base.errors import LaunchError
+from hearth.base.gpus import gpus, output
+from hearth.base.interface import card, interface_of
+from hearth.base.software import added_here
+from hearth.base.systemd import lockable_bytes
+from hearth.supervisor.record import lock_holder
+
+_PROBE = """
+import json, torch
+nccl = ".".join(map(str, torch.cuda.nccl.version()))
+devices = torch.cuda.device_count()
+print(json.dumps({"nccl": nccl, "arch": torch.cuda.get_arch_list(), "devices": devices}))
+"""
+_NVIDIA, _DISPLAY = "0x10de", "0x03"
+
+
+def facts_of_node(
+    address: str, workspace: Path, peers: Sequence[str] = (), system: Path = Path("/sys")
+) -> dict[str, Any]:
+    """Return the facts of this node and all `findings`.
+
+    Facts: `python`, `torch`, `cuda` and `nccl` versions (None: absent), those of the packages that
+    the inventory `added`, CUDA of `nvcc`, `arch` that torch was built for, `devices` that torch can
+    use, `gpus`, the number of NVIDIA `cards` on the bus, `interface`, its negotiated `nic_mbit`
+    (None: unknown), whether it is `wireless` or does `rdma`, the bytes that a run may lock for that
+    (`lockable`; None: any), the `network` around it with its `peers` (addresses), and `busy`, the
+    run that occupies the node. `build_packages` would bring what Triton's kernels lack to be built.
+    """
+    findings: list[str] = []
+    facts: dict[str, Any] = {"python": platform.python_version(), **_torch(findings)}
+    facts["added"] = added_here()
+    facts["nvcc"] = nvcc_version()
+    facts["gpus"] = gpus()
+    facts["lockable"] = lockable_bytes()
+    facts["cards"] = nvidia_cards(system)
+    facts["network"] = taken_address.look(peers)
+    facts["build_packages"] = missing_packages(
+        sys.version_info[:2], output([sys.executable, "-c", PROBE_HEADERS], seconds=30) is not None
+    )
+    try:
+        facts |= card(interface_of(address), system)
+    except LaunchError as error:
+        findings += error.findings
+    holder = lock_holder(workspace)
+    facts["busy"] = holder and holder["run"]
+    return {"facts": facts, "findings": findings}
+
+
+def _torch(findings: list[str]) -> dict[str, Any]:
+    """Return torch's facts; a build without CUDA is not imported, since that takes seconds."""
+    nothing = {"torch": None, "cuda": None, "nccl": None, "arch": [], "devices": 0}
+    found = importlib.util.find_spec("torch")
+    if found is None or found.origin is None:
+        findings.append(f"there is no torch for {sys.executable}: `hearth provision --tags python`")
+        return nothing
+    version = runpy.run_path(str(Path(found.origin).with_name("version.py")))
+    known = {**nothing, "torch": importlib.metadata.version("torch"), "cuda": version.get("cuda")}
+    if known["cuda"] is None:
+        return known
+    done = output([sys.executable, "-c", _PROBE], seconds=120)
+    try:
+        return known | json.loads((done or "").strip().splitlines()[-1])
+    except (ValueError, IndexError):
+        findings.append("torch cannot be loaded: `hearth provision --tags python`")
+        return known
+
+
+def nvidia_cards(system: Path = Path("/sys")) -> int:
+    """Count the NVIDIA display cards on the PCI bus, with or without a driver."""
+    devices = (system / "bus/pci/devices").glob("*")
+    return sum(
+        _read(device / "vendor") == _NVIDIA and _read(device / "class").startswith(_DISPLAY)
+        for device in devices
+    )
+
+
+def _read(path: Path) -> str:
+    """Return the content of a small kernel file, or "" if it cannot be read."""
+    try:
+        return path.read_text().strip()
+    except OSError:
+        return ""
