@@ -15,7 +15,7 @@ Hearth without any: a user `lab` with sudo and the password `lab`, an address fr
 Needs root. Apart from the base image, which is kept, `down` leaves nothing behind.
 
   sudo scripts/lab up
-  sudo .venv/bin/ansible-playbook -i inventory/lab playbooks/preflight.yml
+  sudo .venv/bin/ansible-playbook -i inventory/lab playbooks/provision/preflight.yml
   sudo scripts/lab down
 
 HEARTH_LAB=NAME in the environment means a lab of its own, beside others on this computer.

@@ -57,8 +57,8 @@ class Lab:
         os.environ["HEARTH_LAB"] = NAME  # by which what is imported next knows the lab
         try:
             self.up()
-            self.play("playbooks/preflight.yml")
-            self.play("playbooks/workspace.yml")
+            self.play("playbooks/provision/preflight.yml")
+            self.play("playbooks/provision/workspace.yml")
             for node in self.names:
                 self.do("link", node, link)
             yield

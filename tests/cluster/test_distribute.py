@@ -43,7 +43,7 @@ def staged(local: LocalCluster, node: str) -> list[bytes]:
 @pytest.mark.rotated
 def test_the_node_that_has_the_model_sends_it_and_once_more_nothing_is_changed(local):
     make_cached(caches(local) / "laptop", SIZE)
-    local.play("playbooks/workspace.yml")
+    local.play("playbooks/provision/workspace.yml")
     screen = distribute(local, "--check")
     assert f"{NAME}: laptop → desk" in screen
     assert f"{local.data.name}: laptop → desk" in screen

@@ -25,7 +25,7 @@ SCHEMA = json.loads((ROOT / "docs" / "doctor.schema.json").read_text())
 def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[LocalCluster]:
     """A local cluster whose nodes have their workspaces."""
     with closing(LocalCluster(tmp_path_factory.mktemp("doctor"), tiny_model, tiny_data)) as local:
-        local.play("playbooks/workspace.yml")
+        local.play("playbooks/provision/workspace.yml")
         yield local
 
 

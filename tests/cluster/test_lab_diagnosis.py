@@ -63,7 +63,7 @@ def home(tmp_path_factory) -> Iterator[Controller]:
     controller = Controller(folder, inventory=of_the_first(2, folder / "inventory"))
     shutil.copytree(SCRIPTS / "fails", folder / "fails")
     with machines(2):
-        stages = ("playbooks/preflight.yml", "playbooks/workspace.yml")
+        stages = ("playbooks/provision/preflight.yml", "playbooks/provision/workspace.yml")
         controller.play(*stages, *READY)
         as_root("laptop", "mkdir /mnt/small /mnt/sealed")
         as_root("laptop", "mount -t tmpfs -o size=1m,mode=1777 tmpfs /mnt/small")

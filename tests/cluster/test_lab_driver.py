@@ -60,7 +60,7 @@ def controller(tmp_path_factory) -> Iterator[Controller]:
 def test_check_mode_says_what_would_be_installed_and_changes_nothing(controller):
     state = "find /etc /usr /var/lib/dpkg -newer /run/systemd/container | sort"
     before = as_root("tower", state)
-    screen = controller.play("playbooks/driver.yml", "--check", "--diff")
+    screen = controller.play("playbooks/provision/driver.yml", "--check", "--diff")
     assert_line(screen, "tower", "GeForce RTX 5070 Ti (Blackwell, 10de:2c05)", "580")
     assert f"({PACKAGES})" in screen
     assert "+URIs: file:/opt/lab/repository/nvidia" in screen
@@ -68,7 +68,7 @@ def test_check_mode_says_what_would_be_installed_and_changes_nothing(controller)
 
 
 def test_three_unlike_cards_get_one_branch_and_work(controller):
-    screen = controller.play("playbooks/driver.yml")
+    screen = controller.play("playbooks/provision/driver.yml")
     for node, answer in CARDS.items():
         assert as_user(node, QUERY) == answer
         installed = as_user(node, "dpkg-query -W -f '${Package} ${Version}\\n'").splitlines()
@@ -80,19 +80,19 @@ def test_three_unlike_cards_get_one_branch_and_work(controller):
 
 
 def test_a_second_time_changes_nothing(controller):
-    screen = controller.play("playbooks/driver.yml")
+    screen = controller.play("playbooks/provision/driver.yml")
     assert_line(screen, NOW, "open", "works")
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
 
 
 def test_the_cuda_toolkit_comes_on_request_and_the_driver_stays(controller):
     toolkit = ("-e", '{"cuda_toolkit": true}')
-    screen = controller.play("playbooks/driver.yml", "--check", *toolkit)
+    screen = controller.play("playbooks/provision/driver.yml", "--check", *toolkit)
     assert "tower changed=1" in screen
-    controller.play("playbooks/driver.yml", *toolkit)
+    controller.play("playbooks/provision/driver.yml", *toolkit)
     assert "release 13.0" in as_user("tower", "sh -lc 'nvcc --version'")
     assert "cuda-toolkit-13-0" in as_root("tower", "cat /var/lib/hearth/record/record.json")
-    screen = controller.play("playbooks/driver.yml", *toolkit)
+    screen = controller.play("playbooks/provision/driver.yml", *toolkit)
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
 
 
@@ -106,7 +106,7 @@ def test_the_status_tells_what_each_card_does(controller):
 def test_a_machine_is_not_restarted_without_permission(controller):
     at_once(upgrade, ("tower", "laptop"))
     before = {node: boot(node) for node in CARDS}
-    screen = controller.play("playbooks/driver.yml", status=None)
+    screen = controller.play("playbooks/provision/driver.yml", status=None)
     for node in ("tower", "laptop"):
         assert_line(screen, NOW, LATER)
         assert f"-i inventory/lab reboot --nodes {node})" in screen
@@ -125,7 +125,7 @@ def test_the_controller_is_never_restarted(controller):
         "cd hearth && LC_ALL=C.UTF-8 ANSIBLE_HOST_KEY_CHECKING=0 PYTHONPATH=training:controller "
         "/opt/lab/venv/bin/python -m ansible playbook -i one.yml"
     )
-    screen = on("tower", f"{ansible} playbooks/driver.yml || echo status $?")
+    screen = on("tower", f"{ansible} playbooks/provision/driver.yml || echo status $?")
     assert_line(screen, "This machine", "never restarts")
     assert "status 2" in screen
     over_ssh = "-e ansible_connection=ssh -e ansible_host=198.51.100.11"
@@ -188,7 +188,7 @@ def test_a_repositorys_key_is_used_only_if_it_is_the_expected_one(controller, fi
 
 def test_with_permission_the_machines_that_need_it_are_restarted_one_at_a_time(controller):
     before = {node: boot(node) for node in CARDS}
-    controller.play("playbooks/driver.yml", "-e", "driver_reboot=on")
+    controller.play("playbooks/provision/driver.yml", "-e", "driver_reboot=on")
     assert {node: boot(node) != before[node] for node in CARDS} == {
         "tower": True,
         "laptop": True,
@@ -199,7 +199,7 @@ def test_with_permission_the_machines_that_need_it_are_restarted_one_at_a_time(c
     laptop_began, _ = as_user("laptop", times).splitlines()
     assert laptop_began.split()[1:] > tower_up.split()[1:]
     # What runs there now is newer than the repository's, and stays.
-    screen = controller.play("playbooks/driver.yml")
+    screen = controller.play("playbooks/provision/driver.yml")
     assert_line(screen, "tower, laptop", LATER, "open", "works")
     assert "laptop changed=0 · oldbox changed=0 · tower changed=0" in screen
 
@@ -259,7 +259,7 @@ def test_ubuntus_packages_are_canonicals_for_the_installed_kernel(controller):
         'printf "ID=ubuntu\\nVERSION_ID=24.04\\n" >/usr/lib/os-release; '
         "echo 'deb [trusted=yes] file:/opt/shop ./' >/etc/apt/sources.list.d/shop.list",
     )
-    screen = controller.play("playbooks/driver.yml", "-e", "nodes=laptop")
+    screen = controller.play("playbooks/provision/driver.yml", "-e", "nodes=laptop")
     assert (
         "(linux-modules-nvidia-580-open-generic-hwe-24.04 nvidia-headless-no-dkms-580-open "
         "nvidia-utils-580)" in screen

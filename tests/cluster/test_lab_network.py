@@ -123,7 +123,7 @@ def play(folder: Path, only: str, *arguments: str, **changed: dict[str, object])
     """Begin the network stage on some machines, for fixed addresses."""
     return Play(
         hosts(folder, **changed),
-        "playbooks/network.yml",
+        "playbooks/provision/network.yml",
         *("-e", f"nodes={only}", "-e", "network_mode=static"),
         *arguments,
     )
@@ -461,12 +461,12 @@ def test_verify_says_what_is_missing_and_the_two_ways_out(bare, tmp_path):
     node = "laptop"
     missing = {node: {"cluster_address": elsewhere(node)}}
     folder = hosts(tmp_path, **missing)
-    screen = Play(folder, "playbooks/network.yml", "-e", f"nodes={node}").end(status=2)
+    screen = Play(folder, "playbooks/provision/network.yml", "-e", f"nodes={node}").end(status=2)
     assert f"has {NODES[node].address}/24" in screen
     assert_line(screen, elsewhere(node), f"MAC {NODES[node].mac}")
     assert "network_mode: static" in screen
     untouched(node, bare)
-    screen = Play(hosts(tmp_path), "playbooks/network.yml").end()
+    screen = Play(hosts(tmp_path), "playbooks/provision/network.yml").end()
     assert "changed=1" not in screen
 
 
@@ -500,7 +500,7 @@ def test_the_controller_sets_its_own_address_without_ssh(bare, tmp_path):
     ansible = (
         "cd /root/hearth && LC_ALL=C.UTF-8 PYTHONPATH=training:controller "
         "PYTHONDONTWRITEBYTECODE=1 /opt/lab/venv/bin/python -m ansible.cli.playbook "
-        "-i /root/hosts.yml playbooks/network.yml -e nodes=me -e network_mode=static"
+        "-i /root/hosts.yml playbooks/provision/network.yml -e nodes=me -e network_mode=static"
     )
     mistake = f"{' '.join(QUICK)} -e _network_force=on -e network_gateway=198.51.100.250"
 

@@ -60,7 +60,9 @@ def home(tmp_path_factory, model) -> Iterator[Controller]:
     data = make_texts(folder / "texts.jsonl", 32, 64)
     controller = Controller(folder, model, data, of_the_first(len(NODES), folder / "inventory"))
     with machines(len(NODES)):
-        controller.play("playbooks/preflight.yml", "playbooks/workspace.yml", *READY)
+        controller.play(
+            "playbooks/provision/preflight.yml", "playbooks/provision/workspace.yml", *READY
+        )
         bring(model.parent, [HOLDER])
         as_root(HOLDER, f"chown -R lab: {model.parent}")
         for node in NODES:

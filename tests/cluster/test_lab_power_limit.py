@@ -26,7 +26,7 @@ from hearth_lab import plan
 pytestmark = [pytest.mark.lab, pytest.mark.rotated("a limit on power")]
 
 NODES = ("tower", "laptop")
-STAGE = "playbooks/power_limit.yml"
+STAGE = "playbooks/provision/power_limit.yml"
 UNIT = "hearth-power-limit.service"
 LATER = "580.142.02"
 
@@ -55,7 +55,7 @@ def controller(tmp_path_factory) -> Iterator[Controller]:
     home = tmp_path_factory.mktemp("home")
     with machines(2):
         controller = Controller(home, inventory=inventory(home / "two", hosts))
-        controller.play("playbooks/driver.yml")
+        controller.play("playbooks/provision/driver.yml")
         yield controller
 
 
@@ -66,7 +66,7 @@ def before(controller) -> dict[str, dict[str, str]]:
 
 
 def test_a_value_outside_a_cards_range_is_refused_before_anything_is_changed(controller, before):
-    for playbook in ("playbooks/preflight.yml", STAGE):
+    for playbook in ("playbooks/provision/preflight.yml", STAGE):
         screen = controller.play(playbook, "-e", "power_limit=325", status=2)
         assert_line(screen, "laptop", "power_limit: 325", "4070 Laptop GPU", "5 to 140 W")
         assert "tower: power_limit" not in screen  # which takes up to 330 W

@@ -45,7 +45,7 @@ class Home(Controller):
     def provision(self, *arguments: str, status: int | None = 0, **settings: Any) -> str:
         """Play the stage python."""
         given = json.dumps(self.settings | settings)
-        return self.play("playbooks/python.yml", "-e", given, *arguments, status=status)
+        return self.play("playbooks/provision/python.yml", "-e", given, *arguments, status=status)
 
     def asked(self) -> list[str]:
         """Return which files were asked for since the last call of this."""
@@ -59,7 +59,7 @@ def controller(index, tmp_path_factory) -> Iterator[Home]:
     """A controller of two bare machines, whose host keys are pinned."""
     home = Home(tmp_path_factory.mktemp("home"), index)
     with machines(len(NODES)):
-        home.play("playbooks/preflight.yml")
+        home.play("playbooks/provision/preflight.yml")
         yield home
 
 
@@ -204,11 +204,11 @@ def shell(node: str) -> dict[str, str]:
 
 def test_nccl_gloo_and_a_persons_shell_get_the_interface_of_the_cluster_address(controller):
     as_root("laptop", "echo NCCL_DEBUG=INFO >/etc/nccl.conf")
-    screen = controller.play("playbooks/nccl.yml", "--check", "--diff")
+    screen = controller.play("playbooks/provision/nccl.yml", "--check", "--diff")
     assert "+NCCL_SOCKET_IFNAME==wlp0s20f3" in screen
     assert as_user("tower", "ls /etc/nccl.conf 2>/dev/null || echo none") == "none"
 
-    screen = controller.play("playbooks/nccl.yml")
+    screen = controller.play("playbooks/provision/nccl.yml")
     for node, card in NODES.items():
         assert "docker0" in as_user(node, "ls /sys/class/net")
         assert shell(node) == {
@@ -220,19 +220,19 @@ def test_nccl_gloo_and_a_persons_shell_get_the_interface_of_the_cluster_address(
         assert f"NCCL_SOCKET_IFNAME=={card}" in lines
         assert ("NCCL_DEBUG=INFO" in lines) is (node == "laptop")
 
-    screen = controller.play("playbooks/nccl.yml")
+    screen = controller.play("playbooks/provision/nccl.yml")
     assert "laptop changed=0 · tower changed=0" in screen
 
 
 def test_a_line_that_would_overrule_the_clusters_is_named(controller):
     as_root("tower", "echo NCCL_SOCKET_IFNAME=docker0 >/etc/nccl.conf")
-    screen = controller.play("playbooks/nccl.yml", status=None)
+    screen = controller.play("playbooks/provision/nccl.yml", status=None)
     assert_line(screen, "tower", "/etc/nccl.conf", "NCCL_SOCKET_IFNAME=docker0")
     assert as_user("tower", "cat /etc/nccl.conf") == "NCCL_SOCKET_IFNAME=docker0"
 
 
 def test_an_address_that_no_interface_carries_is_named_with_those_there_are(controller):
     wrong = ("-e", "ansible_host=198.51.100.11", "-e", "cluster_address=198.51.100.77")
-    screen = controller.play("playbooks/nccl.yml", "-l", "tower", *wrong, status=None)
+    screen = controller.play("playbooks/provision/nccl.yml", "-l", "tower", *wrong, status=None)
     assert_line(screen, "cluster address 198.51.100.77")
     assert "enp5s0 198.51.100.11" in screen

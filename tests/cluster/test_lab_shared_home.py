@@ -88,7 +88,7 @@ def test_each_node_gets_a_python_environment_of_its_own(home, tmp_path):
     with index_of_the_lock() as index:
         settings = json.dumps(stage_settings(tmp_path, index))
         pip = index.variables(tmp_path / "pip")
-        screen = home.play("playbooks/python.yml", "-e", settings, **pip)
+        screen = home.play("playbooks/provision/python.yml", "-e", settings, **pip)
     assert_line(screen, "laptop, oldbox, tower", "2 packages installed")
     for node in NODES:
         python = f".local/share/hearth/{node}/venv/bin/python"

@@ -18,7 +18,7 @@ pytestmark = [
 
 PINNED, KEY = STATE / "pinned", STATE / "id_ed25519"
 NODES = {"tower": "198.51.100.11", "laptop": "198.51.100.12", "oldbox": "198.51.100.13"}
-PREFLIGHT, SSH = "playbooks/preflight.yml", "playbooks/ssh.yml"
+PREFLIGHT, SSH = "playbooks/provision/preflight.yml", "playbooks/provision/ssh.yml"
 
 
 @pytest.fixture(scope="module")

@@ -14,7 +14,7 @@ pytestmark = [
 ]
 
 ADDRESSES = {"tower": "198.51.100.11", "laptop": "198.51.100.12", "oldbox": "198.51.100.13"}
-STAGES = [f"playbooks/{stage}.yml" for stage in ("names", "time", "power", "firewall")]
+STAGES = [f"playbooks/provision/{stage}.yml" for stage in ("names", "time", "power", "firewall")]
 MANAGER = "org.freedesktop.login1 /org/freedesktop/login1 org.freedesktop.login1.Manager"
 TARGETS = ("sleep", "suspend", "hibernate", "hybrid-sleep", "suspend-then-hibernate")
 
@@ -112,16 +112,22 @@ def test_a_second_run_changes_nothing(cluster):
 
 def test_the_rule_of_a_node_that_has_left_goes(cluster):
     gone = "-e", '{"firewall_peers": ["198.51.100.11"]}', "-e", "nodes=oldbox"
-    cluster.play("playbooks/firewall.yml", *gone)
+    cluster.play("playbooks/provision/firewall.yml", *gone)
     rules = "ufw allow from {} comment 'hearth'"
     added = as_root("oldbox", "ufw show added").splitlines()[1:]
     assert added == [rules.format("198.51.100.11"), "ufw allow 22/tcp"]
-    cluster.play("playbooks/firewall.yml", "-e", "nodes=oldbox")
+    cluster.play("playbooks/provision/firewall.yml", "-e", "nodes=oldbox")
     assert rules.format("198.51.100.12") in as_root("oldbox", "ufw show added")
 
 
 def test_restricted_only_the_nodes_reach_the_ports_of_a_run(cluster):
-    restrict = ("playbooks/firewall.yml", "-e", "nodes=laptop", "-e", "firewall_restrict=on")
+    restrict = (
+        "playbooks/provision/firewall.yml",
+        "-e",
+        "nodes=laptop",
+        "-e",
+        "firewall_restrict=on",
+    )
     cluster.play(*restrict)
     as_user("laptop", "nohup python3 -m http.server 45000 >/dev/null 2>&1 & sleep 1")
     as_root("tower", "ip address add 198.51.100.99/24 dev enp5s0")
@@ -137,7 +143,7 @@ def test_restricted_only_the_nodes_reach_the_ports_of_a_run(cluster):
     finally:
         as_root("tower", "ip address del 198.51.100.99/24 dev enp5s0")
         as_root("laptop", "pkill -f '[h]ttp.server 45000'")
-        cluster.play("playbooks/firewall.yml", "-e", "nodes=laptop")
+        cluster.play("playbooks/provision/firewall.yml", "-e", "nodes=laptop")
     assert "hearth" not in as_root("laptop", "nft list tables")
 
 

@@ -41,7 +41,9 @@ def home(tmp_path_factory) -> Iterator[Controller]:
     """A controller, and three machines with driver, environment and workspace."""
     controller = Controller(tmp_path_factory.mktemp("home"))
     with machines():
-        stages = [f"playbooks/{stage}.yml" for stage in ("preflight", "driver", "workspace")]
+        stages = [
+            f"playbooks/provision/{stage}.yml" for stage in ("preflight", "driver", "workspace")
+        ]
         controller.play(*stages, *READY)
         yield controller
 
@@ -143,7 +145,9 @@ def test_two_machines_with_one_address_are_both_named(home):
     macs = [each.mac for each in plan.nodes(3)[1:]]
     as_root("oldbox", "ip address add 198.51.100.12/24 dev eno1")
     try:
-        assert_line(home.play("playbooks/preflight.yml", status=2), "198.51.100.12", *macs)
+        assert_line(
+            home.play("playbooks/provision/preflight.yml", status=2), "198.51.100.12", *macs
+        )
         assert_line(verify(home, status=2), "laptop", "198.51.100.12", *macs)
         screen = home.play("playbooks/doctor.yml", *READY)
         assert_line(screen, "laptop: duplicate", *macs)
@@ -156,7 +160,7 @@ def test_a_firewall_that_drops_new_connections_is_named_before_a_run_starts(home
     as_root("tower", "iptables -A INPUT -p tcp --syn --dport 1024:65535 -j DROP")
     try:
         screen = home.play("train.yml", *READY, "-e", f"script={tmp_path}/train.py", status=2)
-        firewall = home.play("playbooks/firewall.yml", *READY, status=2)
+        firewall = home.play("playbooks/provision/firewall.yml", *READY, status=2)
         doctor = home.play("playbooks/doctor.yml", *READY)
     finally:
         as_root("tower", "iptables -F INPUT")

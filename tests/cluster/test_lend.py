@@ -29,7 +29,7 @@ def word_of(local, node: str) -> str:
 
 @pytest.mark.rotated
 def test_nodes_get_a_word_once_and_one_that_does_not_answer_is_named(local):
-    local.play("playbooks/workspace.yml")
+    local.play("playbooks/provision/workspace.yml")
     off = ("playbooks/lend.yml", "-e", "nodes=laptop", "-e", "lend=off", "-e", "until=07:00")
     assert_line(local.play(*off, "--check"), "laptop", "off", "07:00")
     assert not word_of(local, "laptop")
@@ -53,7 +53,7 @@ def test_nodes_get_a_word_once_and_one_that_does_not_answer_is_named(local):
 
 @pytest.mark.rotated
 def test_the_commands_of_a_person_at_the_node(local):
-    local.play("playbooks/workspace.yml")
+    local.play("playbooks/provision/workspace.yml")
     command = str(local.workspace("desk") / "hearth-lend")
     assert_names(local.call(command, "off", "--for", "2h").stdout, "off until", "yours")
     assert '"off"' in word_of(local, "desk")

@@ -63,7 +63,7 @@ def test_nodes_with_one_workspace_are_kept_apart_or_it_is_said_what_is_in_the_wa
     settings = yaml.safe_load((group / "cluster.yml").read_text())
     settings["hearth_workspace"] = str(folder)
     (group / "cluster.yml").write_text(yaml.safe_dump(settings))
-    stage = "playbooks/workspace.yml"
+    stage = "playbooks/provision/workspace.yml"
     cure = f'hearth_workspace: "{folder}/{{{{ inventory_hostname }}}}"'
     screen = local.play(stage, status=2)  # the settings would hide this file
     assert_names(" ".join(screen.split()), "desk, laptop", "no folder group_vars/cluster", cure)
@@ -90,7 +90,7 @@ def test_each_node_computes_by_itself_and_one_that_cannot_use_its_gpu_is_named(l
     path = {"PATH": f"{smi.parent}:{local.environment['PATH']}"}
     inventory["cluster"]["hosts"]["laptop"]["hearth_environment"] = path
     hosts.write_text(yaml.safe_dump(inventory))
-    local.play("playbooks/workspace.yml")
+    local.play("playbooks/provision/workspace.yml")
 
     screen = local.play(
         "playbooks/verify.yml", "-e", "single=on", "-e", "python_lock=gpu", status=2

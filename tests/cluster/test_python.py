@@ -36,7 +36,7 @@ def test_two_nodes_on_this_computer_share_one_environment_and_one_download(tmp_p
     with stand_in_index() as index:
         index.files |= ALPHA
         local.environment |= index.variables(tmp_path / "pip")
-        screen = local.play("playbooks/python.yml", "-e", json.dumps(given))
+        screen = local.play("playbooks/provision/python.yml", "-e", json.dumps(given))
         assert len(index.asked) == 1
         wheels = tmp_path / "cache" / "hearth" / "wheels"
         assert [path.name for path in wheels.glob("*.whl")] == list(ALPHA)
@@ -45,5 +45,5 @@ def test_two_nodes_on_this_computer_share_one_environment_and_one_download(tmp_p
         assert sorted(holders) == sorted([installed, *wheels.glob("*.whl")])
         done = subprocess.run([python, "-c", "import alpha"], capture_output=True, timeout=HANG)
         assert done.returncode == 0
-        screen = local.play("playbooks/python.yml", "-e", json.dumps(given))
+        screen = local.play("playbooks/provision/python.yml", "-e", json.dumps(given))
     assert "desk changed=0 · laptop changed=0" in screen

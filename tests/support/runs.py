@@ -30,7 +30,7 @@ def cluster(
         there = Path(shutil.copytree(model, kept / "tiny"))
         controller = Controller(folder, there, data, of_the_first(len(names), folder / "inventory"))
         with machines(len(names), *options):
-            stages = ("playbooks/preflight.yml", "playbooks/workspace.yml")
+            stages = ("playbooks/provision/preflight.yml", "playbooks/provision/workspace.yml")
             controller.play(*stages, *READY)
             bring(there, names)
             yield controller

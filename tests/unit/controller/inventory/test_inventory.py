@@ -439,7 +439,7 @@ def test_ansible_does_not_warn_of_a_words_name():
     assert "WARNING" not in done.stdout + done.stderr
 
 
-@pytest.mark.parametrize("play", ["playbooks/time.yml", *in_turn("provision.yml")])
+@pytest.mark.parametrize("play", ["playbooks/provision/time.yml", *in_turn("provision.yml")])
 def test_a_stage_is_of_the_named_nodes_and_refuses_another_name(play):
     shown = played(play, "--list-hosts", "-e", "nodes=laptop", "--tags", "all,time").stdout
     assert "laptop" in shown
