@@ -16,9 +16,8 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from hearth.base.entry import exit_status
+from hearth.base.entry import exit_status, loading
 from hearth.base.errors import check_all
-from hearth.base.imports import loading
 from hearth.config import read_run
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
@@ -105,7 +104,7 @@ def main() -> int:
     )
     # Imported late, so that --help and a wrong request are answered soon.
     with loading():
-        from hearth.base.quiet import hush
+        from hearth.base.entry import hush
 
         hush()
         from hearth.after.answer import Sampling

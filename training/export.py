@@ -21,8 +21,7 @@ import sys
 from pathlib import Path
 
 from hearth.after.export_request import ExportRequest, check
-from hearth.base.entry import exit_status
-from hearth.base.imports import loading
+from hearth.base.entry import exit_status, loading
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
 
@@ -75,7 +74,7 @@ def main() -> int:
     check(request, layout, lambda _: None)
     # Imported late, so that --help and a wrong request are answered soon.
     with loading():
-        from hearth.base.quiet import hush
+        from hearth.base.entry import hush
 
         hush()
         from hearth.after.export import export_run

@@ -21,10 +21,8 @@ from dataclasses import replace
 from pathlib import Path
 
 from hearth.after.by_hand import check_afterwards, go_on_afterwards
-from hearth.base.entry import INTERRUPTED, print_findings
+from hearth.base.entry import INTERRUPTED, loading, print_findings, spare_output
 from hearth.base.errors import ConfigError, HearthError, MachineError, check_all
-from hearth.base.imports import loading
-from hearth.base.output import spare_output
 from hearth.config import (
     Run,
     describe_settings,

@@ -18,7 +18,7 @@ from support.ranks import COMPUTE, environment, python, succeeded, train
 from support.supervisors import TRAINING
 
 from hearth.base.nvml import Cards
-from hearth.base.software import software_here
+from hearth.node.facts import software_here
 from hearth.ranks.world import has_nvidia_gpu
 
 LENGTH = 512

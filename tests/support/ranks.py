@@ -103,7 +103,7 @@ TRAINER = (
 # Imports all modules that it is called with, the backend as the trainer does.
 IMPORTS = f"""
 import contextlib, importlib, json, os, runpy, sys
-from hearth.base.imports import loading
+from hearth.base.entry import loading
 before = dict(os.environ)
 with loading(), contextlib.redirect_stdout(sys.stderr):  # Unsloth prints
     for name in sys.argv[1:]:

@@ -14,7 +14,7 @@ from typing import Any
 import yaml
 
 from hearth.base.errors import HearthError
-from hearth.base.switch import on_off
+from hearth.base.text import on_off
 from hearth_controller.inventory.variables import SPECS
 
 COMMAND = "python -m tests.support.role_pages"

@@ -40,7 +40,7 @@ def noted(load: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def main() -> None:
-    from hearth.base.imports import loading
+    from hearth.base.entry import loading
 
     for name in ("loaded", "evaluates"):
         Path(name).unlink(missing_ok=True)

@@ -19,7 +19,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
-from hearth.base.gpus import NVIDIA_SMI
+from hearth.base.nvidia import NVIDIA_SMI
 from hearth.base.text import plain
 from hearth_controller.discover import probe
 from hearth_controller.discover.machine import Candidate, Login, Machine, Route, facts_in

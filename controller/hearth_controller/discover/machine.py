@@ -8,9 +8,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hearth.base.gpus import gpus_in, short_gpu
 from hearth.base.nics import Held, Nic, nics_of
-from hearth.base.nvidia import NVIDIA
+from hearth.base.nvidia import NVIDIA, gpus_in, short_gpu
 from hearth.base.systems import release_in
 from hearth.base.text import card_memory, plain
 from hearth_controller.discover.probe import MARK

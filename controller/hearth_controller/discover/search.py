@@ -7,7 +7,7 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
-from hearth.base.gpus import NVIDIA_SMI
+from hearth.base.nvidia import NVIDIA_SMI
 from hearth_controller.discover import announced, connection, probe
 from hearth_controller.discover.machine import MDNS, Candidate, Machine, Route, facts_of
 from hearth_controller.discover.ssh_names import config_hosts, known_hosts

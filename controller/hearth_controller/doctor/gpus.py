@@ -5,8 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hearth.base.gpus import short_gpu, unsupported_gpus
-from hearth.base.nvidia import FLOOR, enrol_command
+from hearth.base.nvidia import FLOOR, enrol_command, short_gpu, unsupported_gpus
 from hearth_controller.doctor.finding import (
     Finding,
     broken,

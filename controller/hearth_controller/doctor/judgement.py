@@ -12,8 +12,8 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any, Literal
 
-from hearth.base.compiler import install_command
-from hearth.base.gpus import short_gpu, unsupported_gpus
+from hearth.base.nvidia import short_gpu, unsupported_gpus
+from hearth.base.systems import install_command
 from hearth.base.taken_address import CURE, taken_twice
 
 Level = Literal["good", "advice", "fault"]

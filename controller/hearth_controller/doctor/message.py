@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from typing import Any
 
-from hearth.base.software import LIBRARIES
+from hearth.base.places import LIBRARIES
 from hearth.base.taken_address import CURE, taken_twice
 from hearth_controller.inventory.unreachable import describe_failure
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hearth.base.gpus import short_gpu
+from hearth.base.nvidia import short_gpu
 from hearth.base.text import aligned, wrapped
 from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.doctor.judgement import Level

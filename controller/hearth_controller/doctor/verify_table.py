@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 
-from hearth.base.gpus import short_gpu
+from hearth.base.nvidia import short_gpu
 from hearth.base.text import card_memory, link_speed, wrapped
 from hearth_controller.doctor.judgement import Advice, Level, Observation, link_mbit
 

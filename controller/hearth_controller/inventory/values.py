@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from typing import Any
 
-from hearth.base.switch import WANTED, on_off, switch
+from hearth.base.text import WANTED, on_off, switch
 
 
 def misfit(value: Any, option: Mapping[str, Any], typed: bool = False) -> str:

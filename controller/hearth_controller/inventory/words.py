@@ -9,7 +9,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hearth.base.errors import did_you_mean
-from hearth.base.switch import switch
+from hearth.base.text import switch
 from hearth.config.copy_to import secret_in
 from hearth_controller.inventory.renamed import hint
 from hearth_controller.inventory.values import alternatives, misfit, one_of

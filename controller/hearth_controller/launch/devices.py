@@ -10,8 +10,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any
 
-from hearth.base.gpus import short_gpu
-from hearth.base.nvidia import usable_gpus
+from hearth.base.nvidia import short_gpu, usable_gpus
 from hearth_controller.driver.cards import card
 
 _TAKEN = "; -e cpu=on trains on its processor all the same"

@@ -7,8 +7,7 @@ from datetime import datetime
 from typing import Any
 
 from hearth.base.errors import LaunchError
-from hearth.base.switch import on_off
-from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration, fitted
+from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration, fitted, on_off
 from hearth_controller.runs.energy import kwh_of, significant
 from hearth_controller.runs.observed import ObservedRun
 

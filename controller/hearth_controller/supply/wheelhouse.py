@@ -24,7 +24,7 @@ from packaging.utils import InvalidWheelFilename, parse_wheel_filename
 
 from hearth.base.errors import SupplyError
 from hearth.base.files import sha256_of
-from hearth.base.lock import locked
+from hearth.base.locks import locked
 from hearth_controller.supply.locks import Pin, as_requirements
 from hearth_controller.supply.target import Target
 

@@ -8,7 +8,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth.base.errors import LaunchError
-from hearth.base.software import LIBRARIES
+from hearth.base.places import LIBRARIES
 from hearth_controller.base.options import argument_spec
 from hearth_controller.doctor.message import message
 from hearth_controller.launch.decisions import Launch

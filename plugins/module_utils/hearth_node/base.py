@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.hearth.base.files import open_regular
-from ansible.module_utils.hearth.base.held import is_held
+from ansible.module_utils.hearth.base.locks import is_held
 from ansible.module_utils.hearth.base.places import SUPERVISOR_LOCK, TOKENS
 
 _LACKS_PACKAGE = re.compile(r"^ModuleNotFoundError: No module named '(?!hearth\b)(.+)'\Z", re.M)

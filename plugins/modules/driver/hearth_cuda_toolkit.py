@@ -26,7 +26,7 @@ import os
 import re
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth.base.compiler import CUDA
+from ansible.module_utils.hearth.base.systems import CUDA
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
 from ansible.module_utils.hearth_node.driver.apt import Apt, Simulation, install
 

@@ -120,7 +120,7 @@ import shutil
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth.base.compiler import (
+from ansible.module_utils.hearth.base.systems import (
     PROBE_HEADERS,
     install_command,
     missing_packages,

@@ -51,7 +51,7 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.files import alone
-from ansible.module_utils.hearth.base.waiting import is_in_queue
+from ansible.module_utils.hearth.base.locks import is_in_queue
 from ansible.module_utils.hearth_node.base import (
     Report,
     absolute,

@@ -37,8 +37,8 @@ options:
 import os
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.locks import queued_runs
 from ansible.module_utils.hearth.base.systemd import units_folder
-from ansible.module_utils.hearth.base.waiting import queued_runs
 from ansible.module_utils.hearth_node.base import (
     absolute,
     remove_path,

@@ -40,9 +40,9 @@ from pathlib import Path
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.files import alone
+from ansible.module_utils.hearth.base.locks import is_in_queue
 from ansible.module_utils.hearth.base.places import QUEUE, RUN_NAME
 from ansible.module_utils.hearth.base.systemd import units_of
-from ansible.module_utils.hearth.base.waiting import is_in_queue
 from ansible.module_utils.hearth_node.base import (
     absolute,
     run_under_way,

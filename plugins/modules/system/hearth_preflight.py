@@ -62,9 +62,8 @@ from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base import taken_address
-from ansible.module_utils.hearth.base.compiler import has_compiler
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
-from ansible.module_utils.hearth.base.systems import unknown_architecture, unknown_os
+from ansible.module_utils.hearth.base.systems import has_compiler, unknown_architecture, unknown_os
 from ansible.module_utils.hearth_node.base import absolute, nearest_folder, text_of
 from ansible.module_utils.hearth_node.driver import inspect, power_limit
 from ansible.module_utils.hearth_node.system import wsl

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import sys
 
-from hearth.base.command import run_verb
+from hearth.base.entry import run_verb
 from hearth.base.errors import HearthError
 
 

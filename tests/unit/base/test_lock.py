@@ -13,8 +13,8 @@ import time
 import pytest
 from filelock import Timeout
 
-from hearth.base import lock
-from hearth.base.lock import locked
+from hearth.base import locks
+from hearth.base.locks import locked
 
 LEASE = 1.0
 
@@ -28,9 +28,9 @@ def flock(*_):
         raise OSError(errno.ENOLCK, os.strerror(errno.ENOLCK))
 fcntl.flock = flock
 socket.gethostname = lambda: host
-from hearth.base import lock
-lock.LEASE = float(lease)
-with lock.locked(Path(path), print, "waits"):
+from hearth.base import locks
+locks.LEASE = float(lease)
+with locks.locked(Path(path), print, "waits"):
     print("has it", flush=True)
     time.sleep(float(seconds))
 """
@@ -40,7 +40,7 @@ with lock.locked(Path(path), print, "waits"):
 def holder(request, tmp_path, monkeypatch):
     """Return a function that starts a process which holds the lock for some seconds."""
     kernel = request.param
-    monkeypatch.setattr(lock, "LEASE", LEASE)
+    monkeypatch.setattr(locks, "LEASE", LEASE)
     if kernel == "refused":
 
         def refuse(*_) -> None:

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from hearth.base.held import held, is_held
+from hearth.base.locks import held, is_held, is_in_queue, queued_runs
 from hearth.base.places import QUEUE
-from hearth.base.waiting import is_in_queue, queued_runs
 
 
 def test_a_run_waits_while_its_supervisor_holds_its_lock(tmp_path):

@@ -8,11 +8,10 @@ import pytest
 from support.facts import refuses
 from transformers import AutoTokenizer
 
-from hearth.base.computing import computing_at_most
 from hearth.data.findings import Endless, Problem
 from hearth.data.messages import Message
 from hearth.data.rendering import Renderer
-from hearth.data.template import ChatTemplate
+from hearth.data.template import ChatTemplate, computing_at_most
 
 TEMPLATE = (
     "{{ bos_token }}{% for m in messages %}{{ m.role }}: {{ m.content }}\n{% endfor %}"

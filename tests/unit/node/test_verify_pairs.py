@@ -12,9 +12,9 @@ import pytest
 from support.facts import assert_names
 from support.strangers import answers
 
-from hearth.base.gpus import gpus
+from hearth.base.interface import Peer
+from hearth.base.nvidia import gpus
 from hearth.base.packet_filter import listening
-from hearth.base.peers import Peer
 from hearth.node import listener
 from hearth.node.facts import facts_of_node
 from hearth.node.inspection import IDLE, answering

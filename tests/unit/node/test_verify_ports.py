@@ -13,8 +13,7 @@ from support.strangers import answers
 from support.waiting import until
 
 from hearth.base.errors import LaunchError
-from hearth.base.interface import free_port
-from hearth.base.peers import Peer
+from hearth.base.interface import Peer, free_port
 from hearth.node import ports
 from hearth.node.ports import ask
 

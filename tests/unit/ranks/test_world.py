@@ -12,7 +12,7 @@ from support.supervisors import free_port
 from support.waiting import HANG
 
 from hearth.base.errors import HearthError
-from hearth.base.software import software_here
+from hearth.node.facts import software_here
 from hearth.ranks.alarm import GroupBroken
 from hearth.ranks.control import Control
 from hearth.ranks.control_protocol import Form, Interrupt

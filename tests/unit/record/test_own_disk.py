@@ -88,7 +88,7 @@ def test_a_record_can_be_replaced(tmp_path):
 def test_output_to_a_full_disk_ends_nothing(tmp_path):
     script = """if True:
         import os
-        from hearth.base.output import spare_output
+        from hearth.base.entry import spare_output
         full = os.open("/dev/full", os.O_WRONLY)
         kept = os.dup(1)
         os.dup2(full, 1)

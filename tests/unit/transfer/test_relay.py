@@ -27,8 +27,7 @@ from support.strangers import answers
 from support.waiting import until
 
 from hearth.base.errors import ModelError
-from hearth.base.interface import free_port
-from hearth.base.peers import Peer
+from hearth.base.interface import Peer, free_port
 from hearth.base.places import MANIFEST
 from hearth.config import resolve
 from hearth.config.source import ModelSource

@@ -17,7 +17,7 @@ from support.rubbish import LITTLE, answerer, quick, rubbish, send, send_endless
 from support.waiting import until
 
 from hearth.base.errors import SupplyError
-from hearth.base.peers import Peer
+from hearth.base.interface import Peer
 from hearth.transfer import fetching, serving
 from hearth.transfer.fetching import FileClient
 from hearth.transfer.pieces import Table

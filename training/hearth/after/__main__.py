@@ -20,10 +20,9 @@ from hearth.after.export_request import ExportRequest
 from hearth.after.export_request import check as check_export
 from hearth.after.llama_cpp import SET
 from hearth.after.request import Request, by_command
-from hearth.base.command import run_verb
+from hearth.base.entry import loading, run_verb
 from hearth.base.errors import ConfigError
 from hearth.base.extras import extra_folder, packages_of, use_extra
-from hearth.base.imports import loading
 from hearth.config import read_run
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
@@ -121,7 +120,7 @@ def export(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
     """Export a run; return the new folder, relative to the run's, and its files."""
     # Imported late, so that a wrong request is answered soon.
     with loading():
-        from hearth.base.quiet import hush
+        from hearth.base.entry import hush
 
         hush()
         from hearth.after.export import export_run
@@ -144,7 +143,7 @@ def _loaded_tasks(spec: dict[str, Any]) -> list[Any]:
     use_extra(Path(spec["packages"]))
     with loading():
         from hearth.after.tasks import load_tasks
-        from hearth.base.quiet import hush
+        from hearth.base.entry import hush
 
         hush()
     return load_tasks(spec["tasks"])

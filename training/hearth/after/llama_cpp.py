@@ -18,11 +18,10 @@ from typing import IO
 
 from hearth.base.aside import environment_aside
 from hearth.base.errors import ModelError, SupplyError
-from hearth.base.extras import ensure_extra
+from hearth.base.extras import download_wheels, ensure_extra
 from hearth.base.files import replaced_folder
 from hearth.base.hub import scrub
 from hearth.base.places import python_path
-from hearth.base.wheels import download_wheels
 
 Say = Callable[[str], None]
 

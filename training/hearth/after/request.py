@@ -7,7 +7,7 @@ from collections.abc import Callable
 from dataclasses import dataclass
 
 from hearth.base.errors import ConfigError
-from hearth.base.switch import switch
+from hearth.base.text import switch
 from hearth.config import Settings
 
 Again = Callable[["Request"], str]

@@ -1,4 +1,4 @@
-"""Optional packages, which a node installs aside the first time that something needs them.
+"""Packages that a node fetches with pip when something needs them: sets aside, and wheels.
 
 Each set has a lock with hashes in `training/extras`, without what every node has already. A set
 lies in a folder of its own, so that the environment that trains stays as it was provisioned.
@@ -17,7 +17,8 @@ from pathlib import Path
 
 from hearth.base.errors import SupplyError
 from hearth.base.files import replaced_folder
-from hearth.base.lock import locked
+from hearth.base.hub import scrub
+from hearth.base.locks import locked
 from hearth.base.places import user_cache
 
 LOCKS = Path(__file__).resolve().parents[2] / "extras"
@@ -119,3 +120,27 @@ def _why(errors: str) -> str:
         f"its packages cannot be installed on this node: {last.removeprefix('ERROR: ')}; connect "
         "it to a package index, or leave the setting out"
     )
+
+
+def download_wheels(requirements: str, folder: Path, *options: str) -> list[Path]:
+    """Download the wheels that `requirements` pins, with hashes, into `folder`; return their paths.
+
+    `options` are further ones of `pip download`.
+
+    Raises `SupplyError` with pip's reason.
+    """
+    file = folder / "requirements.txt"
+    file.write_text(requirements)
+    command = [sys.executable, "-m", "pip", "download", "--quiet", "--no-deps", "--no-input"]
+    command += ["--disable-pip-version-check", "--require-hashes", "--only-binary", ":all:"]
+    command += [*options, "--requirement", str(file), "--dest", str(folder)]
+    result = subprocess.run(command, capture_output=True, text=True, check=False)
+    wheels = sorted(folder.glob("*.whl"))
+    if result.returncode or not wheels:
+        errors = [
+            line for line in result.stderr.splitlines() if "ERROR" in line or "No module" in line
+        ]
+        raise SupplyError(
+            scrub(errors[-1].strip()) if errors else f"pip exited with {result.returncode}"
+        )
+    return wheels

@@ -1,10 +1,12 @@
-"""Network lookups: the interface that carries an address, its card, and a free port on it."""
+"""Network lookups: the interface that carries an address, its card, free ports; other nodes."""
 
 from __future__ import annotations
 
+import errno
 import ipaddress
 import random
 import socket
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -117,3 +119,28 @@ def _read(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
+
+
+_NO_WAY = {errno.EHOSTUNREACH, errno.ENETUNREACH, errno.EHOSTDOWN}
+
+
+@dataclass(frozen=True)
+class Peer:
+    """A node that listens; peers are in rank order."""
+
+    name: str
+    address: str
+    port: int
+
+
+def reason(error: Exception) -> str:
+    """Describe in a few words why a peer did not answer, with the likely cause."""
+    if isinstance(error, TimeoutError):
+        return "no answer on TCP (firewall?)"
+    if isinstance(error, ConnectionRefusedError):
+        return "refused on TCP (firewall?)"
+    if isinstance(error, OSError) and error.errno in _NO_WAY:
+        return "no way there (cable, address or firewall?)"
+    if isinstance(error, OSError) and error.strerror:
+        return error.strerror
+    return "it hung up (firewall?)"

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import dataclasses
 import functools
+import hmac
 import json
 import re
 import types
@@ -108,3 +109,8 @@ def _read_any(kinds: tuple[Any, ...], value: Any) -> Any:
 @functools.cache
 def _hints(kind: type[Any]) -> dict[str, Any]:
     return get_type_hints(kind)
+
+
+def same(given: str, expected: str) -> bool:
+    """Compare a secret in constant time, whatever characters the `given` text has."""
+    return hmac.compare_digest(given.encode(errors="replace"), expected.encode())

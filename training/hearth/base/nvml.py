@@ -18,7 +18,7 @@ from typing import Any, TypeVar
 
 import psutil
 
-from hearth.base.gpus import room_mib
+from hearth.base.nvidia import room_mib
 
 _Answer = TypeVar("_Answer")
 

@@ -26,6 +26,9 @@ NAME.lock, which the run's supervisor holds for as long as it lives."""
 ADDED = "hearth-added.json"
 """File of an environment with the names of the packages that Hearth added on request."""
 
+LIBRARIES = ("torch", "transformers", "peft", "unsloth", "bitsandbytes")
+"""Libraries that compute; a node need not have all of them."""
+
 SUPERVISED = "HEARTH_SUPERVISED"
 """Environment variable of all processes that a supervisor starts: the workspace they work for."""
 

@@ -1,9 +1,17 @@
-"""Operating systems and processors that a node can have. Pure.
+"""Operating systems, processors and compilers that a node can have.
 
-Standard library only: modules ship this file to machines that have no Hearth yet.
+Triton builds its launcher with a C compiler and Python's headers at the first kernel; torch.compile
+also needs them on a processor, where it writes C++. Standard library only: modules ship this file
+to machines that have no Hearth yet.
 """
 
 from __future__ import annotations
+
+import os
+import re
+import shutil
+import subprocess
+from collections.abc import Sequence
 
 KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04", "26.04")}
 """Supported systems, by id and version of /etc/os-release."""
@@ -47,3 +55,56 @@ def unknown_architecture(machine: str) -> str:
         f"its processor is {machine}; the lock files hold packages for x86_64 and aarch64 only. "
         "Leave this machine out of the group 'cluster'"
     )
+
+
+CUDA = "/usr/local/cuda/bin"
+"""Folder of nvcc where NVIDIA's own packages brought it."""
+
+PROBE_HEADERS = """
+import os, sys, sysconfig
+folder = sysconfig.get_path("include", "posix_prefix")
+sys.exit(not os.path.exists(os.path.join(folder, "Python.h")))
+"""
+"""Code that exits with 0 if the Python that runs it has its headers."""
+
+
+def has_compiler() -> bool:
+    """Return whether Triton finds a C compiler: $CC, gcc or clang."""
+    return bool(os.environ.get("CC") or shutil.which("gcc") or shutil.which("clang"))
+
+
+def has_cpp_compiler() -> bool:
+    """Return whether torch.compile finds a C++ compiler: $CXX or g++."""
+    return bool(os.environ.get("CXX") or shutil.which("g++"))
+
+
+def nvcc_version() -> str | None:
+    """Return the CUDA version that nvcc here compiles for; None without one."""
+    nvcc = shutil.which("nvcc") or shutil.which("nvcc", path=CUDA)
+    if not nvcc:
+        return None
+    try:
+        command = [nvcc, "--version"]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
+    except (OSError, subprocess.TimeoutExpired):
+        return None
+    found = re.search(r"release (\d+\.\d+)", done.stdout)
+    return found[1] if found else None
+
+
+def missing_packages(python: Sequence[int], headers: bool, cpp: bool = False) -> list[str]:
+    """Return the packages of Debian and Ubuntu that bring what Triton lacks here.
+
+    `python` is the version of the environment's Python, `headers` whether it has its own. With
+    `cpp` they bring what torch.compile lacks on a processor.
+    """
+    if cpp:
+        compiler = [] if has_cpp_compiler() else ["g++"]
+    else:
+        compiler = [] if has_compiler() else ["gcc", "libc6-dev"]
+    return compiler + ([] if headers else ["python{}.{}-dev".format(*python)])
+
+
+def install_command(packages: Sequence[str]) -> str:
+    """Return the command that installs these packages."""
+    return f"sudo apt-get install {' '.join(packages)}"

@@ -1,4 +1,4 @@
-"""Text formatting for messages: durations, byte counts, aligned tables, text of strangers."""
+"""Text for messages: durations, byte counts, switches, aligned tables, text of strangers."""
 
 from __future__ import annotations
 
@@ -171,3 +171,25 @@ def _two_columns(rows: Sequence[Sequence[str]], columns: int) -> list[str]:
         else:
             lines += [*wrapped(title, columns), *wrapped("    " + cell, columns)]
     return lines
+
+
+_FORMS = dict.fromkeys(("on", "true", "yes", "1"), True) | dict.fromkeys(
+    ("off", "false", "no", "0"), False
+)
+
+WANTED = "on or off is wanted"
+
+
+def switch(value: object) -> bool:
+    """Return the state that a value of any origin stands for. Raises `ValueError` if for none."""
+    if isinstance(value, bool):
+        return value
+    try:
+        return _FORMS[str(value).strip().lower()]
+    except KeyError:
+        raise ValueError(WANTED) from None
+
+
+def on_off(state: bool) -> str:
+    """Format a switch as people are taught to type it."""
+    return "on" if state else "off"

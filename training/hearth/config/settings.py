@@ -14,7 +14,7 @@ from typing import Annotated, Any, Literal, get_args
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
 
 from hearth.base.places import RUN_NAME
-from hearth.base.switch import switch
+from hearth.base.text import switch
 from hearth.config.columns import parse_columns
 from hearth.config.copy_to import is_anywhere, secret_in
 from hearth.config.mixture import Mixture, parse_mixture

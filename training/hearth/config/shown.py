@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from hearth.base.switch import on_off
+from hearth.base.text import on_off
 
 
 def shown(value: Any) -> str:

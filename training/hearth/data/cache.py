@@ -19,7 +19,7 @@ import numpy as np
 
 from hearth.base.errors import DataError
 from hearth.base.files import replaced_folder, sha256_of
-from hearth.base.lock import locked
+from hearth.base.locks import locked
 from hearth.data.documents import Documents
 from hearth.data.findings import Note
 

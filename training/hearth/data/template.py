@@ -13,13 +13,14 @@ import hashlib
 import itertools
 import json
 import re
+import signal
+import threading
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, NoReturn
 
-from hearth.base.computing import computing_at_most
 from hearth.base.errors import ModelError
 from hearth.data.answers import Chat, Ends, find_answers, one_of, shows, text_behind
 from hearth.data.findings import Endless, Problem
@@ -316,3 +317,26 @@ def _refusals() -> Iterator[None]:
 def refusal(reason: object) -> str:
     """Return the text of a problem with a conversation that a template refuses."""
     return f"the model's chat template refuses this conversation ({reason})"
+
+
+@contextmanager
+def computing_at_most(seconds: float, error: Exception) -> Iterator[None]:
+    """Raise `error` within the block once it has computed for so many `seconds`.
+
+    Time that the process waits does not count. Only the main thread can be interrupted so, and only
+    between two steps of Python; in another thread there is no limit.
+    """
+    if threading.current_thread() is not threading.main_thread():
+        yield
+        return
+
+    def interrupt(*_: Any) -> NoReturn:
+        raise error
+
+    before = signal.signal(signal.SIGVTALRM, interrupt)
+    signal.setitimer(signal.ITIMER_VIRTUAL, seconds)
+    try:
+        yield
+    finally:
+        signal.setitimer(signal.ITIMER_VIRTUAL, 0)
+        signal.signal(signal.SIGVTALRM, before)

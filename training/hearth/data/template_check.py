@@ -8,10 +8,9 @@ from typing import Any
 
 from jinja2 import Environment, TemplateSyntaxError
 
-from hearth.base.computing import computing_at_most
 from hearth.data.findings import Endless
 from hearth.data.rendering import Renderer
-from hearth.data.template import CONSTANTS, SECONDS
+from hearth.data.template import CONSTANTS, SECONDS, computing_at_most
 
 _OTHER_FILES = frozenset({"include", "import", "from", "extends"})
 

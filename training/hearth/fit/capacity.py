@@ -6,8 +6,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hearth.base.gpus import unified_share
-from hearth.base.nvidia import ranks_of
+from hearth.base.nvidia import ranks_of, unified_share
 
 GIB = 1 << 30
 

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hearth.base.gpus import CUDA, PYTHON
+from hearth.base.nvidia import CUDA, PYTHON
 from hearth.config.shape import Linear, Shape
 from hearth.fit.case import Case
 from hearth.fit.saved import dora_targets, inputs_in_8_bits, is_target, saved_by_layer

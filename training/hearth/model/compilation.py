@@ -16,8 +16,8 @@ from typing import Any
 
 import torch
 
-from hearth.base.compiler import install_command, missing_packages
 from hearth.base.errors import ConfigError
+from hearth.base.systems import install_command, missing_packages
 from hearth.model.layers import layers_of
 
 

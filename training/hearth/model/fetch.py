@@ -20,7 +20,7 @@ from huggingface_hub.utils import disable_progress_bars, filter_repo_objects
 from hearth.base.errors import ModelError, did_you_mean
 from hearth.base.files import bytes_below, sync_below
 from hearth.base.hub import PROBE_SECONDS, first_line, hub_api, is_unreachable, refusal, scrub
-from hearth.base.lock import locked
+from hearth.base.locks import locked
 from hearth.base.places import MANIFEST
 from hearth.config.source import ModelSource
 from hearth.model import code

@@ -11,9 +11,8 @@ from typing import Any
 
 import torch
 
+from hearth.base.entry import hush_imports, loading
 from hearth.base.errors import ConfigError
-from hearth.base.imports import loading
-from hearth.base.quiet import hush_imports
 from hearth.config import Settings
 from hearth.config.layout import Layout
 from hearth.model.backend import TrainableModel

@@ -15,10 +15,10 @@ from collections.abc import Callable
 from pathlib import Path
 
 from hearth.base.errors import ModelError, SupplyError
+from hearth.base.extras import download_wheels
 from hearth.base.files import sha256_of
 from hearth.base.hub import scrub
 from hearth.base.places import python_path
-from hearth.base.wheels import download_wheels
 from hearth.config.source import WheelSource
 
 _ROOT = Path(__file__).resolve().parents[2]

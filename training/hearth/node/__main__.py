@@ -17,10 +17,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hearth.base.command import run_verb
-from hearth.base.imports import loading
-from hearth.base.interface import free_port
-from hearth.base.peers import Peer
+from hearth.base.entry import loading, run_verb
+from hearth.base.interface import Peer, free_port
 from hearth.config import Run, Settings, read_run
 from hearth.config.layout import Layout
 
@@ -69,7 +67,7 @@ def _prepare(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     """
     run, layout = read_run(run_file), Layout.from_environment()
     with loading():
-        from hearth.base.quiet import hush
+        from hearth.base.entry import hush
         from hearth.node.inspection import answering
         from hearth.node.outcome import outcome_file, write_outcome
         from hearth.node.prepare import check, prepare
@@ -220,7 +218,7 @@ def _measure_layers(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
         from hearth.model.load import import_backend
 
         import_backend("transformers")
-        from hearth.base.quiet import hush
+        from hearth.base.entry import hush
         from hearth.model import precision
         from hearth.node import own_layers, own_speed
         from hearth.node.layer_probe import probe_layers

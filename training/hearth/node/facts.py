@@ -2,23 +2,26 @@
 
 from __future__ import annotations
 
-import importlib.metadata
+import hashlib
 import importlib.util
 import json
 import platform
 import runpy
 import sys
 from collections.abc import Sequence
+from contextlib import suppress
+from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 from typing import Any
 
 from hearth.base import taken_address
-from hearth.base.compiler import PROBE_HEADERS, missing_packages, nvcc_version
 from hearth.base.errors import LaunchError
-from hearth.base.gpus import gpus, output
+from hearth.base.files import sha256_of
 from hearth.base.interface import card, interface_of
-from hearth.base.software import added_here
+from hearth.base.nvidia import gpus, output
+from hearth.base.places import ADDED, LIBRARIES
 from hearth.base.systemd import lockable_bytes
+from hearth.base.systems import PROBE_HEADERS, missing_packages, nvcc_version
 from hearth.supervisor.record import lock_holder
 
 _PROBE = """
@@ -69,8 +72,8 @@ def _torch(findings: list[str]) -> dict[str, Any]:
     if found is None or found.origin is None:
         findings.append(f"there is no torch for {sys.executable}: `hearth provision --tags python`")
         return nothing
-    version = runpy.run_path(str(Path(found.origin).with_name("version.py")))
-    known = {**nothing, "torch": importlib.metadata.version("torch"), "cuda": version.get("cuda")}
+    built = runpy.run_path(str(Path(found.origin).with_name("version.py")))
+    known = {**nothing, "torch": version("torch"), "cuda": built.get("cuda")}
     if known["cuda"] is None:
         return known
     done = output([sys.executable, "-c", _PROBE], seconds=120)
@@ -96,3 +99,34 @@ def _read(path: Path) -> str:
         return path.read_text().strip()
     except OSError:
         return ""
+
+
+def software_here() -> dict[str, str]:
+    """Return the versions of the installed `LIBRARIES`, and of Hearth the checksum of its code."""
+    found = {}
+    for name in LIBRARIES:
+        with suppress(PackageNotFoundError):
+            found[name] = version(name).split("+")[0]  # torch adds "+cpu"
+    return found | {"Hearth": code_checksum()[:12]}
+
+
+def added_here() -> dict[str, str]:
+    """Return the versions of the packages that Hearth added to this environment on request."""
+    path = Path(sys.prefix) / ADDED
+    found = {}
+    for name in json.loads(path.read_text(encoding="utf-8")) if path.is_file() else ():
+        try:
+            found[name] = version(name)
+        except PackageNotFoundError:
+            found[name] = "missing"
+    return found
+
+
+def code_checksum() -> str:
+    """Return a checksum of the training code and the data sets that come with it."""
+    folder = Path(__file__).resolve().parents[2]
+    files = (path for path in folder.rglob("*") if path.is_file())
+    digest = hashlib.sha256()
+    for path in sorted(path for path in files if "__pycache__" not in path.parts):
+        digest.update(f"{path.relative_to(folder)} {sha256_of(path)}\n".encode())
+    return digest.hexdigest()

@@ -15,7 +15,7 @@ from contextlib import asynccontextmanager
 from dataclasses import dataclass, field
 from typing import Any
 
-from hearth.base.peers import Peer, reason
+from hearth.base.interface import Peer, reason
 
 CONNECT = 4.0
 """Connect timeout in seconds: twice the delay that a lost first packet causes."""

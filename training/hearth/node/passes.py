@@ -7,7 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-from hearth.base.gpus import supports
+from hearth.base.nvidia import supports
 
 
 @dataclass(frozen=True)

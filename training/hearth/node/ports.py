@@ -11,9 +11,8 @@ from collections.abc import Sequence
 from contextlib import suppress
 from ipaddress import ip_address
 
-from hearth.base.interface import port_error
+from hearth.base.interface import Peer, port_error, reason
 from hearth.base.packet_filter import listening
-from hearth.base.peers import Peer, reason
 from hearth.node.pairs import CONNECT
 
 SILENCE = 2 * CONNECT

@@ -13,10 +13,10 @@ from typing import Any
 import torch
 from transformers import dynamic_module_utils
 
+from hearth.base.entry import hush
 from hearth.base.errors import HearthError
 from hearth.base.files import sha256_of
-from hearth.base.lock import locked
-from hearth.base.quiet import hush
+from hearth.base.locks import locked
 from hearth.base.text import listed
 from hearth.config import Run, Settings, preset_names
 from hearth.config.held_shards import held_shards

@@ -7,13 +7,13 @@ from typing import Any
 
 import torch
 
-from hearth.base.software import software_here
 from hearth.config import Run
 from hearth.config.layout import Layout
 from hearth.model.cache import ModelFolder
 from hearth.model.code import code_in, may_run
 from hearth.model.compatibility import weights_in
 from hearth.model.precision import DTYPES, choose, supported
+from hearth.node.facts import software_here
 from hearth.node.prepare import Prepared, device_kind, inputs_of
 from hearth.record.checkpoint import newest
 

@@ -11,8 +11,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, Literal
 
-from hearth.base.compiler import install_command
-from hearth.base.gpus import unsupported_gpus
+from hearth.base.nvidia import unsupported_gpus
+from hearth.base.systems import install_command
 from hearth.node.facts import facts_of_node
 from hearth.node.passes import Pass, run_passes
 from hearth.node.unsloth_pass import UnslothPass, run_unsloth

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from hearth.base.gpus import unsupported_gpus
+from hearth.base.nvidia import unsupported_gpus
 from hearth.base.places import python_path
 from hearth.diagnose.catalogue import diagnosis, explained
 from hearth.diagnose.log import killed_by, last_error

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hearth.base.imports import loading
+from hearth.base.entry import loading
 from hearth.model.unsloth_environment import prepare_environment
 
 _LENGTH = 64

@@ -12,7 +12,7 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from hearth.base.command import run_verb
+from hearth.base.entry import run_verb
 from hearth.base.files import tail
 from hearth.diagnose.catalogue import explanation
 from hearth.notify.event import Event

@@ -14,7 +14,7 @@ import psutil
 import torch
 
 from hearth.base.errors import MachineError
-from hearth.base.gpus import CUDA, PYTHON, unified_share
+from hearth.base.nvidia import CUDA, PYTHON, unified_share
 from hearth.base.systems import under_windows
 from hearth.base.text import brief, counted
 

@@ -16,8 +16,8 @@ from pathlib import Path
 from typing import Any, NoReturn
 
 from hearth.base.errors import HearthError, LaunchError
+from hearth.base.locks import is_in_queue
 from hearth.base.systemd import has_manager
-from hearth.base.waiting import is_in_queue
 from hearth.supervisor.cause import ENDS
 from hearth.supervisor.in_turn import run_in_turn
 from hearth.supervisor.job import cancel, queue_record, submit

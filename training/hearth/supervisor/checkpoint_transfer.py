@@ -14,8 +14,7 @@ from contextlib import suppress
 from dataclasses import dataclass
 
 from hearth.base.errors import HearthError
-from hearth.base.interface import port_error
-from hearth.base.peers import Peer
+from hearth.base.interface import Peer, port_error
 from hearth.supervisor.handshake import file_key
 from hearth.supervisor.spec import Spec
 from hearth.transfer.checkpoints import (

@@ -17,7 +17,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from typing import NoReturn
 
-from hearth.base.secret import same
+from hearth.base.json_lines import same
 from hearth.base.text import plain
 from hearth.supervisor.messages import (
     Challenge,

@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hearth.base.errors import HearthError, LaunchError
-from hearth.base.gpus import gpus
+from hearth.base.nvidia import gpus
 from hearth.notify.event import READY, RETURN, Limit
 from hearth.supervisor.afterwards import do_afterwards
 from hearth.supervisor.cause import Cause, LaunchOutcome

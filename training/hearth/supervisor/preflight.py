@@ -11,8 +11,8 @@ from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.interface import free_port, interface_of
+from hearth.base.locks import is_in_queue
 from hearth.base.slurm import ENDED, queued
-from hearth.base.waiting import is_in_queue
 from hearth.supervisor.cause import ENDS, generation_of
 from hearth.supervisor.queue import Entry, read_queue
 from hearth.supervisor.record import held_by, lock_holder, record_in

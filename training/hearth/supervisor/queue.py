@@ -21,10 +21,9 @@ from typing import Any
 from hearth.base.clock import when
 from hearth.base.errors import LaunchError
 from hearth.base.files import alone, read_object, write_whole
-from hearth.base.held import folder_of, held
+from hearth.base.locks import folder_of, held, is_in_queue
 from hearth.base.places import QUEUE
 from hearth.base.systemd import units_of
-from hearth.base.waiting import is_in_queue
 from hearth.supervisor.record import READERS, record_in
 from hearth.supervisor.spec import Spec, record_file
 

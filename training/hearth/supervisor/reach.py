@@ -15,8 +15,8 @@ from http import HTTPStatus
 from typing import Any
 
 from hearth.base.clock import boot_clock
-from hearth.base.peers import reason
-from hearth.base.secret import same
+from hearth.base.interface import reason
+from hearth.base.json_lines import same
 from hearth.transfer.serving import PROOF, answer_proof, proof
 
 TIMEOUT = 4.0

@@ -19,8 +19,7 @@ from typing import Any, get_args
 
 from hearth.base.errors import LaunchError
 from hearth.base.files import read_object, write_whole
-from hearth.base.held import held, is_held
-from hearth.base.waiting import is_in_queue
+from hearth.base.locks import held, is_held, is_in_queue
 from hearth.supervisor.cause import Cause, Kind, State, generation_of
 from hearth.supervisor.open_step import is_open_step
 from hearth.supervisor.spec import Spec, lock_file, record_file

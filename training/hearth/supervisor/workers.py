@@ -14,9 +14,9 @@ from pathlib import Path
 import psutil
 
 from hearth.base.aside import pids_aside
-from hearth.base.compiler import CUDA
 from hearth.base.interface import family_of
 from hearth.base.places import OF_A_LAUNCH, OF_HEARTH, SUPERVISED, TORCHRUN, python_path
+from hearth.base.systems import CUDA
 from hearth.ranks.control_protocol import Form
 from hearth.supervisor.spec import Spec
 

@@ -14,13 +14,13 @@ from dataclasses import asdict
 from typing import Any
 
 from hearth.base.errors import HearthError
-from hearth.base.software import software_here
 from hearth.config import Run, in_precision
 from hearth.config.layout import Layout
 from hearth.data.preview import first_examples
 from hearth.data.rows import Rows
 from hearth.data.shown import record_of
 from hearth.data.stream import StreamedRows
+from hearth.node.facts import software_here
 from hearth.node.own_speed import power_here
 from hearth.node.prepare import Prepared, inputs_of
 from hearth.node.probe import Measured

@@ -26,9 +26,8 @@ from torch.distributed import run as torchrun
 from torch.distributed.elastic.rendezvous import RendezvousInfo, static_tcp_rendezvous
 from torch.distributed.launcher.api import elastic_launch
 
-from hearth.base.entry import print_findings
+from hearth.base.entry import loading, print_findings
 from hearth.base.errors import LaunchError
-from hearth.base.imports import loading
 from hearth.base.interface import port_error
 from hearth.base.packet_filter import listening
 from hearth.supervisor.workers import NOT_FOR_RANKS, STORE_CLIENTS

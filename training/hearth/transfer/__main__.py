@@ -10,7 +10,7 @@ from typing import Any
 
 from pydantic import TypeAdapter
 
-from hearth.base.command import run_verb
+from hearth.base.entry import run_verb
 from hearth.config import preset_names, read_run
 from hearth.config.layout import Layout
 from hearth.data.locate import HubDataset, locate

@@ -9,7 +9,7 @@ from collections.abc import Iterable
 from pathlib import Path
 
 from hearth.base.errors import SupplyError
-from hearth.base.peers import Peer
+from hearth.base.interface import Peer
 from hearth.base.text import byte_count
 from hearth.record.folders import files_below
 from hearth.transfer.chain import SPARE

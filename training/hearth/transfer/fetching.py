@@ -12,8 +12,8 @@ from http import HTTPStatus
 from http.client import HTTPConnection, HTTPException
 
 from hearth.base.errors import SupplyError
-from hearth.base.peers import Peer, reason
-from hearth.base.secret import same
+from hearth.base.interface import Peer, reason
+from hearth.base.json_lines import same
 from hearth.base.text import plain
 from hearth.transfer.pieces import PIECE, Table, checksum
 from hearth.transfer.serving import PROOF, answer_proof, proof

@@ -22,8 +22,8 @@ from filelock import Timeout
 
 from hearth.base.errors import HearthError, SupplyError
 from hearth.base.files import write_whole
-from hearth.base.lock import locked
-from hearth.base.peers import Peer
+from hearth.base.interface import Peer
+from hearth.base.locks import locked
 from hearth.base.places import MANIFEST, TOKENS
 from hearth.config.declared import CONFIG, INDEX
 from hearth.model.folder import read_manifest

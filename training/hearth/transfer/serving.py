@@ -26,8 +26,8 @@ from http.client import HTTPException
 from http.server import BaseHTTPRequestHandler
 from typing import Any, BinaryIO
 
+from hearth.base.json_lines import same
 from hearth.base.packet_filter import listening
-from hearth.base.secret import same
 from hearth.transfer.holding import Holding
 from hearth.transfer.pieces import Table, checksum
 

@@ -10,7 +10,7 @@ from collections.abc import Collection
 from typing import Any
 from xml.etree import ElementTree
 
-from ansible.module_utils.hearth.base.gpus import room_mib
+from ansible.module_utils.hearth.base.nvidia import room_mib
 from ansible.module_utils.hearth_node.driver.inspect import nvidia_smi
 
 

@@ -16,10 +16,10 @@ from pathlib import Path
 from typing import Any
 
 from ansible.module_utils.hearth.base.files import bytes_below, open_regular
+from ansible.module_utils.hearth.base.locks import queued_runs
 from ansible.module_utils.hearth.base.places import QUEUE, RUN_NAME
 from ansible.module_utils.hearth.base.slurm import queued
 from ansible.module_utils.hearth.base.systemd import units_of
-from ansible.module_utils.hearth.base.waiting import queued_runs
 from ansible.module_utils.hearth.supervisor.cause import ENDS
 from ansible.module_utils.hearth_node.base import (
     remove_path,

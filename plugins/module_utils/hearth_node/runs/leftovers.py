@@ -6,9 +6,9 @@ import glob
 import os
 from typing import Any
 
+from ansible.module_utils.hearth.base.locks import queued_runs
 from ansible.module_utils.hearth.base.places import SUPERVISED, SUPERVISORS, TORCHRUN
 from ansible.module_utils.hearth.base.systemd import units_folder, units_of, user_systemctl
-from ansible.module_utils.hearth.base.waiting import queued_runs
 from ansible.module_utils.hearth_node.base import (
     remove_path,
     run_under_way,

@@ -7,8 +7,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.hearth.base.gpus import room_mib
-from ansible.module_utils.hearth.base.nvidia import NVIDIA
+from ansible.module_utils.hearth.base.nvidia import NVIDIA, room_mib
 from ansible.module_utils.hearth_node.base import output
 from ansible.module_utils.hearth_node.driver.inspect import cards, nvidia_smi, prime_off
 

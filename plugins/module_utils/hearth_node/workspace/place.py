@@ -6,7 +6,7 @@ import os
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-from ansible.module_utils.hearth.base.waiting import queued_runs
+from ansible.module_utils.hearth.base.locks import queued_runs
 from ansible.module_utils.hearth_node.base import run_under_way
 from ansible.module_utils.hearth_node.workspace import lend
 from ansible.module_utils.hearth_node.workspace.folder import differing, take_place, unpack

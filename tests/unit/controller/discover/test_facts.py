@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.machines import UBUNTU, link, report
 
-from hearth.base.gpus import NVIDIA_SMI
+from hearth.base.nvidia import NVIDIA_SMI
 from hearth_controller.discover import probe
 from hearth_controller.discover.machine import facts_in, facts_of
 from hearth_controller.discover.probe import MARK

@@ -8,7 +8,7 @@ import pytest
 from support.facts import assert_names
 from support.nodes import CARD, facts, talk
 
-from hearth.base.gpus import short_gpu, supports
+from hearth.base.nvidia import short_gpu, supports
 from hearth.base.text import card_memory, link_speed
 from hearth_controller.doctor.judgement import (
     Observation,

@@ -9,7 +9,7 @@ from support.facts import assert_names
 from support.repository import ROOT
 from support.words import VERBS
 
-from hearth.base.switch import on_off
+from hearth.base.text import on_off
 from hearth.config import Settings
 from hearth.config.renamed import RENAMED as OF_SETTINGS
 from hearth_controller.inventory.renamed import GONE, RENAMED

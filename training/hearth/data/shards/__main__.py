@@ -74,7 +74,7 @@ def main() -> int:
     # Imported late, so that --help is answered soon.
     from transformers import AutoTokenizer
 
-    from hearth.base.quiet import hush
+    from hearth.base.entry import hush
     from hearth.data.shards.make import Order, make_shards
 
     hush()

@@ -20,7 +20,7 @@ import numpy as np
 
 from hearth.base.errors import DataError
 from hearth.base.files import read_object, write_whole
-from hearth.base.lock import locked
+from hearth.base.locks import locked
 from hearth.base.text import byte_count
 from hearth.data.findings import SHOWN
 from hearth.data.shards.format import open_shard

@@ -1,17 +1,20 @@
-"""Locks between the processes of one machine; the kernel releases them when their holder ends.
+"""Locks between processes, held until their holder ends, and the runs that hold one as they wait.
 
-Standard library only: modules ship this file to machines that have no Hearth yet.
+Standard library only but for `locked`: modules ship this file to machines without Hearth.
 """
 
 from __future__ import annotations
 
 import errno
 import fcntl
+import math
 import os
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
+from collections.abc import Callable, Iterator
+from contextlib import ExitStack, contextmanager
 from pathlib import Path
+
+from .places import QUEUE
 
 NO_LOCKS = (errno.ENOLCK, errno.ENOSYS, errno.EOPNOTSUPP)
 """Errors of a file system that locks no files, such as NFS whose server runs no lock daemon."""
@@ -80,3 +83,48 @@ class _Lock:
     def close(self) -> None:
         """Release the lock."""
         os.close(self._descriptor)
+
+
+LEASE = 30.0
+"""Seconds after which others take the lock of a machine that was lost; its holder renews it."""
+
+
+@contextmanager
+def locked(
+    path: Path, say: Callable[[str], None], waiting: str, patience: float = math.inf
+) -> Iterator[None]:
+    """Hold the lock `path`; if another process holds it, `say` the text `waiting` and wait.
+
+    The kernel's lock is released when its process ends, even by a crash; its file stays. Over NFS
+    it may hold on one machine only, or be refused: hence also a lease, a file beside it.
+
+    Raises `Timeout` after `patience` seconds.
+    """
+    from filelock import FileLock, SoftFileLease, Timeout
+
+    until = time.monotonic() + patience
+    lease = SoftFileLease(path.with_suffix(".lease.lock"), lease_duration=LEASE)
+    with ExitStack() as held:
+        for lock in (FileLock(path, fallback_to_soft=False), lease):
+            try:
+                held.enter_context(lock.acquire(timeout=0))
+            except Timeout:
+                say(waiting)
+                left = until - time.monotonic()
+                timeout = -1 if left == math.inf else max(left, 0)
+                held.enter_context(lock.acquire(timeout=timeout))
+            except OSError as error:
+                if lock is lease or error.errno not in NO_LOCKS:
+                    raise
+        yield
+
+
+def is_in_queue(workspace: str | Path, run: str) -> bool:
+    """Return whether the supervisor of a run lives here that waits for its turn."""
+    return is_held(Path(workspace, QUEUE, f"{run}.lock"))
+
+
+def queued_runs(workspace: str | Path) -> list[str]:
+    """Return the names of the runs whose supervisors wait for their turn here, sorted."""
+    names = sorted(path.stem for path in Path(workspace, QUEUE).glob("*.lock"))
+    return [name for name in names if is_in_queue(workspace, name)]
