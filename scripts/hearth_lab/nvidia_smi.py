@@ -53,7 +53,7 @@ def keep(**changes):
 
 
 def set_persistence(on):
-    """Set persistence mode, without which the driver keeps no limit."""
+    """Set persistence mode, since the driver otherwise keeps no limit."""
     keep(persistence=on, **({} if on else {"watts": GPU["watts"]}))
     print(f"{'Enabled' if on else 'Disabled'} persistence mode for GPU {BUS}.\nAll done.")
 

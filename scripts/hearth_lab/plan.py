@@ -80,7 +80,7 @@ def machine_named(name: str) -> LabNode:
 
 
 def releases(text: str, count: int) -> list[str]:
-    """Return the releases of so many machines, from code names with commas between, in turn.
+    """Return the releases of `count` machines, from code names with commas between, in turn.
 
     Raises LabError for anything that is no code name.
     """

@@ -49,7 +49,7 @@ TEXT
 class Package:
     """A stand-in: its name, its dependencies, and the files it installs for a driver version.
 
-    `{branch}` in the name and in what it needs stands for the version's branch. A package with a
+    `{branch}` in the name and in its dependencies stands for the version's branch. A package with a
     `version` of its own is the same for every driver.
     """
 

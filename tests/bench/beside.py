@@ -75,7 +75,7 @@ def places(shares: Mapping[str, float], cores: int) -> dict[str, int]:
     as after a step. Of cores with as much room it is the last, since the computer's own work is on
     the first as a rule.
 
-    Raises ValueError that names a node for which no core has room.
+    Raises ValueError that names a node no core has room for.
     """
     room = dict.fromkeys(reversed(range(cores)), FULL)
     found = {}

@@ -22,7 +22,7 @@ UNEQUAL = {"tower": 0.8, "laptop": 0.4, "oldbox": 0.2}
 machines wait for each other's cores, what they come to together says nothing."""
 
 Figures = dict[str, dict[str, Any]]
-"""What was measured of each machine, by name."""
+"""Measurements by machine."""
 
 _RESULTS = "/home/lab/ai-cluster/results"
 _LOGS = "/home/lab/ai-cluster/logs"
@@ -69,7 +69,7 @@ class Cluster(Lab):
             yield
 
     def share(self, node: str, cores: float | None) -> None:
-        """Hold a machine to so many cores; None gives it all of them."""
+        """Hold a machine to `cores` cores; None gives it all of them."""
         self.do("cpu", node, "off" if cores is None else str(cores))
 
     def _hold_to(self, node: str, core: int) -> None:
@@ -174,7 +174,7 @@ class Cluster(Lab):
 
     @contextlib.contextmanager
     def once(self, is_so: Callable[[], bool], action: Callable[[], None]) -> Iterator[None]:
-        """Do something as soon as it is so, while what is within goes on; at its end at the latest.
+        """Do something as soon as it is so, beside the block; at its end at the latest.
 
         Raises what `is_so` or `action` raised.
         """

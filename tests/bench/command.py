@@ -79,7 +79,7 @@ def turns(count: int) -> Iterator[int]:
 
 
 def played(tests: str, folder: Path) -> list[dict[str, Any]]:
-    """Run a file of tests on a lab of the bench's own; return what it wrote down in `folder`."""
+    """Run a file of tests on a lab of the bench's own; return its record from `folder`."""
     record = folder / "record.jsonl"
     record.touch()
     command = [sys.executable, "-m", "pytest", "-q", f"tests/{tests}"]

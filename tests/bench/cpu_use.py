@@ -31,7 +31,7 @@ class Sample(NamedTuple):
 
 @contextlib.contextmanager
 def sampled(nodes: Sequence[str]) -> Iterator[list[Sample]]:
-    """Give a list of samples of these machines, which grows as long as what is within goes on."""
+    """Give a list of samples of these machines, which grows while the block runs."""
     samples: list[Sample] = []
     over = threading.Event()
 
@@ -51,7 +51,7 @@ def sampled(nodes: Sequence[str]) -> Iterator[list[Sample]]:
 def _computed(node: str) -> dict[int, float]:
     """Return the seconds of a core of the main thread of each process on a machine.
 
-    A rank computes in its main thread. What it sends and receives has threads of its own.
+    A rank computes in its main thread. Sending and receiving have threads of their own.
     """
     from hearth_lab import machine, plan
 
@@ -78,7 +78,7 @@ def seconds_of_a_step(
 ) -> dict[str, float]:
     """Return each machine's seconds of a core in a step, the mean over those that are counted.
 
-    `record` are the lines of a run's metrics.jsonl, of which the first `skipped` steps are not.
+    `record` are the lines of a run's metrics.jsonl, without the first `skipped` steps.
     Raises ValueError if none is counted, or the samples do not cover them.
     """
     steps = steps_of(record)[skipped:]

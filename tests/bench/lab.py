@@ -23,7 +23,7 @@ class CommandFailed(Exception):
 
 
 class Lab:
-    """So many machines with their inventory, which lies in `folder`."""
+    """`count` machines with their inventory, in `folder`."""
 
     def __init__(self, machines: int, folder: Path, python: str) -> None:
         self.names = [node.name for node in plan.nodes(machines)]
@@ -79,7 +79,7 @@ class Lab:
 
 
 def run(command: Sequence[str], cwd: Path, environment: dict[str, str]) -> str:
-    """Run a command that must end well, and return what it said.
+    """Run a command that must end well, and return its output.
 
     Raises `CommandFailed` with the end of its output.
     """

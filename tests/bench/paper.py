@@ -37,7 +37,7 @@ def measured(figures: Mapping[str, Any]) -> str:
 
 
 def aim(words: str, is_met: bool, found: str) -> str:
-    """Return the line on an aim and what was found instead, or just so."""
+    """Return the line on an aim and on the figure found."""
     return f"- {words}: {'met' if is_met else '**not met**'} ({found})."
 
 
@@ -64,6 +64,6 @@ def put(text: str, name: str, section: str) -> str:
 
 
 def publish(name: str, figures: Mapping[str, Any], path: Path, section: str) -> None:
-    """Write the raw figures to `path`, and what they say into tests/bench/README.md."""
+    """Write the raw figures to `path`, and their table into tests/bench/README.md."""
     path.write_text(json.dumps(figures, indent=1) + "\n")
     DOCUMENT.write_text(put(DOCUMENT.read_text(), name, section))

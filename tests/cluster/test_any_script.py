@@ -35,7 +35,7 @@ def give_ranks(local: LocalCluster, **ranks: int) -> None:
 
 @pytest.fixture(scope="module")
 def local(tmp_path_factory) -> Iterator[LocalCluster]:
-    """Two nodes, and scripts of somebody who has never heard of Hearth."""
+    """Two nodes, and scripts whose author has never heard of Hearth."""
     folder = tmp_path_factory.mktemp("script")
     with closing(LocalCluster(folder, folder / "no-model", folder / "no-data")) as local:
         shutil.copytree(SCRIPTS, folder / "work", ignore=shutil.ignore_patterns("__pycache__"))

@@ -1,4 +1,4 @@
-"""Every wrong word ends before anything is started: one message, what is wrong and the way out."""
+"""Every wrong word ends before anything is started: one message, with the error and the way out."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ LOCAL = "ansible_connection=local ansible_python_interpreter={{ansible_playbook_
 
 
 def refused(local: LocalCluster, *arguments: object, **changes: str) -> str:
-    """Play train.yml, which must refuse; return what it said."""
+    """Play train.yml, which must refuse; return its screen."""
     screen = local.play("train.yml", *arguments, status=2, **changes)
     assert "Traceback" not in screen
     assert "{'" not in screen
@@ -131,7 +131,7 @@ def test_an_address_for_messages_that_cannot_be_used_is_told_by_its_scheme_alone
 
 @pytest.fixture
 def half(local, tmp_path) -> Path:
-    """An inventory of two nodes, of which one is off; the other has a run of both on record."""
+    """An inventory of two nodes, one of them off; the other has a run of both on record."""
     if not Path("/usr/bin/ssh").exists():
         pytest.skip("there is no ssh here to fail")
     inventory = tmp_path / "hosts.ini"

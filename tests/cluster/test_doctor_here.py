@@ -1,4 +1,4 @@
-"""Doctor on the local inventory: what it says of this computer, and what it mends."""
+"""Doctor on the local inventory: its findings on this computer, and its mending."""
 
 from __future__ import annotations
 

@@ -58,7 +58,7 @@ FAILURES = {
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory) -> Iterator[Controller]:
-    """A controller with the script, and two machines, one of which has two odd file systems."""
+    """A controller with the script, and two machines, one with two odd file systems."""
     folder = tmp_path_factory.mktemp("home")
     controller = Controller(folder, inventory=of_the_first(2, folder / "inventory"))
     shutil.copytree(SCRIPTS / "fails", folder / "fails")

@@ -40,7 +40,7 @@ REPOSITORY = "/opt/lab/repository"
 
 
 def upgrade(node: str) -> None:
-    """Do what somebody's `apt upgrade` does a month on: newer packages, the old module loaded."""
+    """Do as an owner's `apt upgrade` a month on: newer packages, the old module loaded."""
     names = ("libnvidia-ml1", "nvidia-driver-cuda", "nvidia-kernel-open-dkms")
     files = " ".join(f"{REPOSITORY}/later/{name}_{LATER}*.deb" for name in names)
     as_root(node, f"dpkg --install {files}")

@@ -1,4 +1,4 @@
-"""Nothing is lost: a fault on one of three machines in the middle of a run, and what it teaches.
+"""Nothing is lost: a fault on one of three machines in the middle of a run.
 
 Each week plays some kinds of fault on some nodes, on three days (support/rotated.py). `python -m
 tests.bench.faults` plays every kind on every node, and writes down what came of it.
@@ -57,7 +57,7 @@ SETTINGS = {
 }
 WITHIN = 1e-3
 FLAP = 2.0
-"""Seconds for which a cable is out that only has a bad contact."""
+"""A cable with a bad contact is out for these seconds."""
 
 CHECKPOINTS = "/home/lab/ai-cluster/checkpoints"
 FULL = f"{CHECKPOINTS}/something-else-that-is-large"

@@ -47,7 +47,7 @@ cores meanwhile; alone it is below 3."""
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
-    """A controller and three provisioned machines, of which laptop lends while nobody uses it."""
+    """A controller and three provisioned machines, and laptop lends while it is idle."""
     with cluster(tmp_path_factory.mktemp("home"), NODES, tiny_model, tiny_data) as controller:
         hosts = Path(controller.inventory) / "hosts.yml"
         inventory = yaml.safe_load(hosts.read_text())
@@ -70,7 +70,7 @@ def somebody_computes(node: str) -> Iterator[None]:
 
 @contextmanager
 def leaving(node: str) -> Iterator[None]:
-    """Require that what is done in this block takes a machine out of the run after its step.
+    """Require that this block takes a machine out of the run after its step.
 
     Its ranks must be gone soon after it, and the others must go on without it.
     """

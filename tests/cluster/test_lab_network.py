@@ -1,4 +1,4 @@
-"""The network stage on machines: addresses are set, and whatever goes wrong locks nobody out."""
+"""The network stage on machines: addresses are set, and no fault locks anyone out."""
 
 from __future__ import annotations
 
@@ -49,7 +49,7 @@ ARMED = "systemctl is-active hearth-network-undo.timer"
 
 
 def elsewhere(node: str) -> str:
-    """Return an address of a machine's own that nobody has."""
+    """Return a free address for a machine."""
     return NODES[node].address.replace("100.1", "100.6")
 
 
@@ -130,7 +130,7 @@ def play(folder: Path, only: str, *arguments: str, **changed: dict[str, object])
 
 
 def is_as_before(node: str, before: dict[str, str]) -> None:
-    """Check that a machine is reachable where it was, and nothing is left of what was tried."""
+    """Check that a machine is reachable where it was, and nothing is left of the attempt."""
     until(lambda: leased(node))
     assert inside(node, FINGERPRINT) == before[node]
     # The address is back before what brought it back has ended.

@@ -1,4 +1,4 @@
-"""A model that no machine has memory for: three of them train it, and what it learned answers.
+"""A model that no machine has memory for: three of them train it, and its adapter answers.
 
 One machine has its files, which is not that of rank 0.
 """

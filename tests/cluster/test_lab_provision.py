@@ -34,7 +34,7 @@ EVERYTHING = "etc home opt root usr/local var/lib/hearth var/lib/systemd/linger 
 
 
 def fixed(node: plan.LabNode) -> str:
-    """Return the address that a machine is to get, which the router gives to nobody."""
+    """Return the address that a machine is to get, which the router does not hand out."""
     return node.address.replace("100.1", "100.6")
 
 

@@ -42,7 +42,7 @@ def typed(tiny_model, tiny_data) -> list[str]:
 
 
 def started(launcher: str, *program: object) -> str:
-    """Type a launcher and a Python program on tower; return what was printed."""
+    """Type a launcher and a Python program on tower; return the output."""
     words = shlex.join([PYTHON, *map(str, program)])
     return on("tower", f"{SHELL} {launcher} {words} 2>&1")
 

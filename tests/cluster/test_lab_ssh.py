@@ -105,7 +105,7 @@ def test_a_user_without_sudo_is_told_so(play):
 
 
 def test_an_expired_password_is_forgotten_as_soon_as_it_is_cured(play):
-    """SSH keeps a connection; what was wrong when it was opened must not outlive the cure."""
+    """SSH keeps a connection; an error at its opening must not outlive the cure."""
     as_root("laptop", "chage -d 0 lab")
     try:
         screen = play(PREFLIGHT, status=2)

@@ -38,7 +38,7 @@ def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
 
 @pytest.fixture
 def started(home):
-    """Start a run that nobody watches; end it, come what may."""
+    """Start an unwatched run; end it, come what may."""
     runs = []
 
     def begin(run: str, *words: str, **settings: int) -> None:
@@ -106,7 +106,7 @@ def test_a_supervisor_that_is_killed_comes_back_and_the_run_goes_on(started):
 
 
 def test_the_systemd_of_the_user_or_the_machine_ends_and_the_run_goes_on(started):
-    """Nobody logs in on that machine meanwhile, which would start the user's systemd, too."""
+    """A login meanwhile would start the user's systemd, too."""
     run, its = "reboot", "user@$(id -u lab)"
     started(run, max_steps=100_000)
     until_step(run, 12)
@@ -141,7 +141,7 @@ def test_after_a_power_cut_in_the_whole_house_the_run_goes_on(started):
 
 
 def begun(run: str) -> list[int]:
-    """Return the steps from which tower's ranks have begun or resumed a run."""
+    """Return the steps where tower's ranks began or resumed a run."""
     log = at_home("tower", f"cat ai-cluster/logs/{run}.log")
     return [int(step) for step in re.findall(rf"^run {run}: step (\d+) ", log, re.MULTILINE)]
 

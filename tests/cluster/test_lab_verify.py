@@ -1,4 +1,4 @@
-"""The last stage of provisioning on real machines: what it shows when all is well, and when not."""
+"""The last stage of provisioning on real machines: its screen when all is well, and when not."""
 
 from __future__ import annotations
 

@@ -11,7 +11,7 @@ from support import lab
 
 @pytest.fixture
 def calls(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> list[tuple[str, ...]]:
-    """Have a lab be up that nobody holds; return the calls of scripts/lab from now on."""
+    """Have a lab be up without a holder; return the calls of scripts/lab from now on."""
     made: list[tuple[str, ...]] = []
     monkeypatch.setattr(lab, "lab", lambda *words, **_: made.append(words))
     monkeypatch.setattr(lab, "STATE", tmp_path)

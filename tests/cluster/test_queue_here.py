@@ -24,7 +24,7 @@ pytestmark = [
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[LocalCluster]:
-    """A local cluster in which the run `evening` is under way."""
+    """A local cluster that trains the run `evening`."""
     with closing(LocalCluster(tmp_path_factory.mktemp("queue"), tiny_model, tiny_data)) as local:
         local.play("train.yml", *local.tiny(run="evening", max_steps=100_000), "-e", "wait=off")
         local.until_step("evening")

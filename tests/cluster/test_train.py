@@ -92,7 +92,7 @@ def trained(tmp_path_factory, tiny_model, tiny_data):
 
 @pytest.fixture(scope="module")
 def failed(tmp_path_factory, tiny_model, tiny_data):
-    """A run with the same secrets that ends when a rank is killed, since nobody waits."""
+    """A run with the same secrets that ends when a rank is killed, since none waits."""
     with (
         closing(LocalCluster(tmp_path_factory.mktemp("failed"), tiny_model, tiny_data)) as local,
         phone() as here,

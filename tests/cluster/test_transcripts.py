@@ -48,7 +48,7 @@ BY_CHANCE = (
 
 @pytest.fixture(scope="module")
 def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[LocalCluster]:
-    """A local cluster in which the run `third` is under way."""
+    """A local cluster that trains the run `third`."""
     with closing(LocalCluster(tmp_path_factory.mktemp("pages"), tiny_model, tiny_data)) as local:
         local.play("train.yml", *local.tiny(run="third", max_steps=400), "-e", "wait=off")
         local.until_step("third", 3)

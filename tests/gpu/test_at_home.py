@@ -1,7 +1,7 @@
-"""A node that lends its idle card: it leaves the run while somebody plays on the card.
+"""A node that lends its idle card: it leaves the run while its owner plays on the card.
 
-This file comes first: a test that computes on the card in pytest's own process would be somebody
-who uses it.
+This file comes first: a test that computes on the card in pytest's own process would count
+as its user.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ from hearth.lend.use import certain_use
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 
 AFTER = 0.05
-"""Minutes of quiet after which the node returns."""
+"""The node returns after these quiet minutes."""
 
 GAME = """
 import os, time, torch
@@ -54,7 +54,7 @@ def cards() -> Iterator[Cards]:
 
 @pytest.fixture
 def game(tmp_path, kernels):
-    """Return a context in which somebody plays, in a process below nobody; it gives its id."""
+    """Return a context with a game, in a process of another user; it gives its id."""
 
     @contextmanager
     def played() -> Iterator[int]:

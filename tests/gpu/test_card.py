@@ -57,7 +57,7 @@ def crowded_card():
 
 @pytest.fixture
 def large(tmp_path):
-    """Return the arguments of steps of which the card holds only a part at once."""
+    """Return the arguments of steps larger than the card."""
     data = make_texts(tmp_path / "long.jsonl", 120, 2048)
     return [
         *("--backend", "transformers", "--precision", "fp32", "--dataset", data),

@@ -170,7 +170,7 @@ def work(tmp_path: Path, large: Path) -> list[object]:
 def estimated_mib(model: Path, folder: Path, micro_batches: int) -> list[int]:
     """Return the estimated memory of each rank, without CUDA's context, which torch does not count.
 
-    A step of the run has so many `micro_batches`.
+    A step of the run has `micro_batches`.
     """
     settings = read_run(folder / "run.yml").settings
     shape, case = shape_in(model), case_of(settings, gpu=True, gpus=True, all_gpus=True, ranks=3)

@@ -1,7 +1,7 @@
 """Nodes that train one run together in place: real supervisors, torchrun, ranks and trainer.
 
-What they learn must be what one process learns from the same global batches, whatever is lost on
-the way (`differences`).
+One process must learn the same from the same global batches, whatever is lost on the way
+(`differences`).
 """
 
 from __future__ import annotations
@@ -49,7 +49,7 @@ TINY_WORK: dict[str, Any] = {
     "warmup_steps": 5, "max_steps": 1_000_000, "checkpoint_every": 20, "eval_held_out": False,
     "wandb": "off",
 }  # fmt: skip
-"""Settings of a run that nobody ends but a stop: no step knows which is the last."""
+"""Settings of a run that only a stop ends: no step knows which is the last."""
 
 
 @dataclass(frozen=True)

@@ -51,7 +51,7 @@ class Browser:
             self._call(f"{domain}.enable")
 
     def open(self, page: Path | str, width: int, scheme: str) -> None:
-        """Open a file or an address in a window of so many pixels, in `light` or `dark` colours."""
+        """Open a file or an address in a window of this size, in `light` or `dark` colours."""
         window = {"width": width, "height": 900, "deviceScaleFactor": 1, "mobile": False}
         self._call("Emulation.setDeviceMetricsOverride", **window)
         likes = [{"name": "prefers-color-scheme", "value": scheme}]
@@ -66,7 +66,7 @@ class Browser:
         return answer["result"].get("value")
 
     def screenshot(self, height: int = 0) -> bytes:
-        """Return a picture (PNG) of the page, or of so many pixels from its top."""
+        """Return a picture (PNG) of the page, or of `height` pixels from its top."""
         width = self.evaluate("document.documentElement.clientWidth")
         clip = {"x": 0, "y": 0, "width": width, "height": height, "scale": 1}
         part = {"clip": clip} if height else {}

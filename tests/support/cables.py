@@ -78,7 +78,7 @@ class Cables:
         self._in_switch("link", "set", self._port(node), "up")
 
     def close(self) -> None:
-        """Remove the namespaces, and with them what is in them."""
+        """Remove the namespaces, and their content."""
         for name in (*map(self._space, self._nodes), self._switch):
             with suppress(subprocess.CalledProcessError):  # it was not made
                 _ip("netns", "delete", name)

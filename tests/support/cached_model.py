@@ -15,7 +15,7 @@ NAME = "owner--bulky"
 
 
 def make_cached(models: Path, size: int) -> Path:
-    """Write a model of so many bytes into the cache `models`, and return its folder.
+    """Write a model of `size` bytes into the cache `models`, and return its folder.
 
     It is whole to whoever looks at files, and nothing can be computed with it.
     """
@@ -34,7 +34,7 @@ def make_cached(models: Path, size: int) -> Path:
 
 
 def make_cached_shards(models: Path, layers: int, **sizes: int) -> Path:
-    """Write a Llama of which each layer is in a file of its own into the cache `models`.
+    """Write a Llama with a file for each layer into the cache `models`.
 
     It is tiny, but for the `sizes` of its config.
     """

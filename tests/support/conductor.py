@@ -1,6 +1,6 @@
-"""A stand-in for the supervisors: gives orders to real ranks, and keeps what they say.
+"""A stand-in for the supervisors: gives orders to real ranks, and keeps their messages.
 
-Every node has a folder of its own, in which its ranks run and the conductor listens. All nodes are
+Every node has a folder of its own, where its ranks run and the conductor listens. All nodes are
 on this machine. Ranks are forked from a process that has imported what they need.
 """
 
@@ -151,7 +151,7 @@ class Said:
 
 
 class Conductor:
-    """Starts the ranks of nodes, hears what they say, and gives them orders.
+    """Starts the ranks of nodes, reads their messages, and gives them orders.
 
     Args:
         folder: gets a folder for each node, its ranks' working directory.
@@ -159,7 +159,7 @@ class Conductor:
         script: the program of each rank; text or a file.
         arguments: of the script.
         imports: modules to import once, before ranks are forked.
-        imported_with: variables of the environment in which those are imported.
+        imported_with: variables of the environment of those imports.
         variables: of every rank's environment, besides those of a supervisor.
 
     Attributes:

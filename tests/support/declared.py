@@ -16,7 +16,7 @@ TABLE = Path(__file__).parents[1] / "fixtures" / "declared.json"
 
 
 def declared(wheel: Path) -> tuple[str, dict[str, object]]:
-    """Return the package of a wheel, its version and what it requires without extras."""
+    """Return the package of a wheel, its version and its requirements without extras."""
     with zipfile.ZipFile(wheel) as archive:
         name = next(each for each in archive.namelist() if each.endswith(".dist-info/METADATA"))
         metadata = message_from_bytes(archive.read(name))

@@ -1,4 +1,4 @@
-"""A run as it lies on the disk when it has ended, without any training: quickly made."""
+"""The folder of a finished run, made without any training."""
 
 from __future__ import annotations
 

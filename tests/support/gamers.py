@@ -1,4 +1,4 @@
-"""Nodes with a card each on which somebody plays: the sensors see the game, and nobody says a word.
+"""Nodes with a card each for a game: the sensors see it, and no command says so.
 
 A stand-in of NVML has the cards (support/nvml.py). The games and the ranks are real processes,
 which compute on the processor; the card shows a rank once it trains.
@@ -25,7 +25,7 @@ QUIET = 0.02
 
 
 class Gamers(Assembly):
-    """Nodes that lend while nobody plays."""
+    """Nodes that lend while no game runs."""
 
     def __init__(self, *given: Any, **settings: Any) -> None:
         super().__init__(*given, lend={"when": "idle", "after": QUIET}, **settings)
@@ -43,7 +43,7 @@ class Gamers(Assembly):
         self.variables["PYTHONPATH"] = f"{TRAINING}:{FOLDER}"
 
     def want(self, node: str) -> None:
-        """Let somebody start a game on a node."""
+        """Start a game on a node."""
         self._games[node] = game = subprocess.Popen([self._game])
         self._cards[node].add_process(
             game.pid, f"/usr/games/{GAME}", graphics=True, sm_percent=60, memory_mib=3000

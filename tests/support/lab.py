@@ -1,4 +1,4 @@
-"""`scripts/lab` for tests: machines for as long as a test needs them, and what is done on them.
+"""`scripts/lab` for tests: machines for as long as a test needs them, and commands on them.
 
 HEARTH_LAB names the lab, so that tests can run beside one that is up.
 """
@@ -43,7 +43,7 @@ _DOWN_SECONDS = 300  # the disks of machines with whole environments go too
 
 
 def lab(*arguments: str, timeout: float = HANG, status: int | None = 0, given: bytes = b"") -> str:
-    """Call scripts/lab, with this as its standard input; return what it printed."""
+    """Call scripts/lab, with this as its standard input; return its output."""
     done = subprocess.run(
         [ROOT / "scripts" / "lab", *arguments], input=given, capture_output=True, timeout=timeout
     )
@@ -55,7 +55,7 @@ def lab(*arguments: str, timeout: float = HANG, status: int | None = 0, given: b
 
 
 def on(node: str, command: str, given: bytes = b"") -> str:
-    """Run a command as the user who logs in on a machine; return what it printed."""
+    """Run a command as the user who logs in on a machine; return its output."""
     return lab("ssh", node, command, given=given).strip()
 
 
@@ -65,7 +65,7 @@ def inside(
     given: bytes | None = None,
     status: int | None = None,
 ) -> str:
-    """Run a command as root on a machine, without its network; return what it printed.
+    """Run a command as root on a machine, without its network; return its output.
 
     How it ends does not matter unless a `status` is expected. Raises OSError while the machine is
     off, which `until` waits out.
@@ -86,12 +86,12 @@ def inside(
 
 
 def as_root(node: str, command: str, given: bytes | None = None) -> str:
-    """Run a command that must not fail as root on a machine; return what it printed."""
+    """Run a command that must not fail as root on a machine; return its output."""
     return inside(node, command, given=given, status=0)
 
 
 def at_home(node: str, command: str, given: bytes | None = None, status: int | None = None) -> str:
-    """Run a command as a machine's user and in the home, without SSH; return what it printed.
+    """Run a command as a machine's user and in the home, without SSH; return its output.
 
     So little work that it can be asked again and again. How it ends does not matter unless a
     `status` is expected.
@@ -102,12 +102,12 @@ def at_home(node: str, command: str, given: bytes | None = None, status: int | N
 
 
 def as_user(node: str, command: str, given: bytes | None = None) -> str:
-    """Do what `at_home` does with a command that must not fail; return what it printed."""
+    """Do what `at_home` does with a command that must not fail; return its output."""
     return at_home(node, command, given=given, status=0)
 
 
 def tree(node: str, folders: str = "etc") -> dict[str, str]:
-    """Return kind, mode, owner, target and checksum of all that lies in folders of a machine.
+    """Return kind, mode, owner, target and checksum of everything in folders of a machine.
 
     By path from the root; without the lab's own folder, Ansible's, and what sudo notes once.
     """
@@ -197,7 +197,7 @@ def _ours() -> bool:
 
 
 def _of_tests_alone() -> bool:
-    """Return whether nobody but tests has a lab of this name: a worker's, or any in CI."""
+    """Return whether only tests use a lab of this name: a worker's, or any in CI."""
     return "PYTEST_XDIST_WORKER" in os.environ or os.environ.get("CI") == "true"
 
 
@@ -209,7 +209,7 @@ def computer_before() -> dict[str, list[str]]:
 
 @contextmanager
 def machines(count: int = 3, *options: str) -> Iterator[None]:
-    """Have a lab of so many machines, where there can be one; it is taken down in any case."""
+    """Have a lab of `count` machines, where there can be one; it is taken down in any case."""
     need_the_lab()
     try:
         lab("up", "--nodes", str(count), *options, timeout=_UP_SECONDS)
@@ -219,7 +219,7 @@ def machines(count: int = 3, *options: str) -> Iterator[None]:
 
 
 def short_run(steps: int, model: str, sequence_length: int = 128) -> list[str]:
-    """Return the typed words of a run of so many steps."""
+    """Return the typed words of a run of this many steps."""
     few = {"max_steps": steps, "sequence_length": sequence_length, "eval_held_out": "off"}
     settings = {**TINY, "model": model, **few}
     return [word for name, value in settings.items() for word in ("-e", f"{name}={value}")]
@@ -235,7 +235,7 @@ def inventory(folder: Path, hosts: dict[str, dict[str, object]]) -> Path:
 
 
 def of_the_first(count: int, folder: Path) -> Path:
-    """Write an inventory of so many machines at the router's addresses; return its folder."""
+    """Write an inventory of the first machines at the router's addresses; return its folder."""
     nodes = plan.nodes(count)
     return inventory(folder, {node.name: {"cluster_address": node.address} for node in nodes})
 

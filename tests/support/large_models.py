@@ -140,7 +140,7 @@ def _placements(preset: str, cards: Mapping[str, Card], tokens: int) -> list[Pip
 def _line(
     title: str, found: Sequence[Pipeline | None], cards: Mapping[str, Card], tokens: int
 ) -> str:
-    """Return a table's line of placements, all of which exist."""
+    """Return a table's line of placements that all exist."""
     pipelines = [each for each in found if each]
     held = {stage.rank: len(stage.layers) for stage in pipelines[0].placement.stages}
     layers = " + ".join(str(held.get(rank, 0)) for rank in range(len(cards)))

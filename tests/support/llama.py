@@ -40,7 +40,7 @@ def make_texts(path: Path, count: int, length: int) -> Path:
 
 
 def make_full_texts(path: Path, count: int, length: int) -> Path:
-    """Write texts that fill so many rows of `length` tokens, and return the file."""
+    """Write texts that fill `count` rows of `length` tokens, and return the file."""
     # The last token is the end of the text.
     letters = np.random.default_rng(0).integers(97, 123, (count, length - 1), dtype=np.uint8)
     return write_texts(path, (bytes(row).decode("ascii") for row in letters))

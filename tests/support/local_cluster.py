@@ -19,7 +19,7 @@ from support.waiting import HANG, until
 
 NODES = ("desk", "laptop")
 UNTIL_A_LOSS = ("-e", "launch_return_timeout=0", "-e", "launch_silence_timeout=60")
-"""Words of a run that ends with the first loss of a node, of which no busy core is one."""
+"""Words of a run that ends with the first loss of a node; a busy core is none."""
 ROW_SECONDS = 0 if "HEARTH_RECORD" in os.environ else 0.05  # a bench measures what there is
 TINY = {
     "sequence_length": 96,
@@ -69,8 +69,8 @@ _PATIENT = f"LEAST = SILENT = {HANG}.0\n"
 class LocalCluster:
     """One computer as two nodes: what a person would have after `git clone`.
 
-    The tiny model stands in for a large one: each row of a step takes `row_seconds` more, of which
-    the processor has none. A run under way leaves the cores to what is tested meanwhile.
+    The tiny model stands in for a large one: each row of a step takes `row_seconds` more, asleep. A
+    run under way leaves the cores to the test.
 
     In a `patient` one no supervisor finds within a play or two that a suspended rank hangs.
     """

@@ -18,7 +18,7 @@ STALL = (1.0, 3.0)
 """Seconds of a stall that ends nothing, the least and the most."""
 
 BEYOND = 2.0
-"""Seconds beyond the silence that counts as a loss for which a node is silent."""
+"""A silent node stays silent for these seconds beyond the silence that counts as a loss."""
 
 KINDS = {
     "rank": "its rank is killed (-9)",

@@ -74,7 +74,7 @@ def machine(
     port: int = 22,
     **more: Any,
 ) -> Machine:
-    """Return a machine that was tried; without `facts` it let nobody in."""
+    """Return a machine that was tried; without `facts` it refused the login."""
     named = {name: more.pop(name) for name in ("name", "asked") if name in more}
     return Machine(
         Candidate(host, source, **named),

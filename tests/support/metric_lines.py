@@ -12,7 +12,7 @@ def start_line(*nodes: str, **more: Any) -> dict[str, Any]:
 
 
 def step_line(*speeds: float, **more: Any) -> dict[str, Any]:
-    """Return the line of a step of ranks that learn so many tokens a second each."""
+    """Return the line of a step of ranks that learn at these tokens a second."""
     return {
         "kind": "step",
         "step": 12,
@@ -45,7 +45,7 @@ def slow_links(*hops: tuple[str, str]) -> dict[str, Any]:
 
 
 def team_line(step: int, *nodes: str, **more: Any) -> dict[str, Any]:
-    """Return the line of a team of these nodes that was formed after so many steps."""
+    """Return the line of a team of these nodes that was formed after this step."""
     return {"kind": "team", "step": step, "nodes": nodes, "left": {}, "joined": [], **more}
 
 

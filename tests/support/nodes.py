@@ -13,7 +13,7 @@ CARD = {
 
 
 def facts(**changes: Any) -> dict[str, Any]:
-    """Return the facts of a node with a card and a cable, with which nothing is wrong."""
+    """Return the facts of a node with a card and a cable, without a fault."""
     return {
         "python": "3.11.9",
         "torch": "2.13.0",

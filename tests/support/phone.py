@@ -87,6 +87,6 @@ def telling(run: Nodes, *urls: str) -> Nodes:
 
 
 def impatient(run: Nodes, folder: Path, seconds: float = 5.0) -> None:
-    """Have the supervisors of a run tell of a wait after so many seconds."""
+    """Have the supervisors of a run tell of a wait after these seconds."""
     (folder / "sitecustomize.py").write_text(IMPATIENT.format(seconds=seconds))
     run.variables["PYTHONPATH"] = f"{folder}:{TRAINING}"

@@ -1,6 +1,6 @@
 """The record of `scripts/test --all`: a call that was stopped goes on with the files it lacks.
 
-HEARTH_PLAYED names the record: one passed test a line. A file of which a test failed or is missing
+HEARTH_PLAYED names the record: one passed test a line. A file with a failed or missing test
 is played again as a whole, since tests of one file may build on each other.
 """
 
@@ -37,7 +37,7 @@ def passed(test: str) -> None:
 
 
 def whole_files(tests: Iterable[str], done: set[str]) -> set[str]:
-    """Return the files all of whose tests are done."""
+    """Return the files whose tests are all done."""
     unfinished = {file_of(test) for test in tests if test not in done}
     return {file_of(test) for test in done} - unfinished
 

@@ -289,13 +289,13 @@ def learned(cwd: Path, run: str, folder: str | None = None) -> dict[str, torch.T
 def trained(
     cwd: Path, run: str, ranks: int, *arguments: object, **origin: Origin
 ) -> dict[str, torch.Tensor]:
-    """Train in forked ranks, which must end well, and return what they learned."""
+    """Train in forked ranks, which must end well, and return their adapter."""
     succeeded(train_forked(cwd, ranks, "--run-name", run, *arguments, **origin))
     return learned(cwd, run)
 
 
 def stopped(cwd: Path, run: str, ranks: int, *arguments: object, **origin: Origin) -> Path:
-    """Train one step, after which the run stops as asked; return its folder."""
+    """Train one step, then stop as asked; return its folder."""
     folder = cwd / "runs" / run
     folder.mkdir(parents=True)
     (folder / "stop").touch()

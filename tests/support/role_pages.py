@@ -104,7 +104,7 @@ def folders_in(root: Path) -> list[Path]:
 
 
 def main(root: Path = Path()) -> None:
-    """Write all tables, and name what has changed; exit with the reason if one has no place."""
+    """Write all tables, and name those changed; exit with the reason if one has no place."""
     try:
         pages = {folder / "README.md": page_of(folder) for folder in folders_in(root)}
     except HearthError as error:

@@ -23,7 +23,7 @@ _Thing = TypeVar("_Thing")
 
 
 def in_turn(*cases: Any) -> list[Any]:
-    """Return parameters of a test, each of which is played on a day of its own.
+    """Return parameters of a test, each played on a day of its own.
 
     A case is a tuple of the values of several parameters, or the value of one.
     """

@@ -17,7 +17,7 @@ from support.waiting import HANG
 
 @dataclass
 class _Table:
-    """Where the ranks lay down what they say; nobody goes on before all have."""
+    """The ranks' messages; a rank goes on once all have written theirs."""
 
     size: int
     said: dict[int, Any] = field(default_factory=dict)
@@ -105,7 +105,7 @@ class ThreadWorld:
         self.table.everyone.wait()
 
     def check(self) -> None:
-        """Nobody interrupts."""
+        """Never interrupted."""
 
 
 def on_ranks(size: int, act: Callable[[ThreadWorld], Any]) -> list[Any]:

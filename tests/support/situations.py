@@ -44,7 +44,7 @@ def report(node: str, state: str, team: Config | None = TEAM, **facts: object) -
 
 
 def situation(own: Report, *others: Report, now: float = 100.0, **facts: Any) -> State:
-    """Return the state of the node of `own`; nodes of which nothing is given broke off just now."""
+    """Return the state of the node of `own`; nodes that are not given broke off just now."""
     names = {own.node, *(each.node for each in others)}
     heard = {each.node: Heard(each, now) for each in others}
     gone = {node: Absence("broke off", now) for node in NODES if node not in names}
@@ -75,7 +75,7 @@ def answer(seen: State, mind: Mind, proposal: Propose, proposer: str) -> Votes |
 
 
 def with_facts(seen: State, node: str, **facts: Any) -> State:
-    """Return a situation in which these facts of a node's report are others."""
+    """Return a situation with these changes to a node's report."""
     if node == seen.node:
         if "generation" in facts:
             team = Config(facts["generation"], seen.team.nodes if seen.team else NODES)

@@ -1,6 +1,6 @@
 """The trainer's script with a tiny model that takes as long as a large one would.
 
-Stands in for train_distributed.py, beside which it lies. These variables, all in seconds, say how
+Stands in for train_distributed.py, in the same folder. These variables, all in seconds, say how
 long it sleeps: STAND_IN_LOAD in each load of the model, STAND_IN_ROW for each row that it computes,
 STAND_IN_DISK before the files of a checkpoint are synced, STAND_IN_EVALUATION before each
 micro-batch of a held-out evaluation. In the working directory there is a file `loaded` after a
@@ -29,7 +29,7 @@ def slowed(act: Callable[..., Any], seconds: Callable[..., float]) -> Callable[.
 
 
 def noted(load: Callable[..., Any]) -> Callable[..., Any]:
-    """Return `load`, after which the file is there."""
+    """Return `load`, which writes the file."""
 
     def loading(*given: Any, **named: Any) -> Any:
         loaded = load(*given, **named)

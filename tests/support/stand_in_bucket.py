@@ -13,7 +13,7 @@ _XML = '<?xml version="1.0"?>'
 
 
 class StandInBucket(ThreadingHTTPServer):
-    """Keeps objects by `bucket/key`, in the order in which they came.
+    """Keeps objects by `bucket/key`, in their order of arrival.
 
     `refuses` is the ending of a key that it does not take.
     """
@@ -27,7 +27,7 @@ class StandInBucket(ThreadingHTTPServer):
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment in which this is the store."""
+        """The environment that makes this the store."""
         return {
             "AWS_ENDPOINT_URL": f"http://127.0.0.1:{self.server_port}",
             "AWS_ALLOW_HTTP": "true",

@@ -54,7 +54,7 @@ class StandInHub(ThreadingHTTPServer):
 
     @property
     def variables(self) -> dict[str, str]:
-        """The environment in which this is the Hub."""
+        """The environment that makes this the Hub."""
         return {"HF_HUB_OFFLINE": "0", "HF_ENDPOINT": self.url}
 
 
@@ -141,7 +141,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_POST = do_GET
 
     def _of_a_push(self, path: str) -> tuple[int, dict[str, str], bytes] | None:
-        """Return the answer to a request that only somebody who pushes makes."""
+        """Return the answer to a request that only a push makes."""
         hub = self.server
 
         def answer(**body: object) -> tuple[int, dict[str, str], bytes]:

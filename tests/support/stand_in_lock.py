@@ -26,7 +26,7 @@ def index_of_the_lock() -> Iterator[StandInIndex]:
 
 
 def stage_settings(folder: Path, index: StandInIndex) -> dict[str, Any]:
-    """Write the lock below `folder`; return the variables with which the stage python takes it."""
+    """Write the lock below `folder`; return the variables that give it to the stage python."""
     locks = folder / "locks"
     locks.mkdir()
     lines = [lock_line("alpha", "1.0", *ALPHA.values()), lock_line("beta", "2.0", *BETA.values())]

@@ -74,7 +74,7 @@ class StandInSsh:
         (self.folder / f"{host}.json").write_text(json.dumps(answer))
 
     def denies(self, host: str, ways: str = "publickey,password", **more: str) -> None:
-        """Have a machine let nobody in by a key."""
+        """Have a machine refuse every key."""
         self.answers(host, errors=DENIED.replace("publickey,password", ways), status=255, **more)
 
     def call(self, host: str) -> dict[str, Any] | None:

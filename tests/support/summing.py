@@ -91,7 +91,7 @@ def conducted(folder: Path, **environment: str) -> Iterator[Callable[..., Conduc
 
 
 def formed(conductor: Conductor, order: Form, *ranks: int, **bound: float) -> list[dict[str, Any]]:
-    """Wait until these ranks, or all, have formed the group of an order; return what they tell."""
+    """Wait until these ranks, or all, have formed the group of an order; return their messages."""
     found = conductor.hear(
         Formed, *ranks, where=lambda told: told.generation == order.generation, **bound
     )

@@ -102,7 +102,7 @@ class Team(Nodes):
         return found[0]
 
     def finish(self, *nodes: str) -> dict[str, dict[str, Any]]:
-        """Let the ranks come to their end; return the records of the nodes."""
+        """Let the ranks end; return the records of the nodes."""
         for node in nodes or self.names:
             (self.results(node) / "enough").touch()
         return self.wait(*nodes)

@@ -21,7 +21,7 @@ from support.waiting import HANG
 CTRL_C, CTRL_D = "\x03", "\x04"
 
 _AGAIN = 2.0
-"""Seconds after which a person presses a key again."""
+"""A person presses a key again after these seconds."""
 
 # Ctrl-C is ignored by whatever a shell begins in the background, these tests included.
 _LEAD = """
@@ -37,7 +37,7 @@ class Terminal:
     """A terminal with a program in the foreground; with a `with`, it ends with the block.
 
     Attributes:
-        text: what was shown so far, without commands to the terminal.
+        text: the screen so far, without commands to the terminal.
     """
 
     def __init__(

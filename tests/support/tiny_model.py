@@ -99,7 +99,7 @@ def poisoned_work(model: Path, folder: Path) -> tuple[object, ...]:
 
 
 def make_seeing_model(folder: Path) -> Path:
-    """Write a tiny Gemma 3 with a vision tower, of which text makes no use, to `folder`."""
+    """Write a tiny Gemma 3 with a vision tower, unused by text, to `folder`."""
     tokenizer = make_tokenizer()
     torch.manual_seed(0)
     text = {

@@ -61,7 +61,7 @@ def module_of(file: str) -> str:
 
 
 def _name_of(file: str) -> str:
-    """Return the word by which a test names this file; "" if there is none."""
+    """Return the name of this file in tests; "" if there is none."""
     path = PurePosixPath(file)
     if path.parts[0] == "roles" and len(path.parts) > 1:
         return f"roles/{path.parts[1]}"
@@ -97,7 +97,7 @@ def _direct(path: Path) -> Iterator[str]:
 
 @cache
 def _passed_on(package: str) -> dict[str, str]:
-    """Return the modules in which the names that a package passes on are defined."""
+    """Return the defining module of each name that a package passes on."""
     inside = Path(*package.split("."), "__init__.py")
     init = next((ROOT / root / inside for root in _ROOTS if (ROOT / root / inside).is_file()), None)
     if init is None:

@@ -217,7 +217,7 @@ class Cluster:
     def restore(self, name: str, down: float) -> None:
         """Cut a node's power; its votes come back out of an old backup, the rest of its disk stays.
 
-        Votes that are older than the team in which the node is on record count for nothing.
+        Votes older than the node's team on record count for nothing.
         """
         node = self.nodes[name]
         self.kill(name, down)
@@ -363,7 +363,7 @@ class Cluster:
 
     @property
     def whole(self) -> bool:
-        """Whether everybody hears everybody, and no cable is out that nobody has noticed yet."""
+        """Whether all nodes hear each other, and no cut cable is unnoticed."""
         return self.connected and not self.cuts
 
     @property

@@ -26,10 +26,10 @@ CURED = (
     "want",
     "wall",
 )
-"""Faults after which the run goes on with all nodes."""
+"""Faults that the run survives with all nodes."""
 
 HEALED = 60.0
-"""Seconds after which a fault of the longest kind is over: a node that leaves is back."""
+"""A fault of the longest kind is over after these seconds: a node that leaves is back."""
 
 
 def faults(
@@ -88,7 +88,7 @@ APART = (*["isolate", "cut"] * 3, "crash at save", "restore", "kill", "leave", "
 
 
 def explore(seed: int, steps: int) -> Cluster:
-    """Play a random history in which messages come late, twice and in any order.
+    """Play a random history whose messages come late, twice and in any order.
 
     The cluster raises `AssertionError` if two groups train at one time.
     """

@@ -71,7 +71,7 @@ class Wires:
 
 
 class ToyRows:
-    """Rows of so many tokens each, drawn at random; all rows of a batch must be equally long."""
+    """Rows of `length` tokens each, drawn at random; all rows of a batch must be equally long."""
 
     def __init__(self, lengths: Sequence[int]) -> None:
         self.tokens = np.array(lengths)

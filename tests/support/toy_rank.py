@@ -53,7 +53,7 @@ class Rank:
         self.say(Waiting(why, self.last, self.step, self.loaded, f"toy: {why}"))
 
     def obey(self, order: Any) -> None:
-        """Follow an order, if it comes to a living rank."""
+        """Follow an order, if the rank lives."""
         if not self.alive or self.hung:
             return
         match order:

@@ -22,10 +22,10 @@ _BLOCK = re.compile(
     re.DOTALL,
 )
 _DEEP = 12
-"""Spaces from which a line only continues the one before: an answer of a model, for example."""
+"""A line with this many leading spaces continues the one before, such as an answer."""
 
 _MANY = 8
-"""Lines that begin alike of which a page shows the first and the last only."""
+"""Of lines that begin alike, a page shows the first and the last only."""
 
 
 @dataclass(frozen=True)
@@ -71,7 +71,7 @@ def rewritten(page: str, screens: dict[str, str]) -> str:
 def shape(screen: str) -> set[str]:
     """Return the beginnings of the lines of a screen, with numbers and names of runs masked.
 
-    That is what two plays of the same command have in common, whatever they trained and however
+    Two plays of the same command have this in common, whatever they trained and however
     long it took.
     """
     return {

@@ -1,6 +1,6 @@
 """Ubuntu machines that apt itself works on: their packages, in a folder of their own.
 
-The package lists are those of the real archives (support/ubuntu_index.py). What is installed is
+The package lists are those of the real archives (support/ubuntu_index.py). The installed ones are
 what apt installs on an empty system; older kernels and drivers than the archive still has are
 written after the newest ones.
 """
@@ -161,13 +161,13 @@ class Computer:
 
     @property
     def configuration(self) -> Path:
-        """A file for APT_CONFIG with which apt's programs work on this machine."""
+        """A file for APT_CONFIG that points apt's programs at this machine."""
         path = self._status.with_name("apt.conf")
         path.write_text("".join(f'{name} "{value}";\n' for name, value in self._values.items()))
         return path
 
     def check(self) -> None:
-        """Have apt confirm that what is installed fits together."""
+        """Have apt confirm that the installed packages fit together."""
         self._archive.run("apt-get", "check", status=str(self._status))
 
     def carry_out(self, words: Iterable[str]) -> None:
@@ -179,7 +179,7 @@ class Computer:
         self._write()
 
     def _write(self, held: Iterable[str] = ()) -> None:
-        """Write dpkg's list of what is installed."""
+        """Write dpkg's list of installed packages."""
         states = dict.fromkeys(self.packages, "install") | dict.fromkeys(held, "hold")
         about = {"Maintainer": "x", "Description": "x"}
         packages = (

@@ -52,7 +52,7 @@ def index(version: str, pocket: str) -> str:
 
 
 def made() -> str:
-    """Return the day on which the package lists were fetched."""
+    """Return the date of the package lists."""
     return (FOLDER / "date").read_text().strip()
 
 

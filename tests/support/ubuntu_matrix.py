@@ -76,12 +76,12 @@ RUN = "535.183.01"
 """The version that `.run` installed."""
 
 DESKTOP = frozenset({"ubuntu-desktop", "gnome-shell", "gdm3", "xserver-xorg-core"})
-"""Packages without which a desktop is none."""
+"""Packages that make a desktop."""
 
 
 @dataclass(frozen=True)
 class Case:
-    """A machine: its release, what is installed on it, and whether Secure Boot is on."""
+    """A machine: its release, its packages, and whether Secure Boot is on."""
 
     release: str
     kernels: str

@@ -163,7 +163,7 @@ def search(network: Network, limits: Limits) -> int:
 
     A proposer knows the votes of all nodes it asks as they are when it proposes; they change while
     its proposal is under way. Answers arrive at once, which loses nothing: the order to form a
-    group, which follows the last one, may arrive at any time after it. Messages that nobody would
+    group, which follows the last one, may arrive at any time after it. Messages that no node would
     follow any more are dropped. Raises `Violation`.
     """
     spent = (0, 0, 0)

@@ -1,7 +1,7 @@
 """A simulated network of nodes that vote on teams: messages late, lost or twice, nodes that crash.
 
-It keeps to the rules that `decisions.voting` asks of its callers, and checks after every event what
-these shall ensure. `Rules` other than Hearth's show that the checks find what is wrong.
+It keeps to the rules that `decisions.voting` asks of its callers, and checks after every event that
+they hold. `Rules` other than Hearth's show that the checks find errors.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ NAMES = ("tower", "laptop", "attic", "cellar", "shed")
 
 
 class Violation(AssertionError):
-    """The rule let happen what it must prevent."""
+    """The rule failed to prevent two groups."""
 
 
 class Message(NamedTuple):
@@ -37,7 +37,7 @@ class Rules:
     """Hearth's rule, or one that is wrong in one respect.
 
     Args:
-        name: what is done otherwise.
+        name: the difference from Hearth's.
         changed: functions of hearth.supervisor.decisions.voting that are replaced.
         waits_for_all: whether a proposer waits for the promise of every voter.
         leaves_first: whether a node that promises leaves its group.
@@ -61,7 +61,7 @@ class Rules:
 
 @dataclass
 class Network:
-    """Nodes, their disks, and what is under way between them.
+    """Nodes, their disks, and the messages between them.
 
     A group trains while each of its members has followed the order to form it and has not left it.
     `strict`: whether teams are checked as soon as they are agreed, and not only when they train.
@@ -165,7 +165,7 @@ class Network:
         self.groups.pop(node, None)
 
     def crash(self, node: str) -> None:
-        """Turn a node off; its disk stays, and what is under way to it is lost."""
+        """Turn a node off; its disk stays, and messages to it are lost."""
         self.up.discard(node)
         self.groups.pop(node, None)
         self.heard[node] = {}

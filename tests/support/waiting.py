@@ -10,7 +10,7 @@ HANG = 900  # seconds; on two busy cores what takes 30 alone has taken 110, and 
 
 
 def until(condition: Callable[[], object], seconds: float = HANG) -> None:
-    """Wait for a condition; what it reads and is not there yet counts as not fulfilled.
+    """Wait for a condition; a missing file counts as not fulfilled.
 
     Give seconds only where Hearth promises them.
     """

@@ -1,4 +1,4 @@
-"""The script as a person runs it: what it says, and how it ends."""
+"""The script as a person runs it: its output, and its end."""
 
 from __future__ import annotations
 

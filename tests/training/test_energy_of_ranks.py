@@ -22,7 +22,7 @@ OWN = os.getpid() << 4
 """Number of the first card, which no test in another process has."""
 
 LATE = 1.0
-"""Seconds by which a line may be written later after its reading than another."""
+"""Tolerance in seconds between the readings of two lines."""
 
 PRELUDE = f"""
 import time

@@ -46,7 +46,7 @@ STEPS = 10
 
 @dataclass(frozen=True)
 class Case:
-    """So many ranks, compared with one that computes all rows of a step at once.
+    """This many ranks, compared with one that computes all rows of a step at once.
 
     Attributes:
         how: arguments that must not matter; `--replay plans` is another plan in every step.

@@ -25,7 +25,7 @@ UNEQUAL = ("--split", "4:2:1", "--micro-batch", 2)
 
 @pytest.fixture(scope="module")
 def arguments(tmp_path_factory):
-    """Return the arguments of a run on shards of a real text, in which a token is a byte."""
+    """Return the arguments of a run on shards of a real text, with a byte a token."""
     folder = tmp_path_factory.mktemp("shards")
     tokens = np.array(make_tokenizer().encode(LICENCE.read_text()), np.uint16)
     for name, part in zip(("train_0", "train_1", "val_0"), np.array_split(tokens, 3), strict=True):

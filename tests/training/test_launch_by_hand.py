@@ -143,7 +143,7 @@ def test_the_network_is_that_of_the_clusters_file(run):
 
 @pytest.fixture
 def fresh(nodes) -> Nodes:
-    """Two nodes with the real trainer, on which train.yml has started nothing."""
+    """Two nodes with the real trainer, before any launch by train.yml."""
     run = nodes(2)
     ignored = shutil.ignore_patterns("__pycache__", "*.egg-info")
     for rank, name in enumerate(run.names):
@@ -186,7 +186,7 @@ def test_a_new_run_begins_by_hand_on_all_nodes_and_can_be_resumed(fresh, tiny_mo
 
 
 def test_without_settings_the_small_preset_is_trained_where_nothing_was_started(fresh):
-    """The stand-in for torchrun shows what it was started with."""
+    """The stand-in for torchrun shows its arguments."""
     stand_in = fresh.workspace("node0") / "python"
     stand_in.write_text(f"#!{sys.executable}\nimport os, sys\nprint(*sys.argv, os.environ)\n")
     stand_in.chmod(0o755)

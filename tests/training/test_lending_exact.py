@@ -1,4 +1,4 @@
-"""The learning of a run of which the owner takes machines and gives them back: the real trainer.
+"""The learning of a run while owners take machines and give them back: the real trainer.
 
 Each day plays some of the leaves on one run (support/rotated.py); HEARTH_ALL=1 plays all.
 """
@@ -66,7 +66,7 @@ PLAYED = (
     Leave(("node0",), "evaluation"),
     Leave(("node2",), "evaluation"),
 )
-"""Ten leaves of a run on whose nodes somebody plays."""
+"""Ten leaves of a run on nodes with a game."""
 
 
 @pytest.fixture

@@ -14,7 +14,7 @@ RANKS = 3
 
 @pytest.fixture(scope="module")
 def common(arguments):
-    """Three ranks, of which one has nothing to do."""
+    """Three ranks, one without work."""
     return [
         *(*arguments, "--eval-held-out", "--split", "4:2:0", "--micro-batch", 2),
         *("--max-steps", STEPS, "--checkpoint-every", 6, "--log-every", 8),
@@ -28,7 +28,7 @@ def trained(cwd, run, *arguments):
 
 @pytest.fixture(scope="module")
 def rounds(tmp_path_factory, common):
-    """The folder of a run in rounds, and what it said."""
+    """The folder of a run in rounds, and its output."""
     cwd = tmp_path_factory.mktemp("rounds")
     return cwd, trained(cwd, "night", "--sync-every", EVERY, *common)
 

@@ -33,7 +33,7 @@ from hearth.ranks.world import agree
 
 
 def packed(first, second, padding=0):
-    """Return one row of two documents, all of whose tokens but the first of each are learned."""
+    """Return one row of two documents, that learn all tokens but the first of each."""
     ids = np.array([[*first, *second, *[0] * padding]])
     labels = ids.copy()
     labels[0, [0, len(first)]] = -100

@@ -49,7 +49,7 @@ def trained(cwd, model, bad_lines, *more):
 
 
 def the_skip(cwd, done):
-    """Return the only skip of a run that ended well, which names its line, and what it said."""
+    """Return the only skip of a run that ended well, which names its line, and its output."""
     (skip,) = metrics(cwd / "runs" / "night", "skip")
     (line,) = skip["rows"]
     assert line.endswith("x.jsonl:7")

@@ -22,7 +22,7 @@ from hearth.plan.row_order import RowOrder
 
 EXAMPLES, GLOBAL_BATCH, SEED, LENGTH = 64, 16, 1, 1500
 STEP = 3
-"""The step, from 1, in which a long row makes the second six of rank 0's twelve rows too large.
+"""The step, from 1, whose long row makes the second six of rank 0's twelve rows too large.
 
 By then the first six have left their gradients.
 """

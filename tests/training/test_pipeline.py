@@ -59,7 +59,7 @@ def llama(tmp_path_factory):
 
 
 def arguments_for(model, data):
-    """Return packed rows of which seven make a step, in micro-batches of two, and clipping."""
+    """Return packed rows, seven a step, in micro-batches of two, and clipping."""
     return [
         *("--model", model, "--dataset", data, "--sequence-length", 96, "--lora-rank", 4),
         *("--learning-rate", 0.01, "--warmup-steps", 2, "--clip-norm", 0.05, "--wandb", "off"),

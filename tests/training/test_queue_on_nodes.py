@@ -58,7 +58,7 @@ def why(run: Nodes, node: str = "node0") -> str:
 
 
 def finish(run: Nodes, *nodes: str) -> None:
-    """Let the ranks of a run come to their end, and wait for that of its supervisors."""
+    """Let the ranks of a run end, and wait for the end of its supervisors."""
     for node in nodes or run.names:
         (run.workspace(node) / "results" / run.run / "enough").touch()
     records = run.wait(*nodes)

@@ -61,7 +61,7 @@ def until_team(run: Nodes, beyond: int, *nodes: str) -> int:
 
 
 def finish(run: Nodes) -> dict[str, dict]:
-    """Let the ranks of all nodes come to their end; return the records of the nodes."""
+    """Let the ranks of all nodes end; return the records of the nodes."""
     for node in run.names:
         (run.workspace(node) / "results/first/enough").touch()
     return run.wait()

@@ -54,7 +54,7 @@ def steps(nodes: Nodes, node: str = "node0") -> list[int]:
 
 
 def lose_power(nodes: Nodes, *names: str) -> None:
-    """Leave nobody the time to say a word: the supervisors stand still before any of them dies."""
+    """Leave no time for a message: the supervisors stand still before any of them dies."""
     dying = [psutil.Process(nodes.supervisor(node).pid) for node in names]
     dying += [process for node in names for process in nodes.processes(node)]
     for process in dying:

@@ -1,4 +1,4 @@
-"""The split follows what is measured, and none of it changes the result."""
+"""The split follows the measurement, without any change to the result."""
 
 from __future__ import annotations
 
@@ -10,7 +10,7 @@ from support.ranks import learned, metrics, succeeded, train_forked
 
 @pytest.fixture(scope="module")
 def measured(tmp_path_factory, arguments):
-    """A folder with two runs of two ranks by speed, the arguments, and what they printed."""
+    """A folder with two runs of two ranks by speed, the arguments, and their output."""
     cwd = tmp_path_factory.mktemp("measured")
     by_speed = ("--split", "auto", "--micro-batch", "auto")
     arguments = [*arguments, *by_speed, "--precision", "fp64", "--max-steps", 8]

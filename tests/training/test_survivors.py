@@ -93,7 +93,7 @@ def join(team, new, stopped, *nodes):
 
 
 def assert_ended_alike(team, nodes, expected, within=1e-9):
-    """Require that these nodes ended with the same record, each step once, and what is expected."""
+    """Require that these nodes ended with the same record, each step once, and `expected`."""
     team.end(*nodes)
     first, *others = (timeless(team.records(node)) for node in nodes)
     assert all(each == first for each in others)
@@ -264,11 +264,11 @@ from hearth.trainer.training_state import TrainingState
 TrainingState.set = lambda *arguments: time.sleep(1000)
 """
 AT_REST = 4
-"""Signs of life of the same kind in a row, after which a rank stands still."""
+"""A rank stands still after this many equal signs of life in a row."""
 
 
 def until_at_rest(team, rank, what):
-    """Wait until a rank stands still, and says again and again what it does, or that it lives."""
+    """Wait until a rank stands still, and repeats its sign of life."""
 
     def rests():
         said = [said.message for said in team.ranks.said if said.rank == rank]
@@ -287,7 +287,7 @@ def until_at_rest(team, rank, what):
     ],
 )
 def test_who_waits_for_a_rank_that_hangs_says_so(tmp_path, settings, call, number, more):
-    """Else its own supervisor would end it, too, and nobody would have the run's state."""
+    """Else its own supervisor would end it, too, and no rank would have the run's state."""
     slow, hangs = Fault("b", COMMIT, 1, "stop"), Fault("b", call, number, "stop", before=True)
     layout, prelude = {"a": 1, "b": 1}, QUICK_BEAT
     with Team(tmp_path, settings | more, slow, hangs, layout=layout, prelude=prelude) as team:

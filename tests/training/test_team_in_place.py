@@ -329,7 +329,7 @@ def test_a_node_that_comes_back_after_the_end_learns_of_it(team):
 
 
 class Cable:
-    """The connection by which a node reaches another, through a port of this process."""
+    """A node's connection to another through a port of this process."""
 
     def __init__(self, run, dialer: str, target: str) -> None:
         spec = json.loads(run.spec(dialer).read_text())

@@ -68,7 +68,7 @@ exec chroot "$0" env -i LC_ALL=C.UTF-8 HOME=/root PATH=/usr/bin:/bin HF_HUB_OFFL
 
 
 def emulated(*command: object) -> str:
-    """Run a command in a namespace of its own, in which arm64's programs start; return its output.
+    """Run a command in a namespace of its own, where arm64's programs start; return its output.
 
     Raises:
         CommandFailed: It ended with an error, or a program that it needs is missing.

@@ -44,7 +44,7 @@ class Machines(Lab):
         bring(self._models, self.names[:1])
 
     def sent(self, count: int) -> dict[str, float]:
-        """Bring the model to so many nodes in all; return the seconds that it took.
+        """Bring the model to `count` nodes in all; return the seconds that it took.
 
         `transfer` is from the first question of any node to the last file in its place, `play`
         the whole command.

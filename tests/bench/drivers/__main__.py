@@ -3,7 +3,7 @@
     python -m tests.bench.drivers
 
 plays each case of tests/support/ubuntu_matrix.py: a machine of a release with its kernels and
-driver, on which apt's own solver carries out the call that Hearth chooses. --fetch first makes the
+driver, where apt's own solver carries out the call that Hearth chooses. --fetch first makes the
 package lists in tests/fixtures/ubuntu anew from Ubuntu's archives. Needs apt.
 """
 

@@ -38,7 +38,7 @@ from tests.bench.lab import CommandFailed
 
 TORCHFT = "0.2.0"
 LOST_AFTER = 60
-"""Steps after which a node is lost: ten after a checkpoint of Hearth's, which come every 50."""
+"""A node is lost after these steps: ten after a checkpoint of Hearth's, which come every 50."""
 
 PATIENCE = 180.0
 """Seconds within which the others must go on, or never."""

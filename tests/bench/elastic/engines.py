@@ -1,4 +1,4 @@
-"""The two engines that are compared: three nodes of each on loopback, one of which is lost."""
+"""The two engines that are compared: three nodes of each on loopback; one is lost."""
 
 from __future__ import annotations
 

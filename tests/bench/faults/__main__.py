@@ -3,7 +3,7 @@
     sudo .venv/bin/python -m tests.bench.faults
 
 kills a rank, cuts the power, cuts the cable for long and for a moment, and fills the disk, each on
-each of three machines, at some step of a run, and compares what was learned with what one process
+each of three machines, at some step of a run, and compares the weights with those of one process
 learns from the same global batches. It takes about a quarter of an hour on two cores.
 `./scripts/test` plays one kind of fault on one machine a day.
 """

@@ -5,7 +5,7 @@
 boots three machines, under a name of its own, with shares of a core of 4:2:1 and links of 1 Gbit/s.
 Each trains for itself, at the same time as the others; then all train together, and one of them is
 halved on the way; then each for itself again, that one with half its share. It takes a quarter of
-an hour on two cores, on which nothing else should run.
+an hour on two otherwise idle cores.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from tests.bench.paper import aim, measured
 VICTIM = "laptop"
 ALONE_STEPS = 20
 HALVED_AFTER = 10
-"""Steps after which the machine is halved."""
+"""The machine is halved after these steps."""
 
 OF_THE_SUM = 0.93
 WITHIN = 5

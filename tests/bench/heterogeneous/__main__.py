@@ -1,4 +1,4 @@
-"""Measure what unequal machines come to together, on the lab.
+"""Measure the speed of unequal machines together, on the lab.
 
     sudo .venv/bin/python -m tests.bench.heterogeneous
 
@@ -6,7 +6,7 @@ boots three machines, under a name of its own, with shares of a core of 4:2:1 an
 then three alike. All train together with the split by speed, then each for itself but at the same
 time as the others (beside.py says why), then together with an equal split (with Hearth's packing
 and its one exchange a step), then with the script of the common tutorials (tutorial.py). It takes
-about half an hour on two cores, on which nothing else should run.
+about half an hour on two otherwise idle cores.
 """
 
 from __future__ import annotations

@@ -25,7 +25,7 @@ def of_the_sum(
 ) -> float:
     """Return the joint speed as a fraction of the summed speeds alone: the median over the turns.
 
-    In each turn it is set against what the nodes alone came to in the same turn, since a computer
+    In each turn it is set against the nodes alone in the same turn, since a computer
     that others use too is now faster, now slower.
     """
     turns = zip(*alone.values(), strict=True)

@@ -1,6 +1,6 @@
 """The setup of most tutorials: DistributedDataParallel and equal small batches on each rank.
 
-Not Hearth's way of training, but what it is compared with. Called by torchrun with a model's
+Hearth's way of training is compared with this one. Called by torchrun with a model's
 folder, a file of texts, the rows of a rank a step, the rows at once and the number of steps; rank
 0 prints the seconds of each step as one line of JSON.
 """
@@ -42,7 +42,7 @@ def batches(path: Path, tokenizer: PreTrainedTokenizerBase, at_once: int) -> Ite
 
 
 def main(model_folder: str, data: str, rows: int, at_once: int, steps: int) -> None:
-    """Train so many steps, and say how long each took."""
+    """Train `steps` steps, and print the seconds of each."""
     torch.set_num_threads(1)
     dist.init_process_group("gloo")
     tokenizer = AutoTokenizer.from_pretrained(model_folder)

@@ -12,7 +12,7 @@ LENGTH = 128
 
 
 def make_work(folder: Path, rows: int) -> tuple[Path, Path]:
-    """Write a Llama with random weights, and texts that fill so many rows; return both."""
+    """Write a Llama with random weights, and texts that fill `rows` rows; return both."""
     return make_small(folder / "llama"), make_full_texts(folder / "texts.jsonl", rows, LENGTH)
 
 

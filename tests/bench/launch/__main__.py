@@ -5,8 +5,8 @@
 trains a tiny model for two steps with two ranks on loopback, by turns with torchrun by hand
 (`torchrun --nproc-per-node 2 training/train_distributed.py`) and with `train.yml`, after one turn
 that fills the caches. Then it counts the tasks of one more `train.yml`, the programs that it
-executes (with strace) and the interpreters of Hearth among them. It takes two minutes on two cores,
-on which nothing else should run.
+executes (with strace) and the interpreters of Hearth among them. It takes two minutes on two
+otherwise idle cores.
 """
 
 from __future__ import annotations
@@ -32,7 +32,7 @@ from tests.bench.paper import aim, measured
 
 STEPS = 2
 LONGEST = 300.0
-"""Seconds after which a command counts as hung."""
+"""A command that takes these seconds counts as hung."""
 
 AIMS = {"tasks": 30, "processes": 150, "interpreters_per_node": 3}
 """The most of each for a run of two steps on two nodes."""

@@ -35,7 +35,7 @@ WAYS = (
 )
 """Prefixes of the addresses (the store has the first), and the interface's number on each side."""
 LONGEST = 60
-"""Seconds after which a rank counts as hung; the store and gloo give up after 10."""
+"""A rank that takes these seconds counts as hung; the store and gloo give up after 10."""
 
 
 def ip(*words: object) -> None:

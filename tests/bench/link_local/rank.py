@@ -2,7 +2,7 @@
 
     GLOO_SOCKET_IFNAME=cable python -m tests.bench.link_local.rank RANK ADDRESS_OF_THE_STORE
 
-Prints what it has reached: `store`, `group`, `all-reduce`.
+Prints its progress: `store`, `group`, `all-reduce`.
 """
 
 from __future__ import annotations

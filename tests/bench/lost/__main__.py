@@ -1,4 +1,4 @@
-"""Lose nodes in every way, and compare what is learned with what one process learns.
+"""Lose nodes in every way, and compare the weights with those of one process.
 
     sudo .venv/bin/python -m tests.bench.lost
 

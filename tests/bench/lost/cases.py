@@ -9,7 +9,7 @@ from itertools import combinations_with_replacement
 from support.losses import KINDS, MOMENTS, Case, Fault
 
 IN_A_ROW = 6
-"""Of the faults in a row, one in so many is two at once."""
+"""Of the faults in a row, one in this many is two at once."""
 
 
 def matrix(nodes: Sequence[str], chance: random.Random) -> list[Case]:
@@ -32,7 +32,7 @@ def matrix(nodes: Sequence[str], chance: random.Random) -> list[Case]:
 
 
 def in_a_row(count: int, nodes: Sequence[str], chance: random.Random) -> list[Case]:
-    """Return so many random faults, some of them two at once, in random moments."""
+    """Return `count` random faults, some of them two at once, in random moments."""
     cases: list[Case] = []
     left = count
     while left > 0:
@@ -45,7 +45,7 @@ def in_a_row(count: int, nodes: Sequence[str], chance: random.Random) -> list[Ca
 
 
 def sittings(cases: Sequence[Case], most: int) -> list[list[Case]]:
-    """Divide cases into runs of about equal length, with at most so many faults each."""
+    """Divide cases into runs of about equal length, with at most `most` faults each."""
     count = -(-len(cases) // most)
     return [list(cases[number::count]) for number in range(count)]
 

@@ -1,4 +1,4 @@
-"""One run that the bench disturbs: each case, what it cost the others, and what was learned."""
+"""One run that the bench disturbs: each case, its cost for the others, and the result."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Sitting:
         self._together = 0
 
     def play(self, case: Case) -> dict[str, Any]:
-        """Play a case; return what it cost. Raises `CommandFailed` if the run hangs or fails."""
+        """Play a case; return its cost. Raises `CommandFailed` if the run hangs or fails."""
         run = self._run
         try:
             begin = run.until_together(self._together).number + self._chance.randrange(_CLEAR)

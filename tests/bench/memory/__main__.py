@@ -1,4 +1,4 @@
-"""Measure how near the estimate of memory comes to what a rank takes, on this computer's CPU.
+"""Compare the estimate of memory with the use of a rank, on this computer's CPU.
 
     .venv/bin/python -m tests.bench.memory
 

@@ -11,7 +11,7 @@ WITHIN = 0.15
 
 
 def off(run: Mapping[str, Any]) -> float:
-    """Return by which part of it the estimate is above (or below) what was measured."""
+    """Return the estimate's relative error; negative where it is below the measurement."""
     return run["estimated"] / (run["peak"] - run["before"]) - 1
 
 

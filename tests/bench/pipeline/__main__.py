@@ -1,10 +1,10 @@
-"""Measure what a model comes to whose layers are divided over unequal machines, on the lab.
+"""Measure a model whose layers are divided over unequal machines, on the lab.
 
     sudo .venv/bin/python -m tests.bench.pipeline
 
 boots three machines, under a name of its own, with shares of a core of 4:2:1 and links of 1 Gbit/s,
 and trains on them with `parallel=pipeline` and with `parallel=fsdp` by turns. It takes about
-five minutes a run of each on two cores, on which nothing else should run.
+five minutes a run of each on two otherwise idle cores.
 """
 
 from __future__ import annotations

@@ -31,7 +31,7 @@ def speed(run: Run) -> float:
 
 
 def of_its_slowest_stage(step: Mapping[str, Any]) -> float:
-    """Return the part of a step in which the slowest stage computed.
+    """Return the slowest stage's part of a step.
 
     It says nothing about the placement: the layers may be where they take longest.
     """

@@ -44,7 +44,7 @@ _SECONDS = 1800
 
 
 def trained(folder: Path, run: str, ranks: int, *arguments: object, stop: int = 0) -> None:
-    """Train; with `stop`, stop after so many steps and resume."""
+    """Train; with `stop`, stop after these steps and resume."""
     record = folder / "runs" / run
 
     def ask() -> None:

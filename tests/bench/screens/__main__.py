@@ -1,6 +1,6 @@
 """Make the pictures of the pages from a real run: docs/watch.svg, docs/live.png, docs/report.png.
 
-Trains SmolLM2 on three nodes of this computer, one of which is kept for its owner for a while, in
+Trains SmolLM2 on three nodes of this computer, the owner uses one for a while, in
 the way that a person would: by the keys of `hearth watch`. It takes ten minutes on two cores, and
 needs Chromium. A run of the same name from an earlier call is removed first.
 """
@@ -38,7 +38,7 @@ _WIDTH = 1000
 """Pixels of a picture of a page that is shown on a page, and its height."""
 
 _PATIENCE = 1800
-"""Seconds after which a play has hung."""
+"""A play that takes these seconds has hung."""
 
 _FONTS = re.compile(r"@font-face \{.*?\}", re.DOTALL)
 """The fonts of another site in the pictures of Textual."""

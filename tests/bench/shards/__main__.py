@@ -2,8 +2,8 @@
 
     python -m tests.bench.shards
 
-The files are sparse, so that they take no disk and reading them costs no disk's time: what is
-measured is Hearth's own work. Each start is a process of its own; the first reads all files once,
+The files are sparse, so that they take no disk and reading them costs no disk's time: only
+Hearth's own work counts. Each start is a process of its own; the first reads all files once,
 the second finds what was kept. It takes about a minute.
 """
 

@@ -1,4 +1,4 @@
-"""Measure what `sync_every` comes to where the links are slow, on the lab.
+"""Measure the gain of `sync_every` on slow links, on the lab.
 
     sudo .venv/bin/python -m tests.bench.slow_link
 
@@ -6,8 +6,8 @@ teaches a model English on this computer, from the help texts that come with Pyt
 three machines, under a name of its own, with shares of a core of 4:2:1 and links of 100 Mbit/s,
 which fine-tune that model on another text. All train with an exchange in every step, then each for
 itself but at the same time as the others (../beside.py says why), then all with an exchange every
-12 steps, in bf16: the same steps over the same text, of which a tenth is held out. It takes over an
-hour on two cores, on which nothing else should run.
+12 steps, in bf16: the same steps over the same text, a tenth of it held out. It takes over an
+hour on two otherwise idle cores.
 """
 
 from __future__ import annotations
@@ -67,7 +67,7 @@ def make_rows(texts: list[str], path: Path) -> Path:
 
 
 def make_taught(folder: Path) -> Path:
-    """Return a small model that knows English: what is fine-tuned has learned before."""
+    """Return a small model that knows English: fine-tuning begins from a trained one."""
     lesson = {
         "model": make_small(folder / "llama"),
         "dataset": make_rows(help_texts(), folder / "help.jsonl"),
@@ -98,7 +98,7 @@ class Machines(Cluster):
         super().__init__(folder, UNEQUAL, LINK, [self.model])
 
     def figures(self, steps: int, **exchange: Any) -> dict[str, Any]:
-        """Train on all nodes; return how fast it went, what was learned and what travelled."""
+        """Train on all nodes; return its speed, its loss and its traffic."""
         settings = {"max_steps": steps, "global_batch": GLOBAL_BATCH, **exchange}
         return figures_of(self.train(self.names, **settings, **self._work()).record, EVERY)
 

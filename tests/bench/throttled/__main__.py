@@ -25,15 +25,15 @@ from tests.bench.throttled.report import step_figures, table
 
 VICTIM = "oldbox"
 THROTTLED_AFTER = 12
-"""Steps after which the cable is held to a rate."""
+"""The cable is held to a rate after these steps."""
 
 RATES = {"5mbit": 8, "200kbit": 3}
-"""The rates, and the steps for which each holds: at the second one a step takes minutes."""
+"""The rates, and the steps of each: at the second one a step takes minutes."""
 
 AFTERWARDS = 12
 HEALTHY = 110
 STILL = 8.0
-"""Seconds for which the ranks of a machine stand still."""
+"""The ranks of a machine stand still for these seconds."""
 
 DISTURBED = {"checkpoint_every": 20, "eval_held_out": True, "eval_every": 25, "held_out": 0.1}
 SETTINGS = {"lora_rank": 16, "lora_alpha": 16}
@@ -85,7 +85,7 @@ def run_with(
 ) -> dict[str, Any]:
     """Train on all nodes; return the steps, and the nodes of each group.
 
-    Each of `acts` is called once so many steps are done, with the number of the step under way.
+    Each of `acts` is called after its number of steps, with the step under way.
     """
     run, leader = machines.next_run(), machines.names[0]
     record = f"/home/lab/ai-cluster/results/{run}/metrics.jsonl"

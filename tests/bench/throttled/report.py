@@ -20,7 +20,7 @@ def step_figures(line: Mapping[str, Any]) -> dict[str, Any]:
 
 
 def named(run: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the steps after which a link was named."""
+    """Return the steps that named a link."""
     return [step for step in run["steps"] if step["slow_links"]]
 
 

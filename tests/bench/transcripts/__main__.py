@@ -28,7 +28,7 @@ from tests.bench.lab import ROOT, CommandFailed
 
 PAGES = (ROOT / "README.md", *sorted((ROOT / "docs").glob("*.md")))
 _PATIENCE = 1800
-"""Seconds after which a play has hung."""
+"""A play that takes these seconds has hung."""
 
 
 class Terminal:
@@ -114,7 +114,7 @@ def this_computer(_: Path) -> dict[str, str]:
 
 
 def three_machines(folder: Path) -> dict[str, str]:
-    """Play a first night on three machines of the lab, one of which is lost."""
+    """Play a first night on three machines of the lab, and lose one."""
     with machines(3):
         person = Person(folder)
         public = (person.ssh / "id_ed25519.pub").read_bytes()

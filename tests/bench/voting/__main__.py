@@ -1,4 +1,4 @@
-"""Look for histories in which two groups train one run, under Hearth's voting rule and wrong ones.
+"""Search for histories of two groups that train one run, under Hearth's voting rule and wrong ones.
 
     python -m tests.bench.voting --histories 20000
 

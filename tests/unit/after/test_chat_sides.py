@@ -1,4 +1,4 @@
-"""Loading both sides of a chat: which models, from where, and what is refused."""
+"""Loading both sides of a chat: which models, from where, and the refusals."""
 
 from __future__ import annotations
 

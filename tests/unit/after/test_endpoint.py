@@ -1,4 +1,4 @@
-"""The endpoint: answers, errors in OpenAI's form, and templates that do not come to an end."""
+"""The endpoint: answers, errors in OpenAI's form, and templates without an end."""
 
 from __future__ import annotations
 
@@ -145,7 +145,7 @@ def test_only_this_computers_names_are_answered(client):
 
 @pytest.fixture(scope="module")
 def place(client):
-    """Yield the place at which the endpoint listens."""
+    """Yield the endpoint's address."""
     with listening(0) as held:
         answering = server(client.app)
         thread = threading.Thread(target=answering.run, kwargs={"sockets": [held]})

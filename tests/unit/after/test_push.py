@@ -1,4 +1,4 @@
-"""A push to a stand-in of the Hub: who may, what arrives, and what is said of it."""
+"""A push to a stand-in of the Hub: who may, what arrives, and its messages."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A chat with lines from a pipe: who answers, what is kept, and errors that do not end it."""
+"""A chat with lines from a pipe: who answers, the history, and errors that do not end it."""
 
 from __future__ import annotations
 

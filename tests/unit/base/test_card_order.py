@@ -1,4 +1,4 @@
-"""The order in which CUDA counts the cards of a computer."""
+"""CUDA's order of the cards of a computer."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_a_process_on_two_cards_is_one_process(standin, cards):
 
 
 def test_the_room_on_a_card_is_what_its_driver_and_others_leave(standin, cards):
-    """The stand-in has 8188 MiB, of which the driver keeps 250 and holds 40 for what it shows."""
+    """The stand-in has 8188 MiB, the driver keeps 250 of them and 40 for the screen."""
     assert cards.room_mib(0, ours=()) == 8188 - 250 - 40
     standin.add_process(5, "game", graphics=True, memory_mib=900)
     standin.add_process(6, "python", memory_mib=5000)

@@ -1,4 +1,4 @@
-"""The benches: how they are called, the document they write, and what they compute on the way."""
+"""The benches: their commands, the document they write, and their arithmetic."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Settings: layers, types, and what is said of wrong ones."""
+"""Settings: layers, types, and messages on wrong ones."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A mixture of data sets: how it is typed, what is refused, and how the run records it."""
+"""A mixture of data sets: its syntax, the refusals, and the run's record of it."""
 
 from __future__ import annotations
 

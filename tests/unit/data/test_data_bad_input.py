@@ -1,4 +1,4 @@
-"""Every way in which a data set can be wrong ends in one message that names file, line and cure."""
+"""Every error of a data set ends in one message that names file, line and cure."""
 
 from __future__ import annotations
 

@@ -233,7 +233,7 @@ def test_a_hub_data_set_without_the_wanted_config_says_so(load, monkeypatch, hub
 
 
 def test_an_unreachable_hub_is_told(load, monkeypatch, tmp_path):
-    """Stand-in for the Hub: a loopback port on which nothing listens."""
+    """Stand-in for the Hub: a closed loopback port."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     monkeypatch.setattr(datasets.config, "HF_HUB_OFFLINE", False)
     monkeypatch.setattr(datasets.config, "HF_DATASETS_CACHE", tmp_path / "none")

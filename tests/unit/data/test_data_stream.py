@@ -169,7 +169,7 @@ def test_a_hub_that_does_not_come_back_is_named_with_the_example(load):
 
 
 def test_a_hub_that_does_not_answer_at_first_is_named(monkeypatch):
-    """Stand-in for the Hub: a loopback port on which nothing listens."""
+    """Stand-in for the Hub: a closed loopback port."""
     monkeypatch.setenv("HF_ENDPOINT", "http://127.0.0.1:9")
     options = {"held_out": 0, "seed": 1, "say": print, "sequence_length": 64, "packing": True}
     with refuses(DataError, "owner/words", "streaming=off"):

@@ -1,4 +1,4 @@
-"""Whether a model fits: what a rank needs by part, what it has, and what is said of it."""
+"""Whether a model fits: a rank's needs by part, its memory, and the messages."""
 
 from __future__ import annotations
 

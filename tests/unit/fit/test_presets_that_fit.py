@@ -17,7 +17,7 @@ HOME = {
 
 
 def table(rooms: dict[str, Room], each: int = 1) -> list[str]:
-    """Return the table for nodes with so many ranks each."""
+    """Return the table for nodes with this many ranks each."""
     ranks = [Candidate(*node) for node in rooms.items() for _ in range(each)]
     return fitting_lines(fittings(ranks), ranks)
 

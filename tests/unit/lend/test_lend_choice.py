@@ -1,4 +1,4 @@
-"""The person's word: kept in a file, over at its end, and off where nobody can read it."""
+"""The person's choice: kept in a file, over at its end, and off where it is unreadable."""
 
 from __future__ import annotations
 

@@ -148,7 +148,7 @@ print(sensor.reason())
 
 
 def test_clearing_ranks_away_spares_it(tmp_path, start):
-    """A supervisor ends and reaps whatever is below it, in case it is a rank without torchrun."""
+    """A supervisor ends and reaps its descendants, in case it is a rank without torchrun."""
     assert start(CLEARS_RANKS_AWAY, tmp_path).communicate(timeout=HANG)[0] == "seen\n"
 
 

@@ -1,4 +1,4 @@
-"""The rules by which readings of the sensors mean that somebody wants the machine."""
+"""The rules from sensor readings to "the owner uses this machine"."""
 
 from __future__ import annotations
 

@@ -263,7 +263,7 @@ def test_what_huggingface_hub_has_cached_is_used_offline(hub, tmp_path, monkeypa
 
 
 def make_read_only(monkeypatch) -> None:
-    """From now on the cache is on a disk that nobody can write on."""
+    """From now on the cache is on a read-only disk."""
 
     def refuse(path: Path) -> None:
         raise OSError(errno.EROFS, "Read-only file system", str(path))

@@ -62,7 +62,7 @@ def test_a_measurement_that_fails_names_its_cause(monkeypatch, tmp_path, ends, f
 def test_a_node_that_is_not_to_be_measured_has_the_speeds_of_all_its_ranks_or_none(
     monkeypatch, tmp_path
 ):
-    """Somebody uses it: a measurement would disturb, and be wrong."""
+    """The owner uses it: a measurement would disturb, and be wrong."""
     monkeypatch.setattr(own_speed, "case_of", lambda *args: {"rank": args[2]["LOCAL_RANK"]})
     monkeypatch.setattr(own_speed.subprocess, "run", None)
     layout = Layout(*(tmp_path / name for name in ("runs", "runs", "data", "models")), False)

@@ -1,4 +1,4 @@
-"""A machine by itself: what is wrong with it. The GPUs are stand-ins: plain records."""
+"""Faults of a single machine. The GPUs are stand-ins: plain records."""
 
 import json
 import sys

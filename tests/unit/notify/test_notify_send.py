@@ -23,7 +23,7 @@ EVENT = Event("finished", "evening", ("desk",), (), 0.0, 60.0, results="/nowhere
 
 @pytest.fixture
 def refusing() -> int:
-    """Return a port at which nobody listens."""
+    """Return a closed port."""
     with socket.create_server(("127.0.0.1", 0)) as server:
         return server.getsockname()[1]
 

@@ -1,4 +1,4 @@
-"""Waits of which a person is told: long ones, once, and their end."""
+"""Messages on waits: long ones, once, and their end."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Links that became slow are named with what they carry, and no others."""
+"""Links that became slow are named with their speed, and no others."""
 
 from __future__ import annotations
 

@@ -44,7 +44,7 @@ def _home(ranks, links, activation=0.1, layer=1.0, embedding=0.5, head=0.7):
 
 @st.composite
 def _homes(draw, most=3, least=1):
-    """Return a home of up to `most` ranks, of which some may be of one node."""
+    """Return a home of up to `most` ranks; a node may have several."""
     count = draw(st.integers(least, most))
     ranks = [
         (*draw(st.tuples(_TIMES, _TIMES, _TIMES)), draw(st.floats(0, 9))) for _ in range(count)

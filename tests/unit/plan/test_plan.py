@@ -28,7 +28,7 @@ def speeds(draw) -> Speed:
 
 
 def divisions(rows: int, ranks: int):
-    """Return every way to share so many rows."""
+    """Return every way to share `rows` rows."""
     return [
         option for option in itertools.product(range(rows + 1), repeat=ranks) if sum(option) == rows
     ]

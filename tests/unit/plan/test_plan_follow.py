@@ -26,7 +26,7 @@ def planned(follower, rows=64):
 
 
 def drive(follower, speeds, slowness, steps, rows=64, noise=0.0, seed=0, every=1):
-    """Take so many steps, or rounds of `every`; return the rows a second of each."""
+    """Take these steps, or rounds of `every`; return the rows a second of each."""
     random = np.random.default_rng(seed)
     rates = []
     for _ in range(steps):

@@ -40,7 +40,7 @@ slowdowns = st.dictionaries(st.integers(0, 3), st.floats(0.5, 20))
 
 
 def take(planner, rows=24, slowness=(1, 1, 1), steps=1):
-    """Take so many steps with ranks that are so slow; return the plan of the last."""
+    """Take these steps with ranks this slow; return the plan of the last."""
     for step in range(steps):
         plans = planner.plans(step, [rows])
         own = plans[0].rows

@@ -1,4 +1,4 @@
-"""The callback that drops the connection kept to a node on which a task failed."""
+"""The callback that drops the kept connection to a node after a failed task."""
 
 from __future__ import annotations
 

@@ -32,7 +32,7 @@ PLAY = """
 
 
 def stand_ins(folder: Path, **waits: int) -> None:
-    """Put modules there that only answer; one that `waits` so many seconds says so first."""
+    """Put modules there that only answer; one that `waits` says so first."""
     answers = {
         "hearth_inventory": '{"hearth": "hearth -i home"}',
         "hearth_run": '{"name": "night"}',

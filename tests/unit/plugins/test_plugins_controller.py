@@ -463,7 +463,7 @@ def test_what_comes_of_a_task_stands_under_its_play(tmp_path):
 
 
 def test_a_play_that_is_ended_by_a_signal_leaves_no_temporary_files(tmp_path):
-    """Nor does what it waits for on this computer, such as the process that measures."""
+    """Nor does a process on this computer, such as the one that measures."""
     home, began = tmp_path / "home", tmp_path / "began"
     (tmp_path / "ws/scripts/hearth").mkdir(parents=True)
     home.mkdir()

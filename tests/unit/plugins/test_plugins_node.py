@@ -34,7 +34,7 @@ STARTED = '{"ok": true, "started": true, "pid": 7, "state": "waiting", "unit": "
 
 @pytest.fixture
 def answering(tmp_path):
-    """Return a function that makes a stand-in for the node's Python; it says what it is told."""
+    """Return a function that makes a stand-in for the node's Python; it prints `answer`."""
 
     def make(says: str, status: int = 0) -> Path:
         unknown = '[ "$2" = hearth.diagnose ] && exit 1'

@@ -1,4 +1,4 @@
-"""Orders of a supervisor to its ranks, and what they answer: the lines, the layout, the socket."""
+"""Orders of a supervisor to its ranks, and their answers: the lines, the layout, the socket."""
 
 from __future__ import annotations
 

@@ -222,7 +222,7 @@ def test_a_rank_without_anything_to_measure_says_so():
 
 @pytest.fixture
 def cards(tmp_path, monkeypatch):
-    """Return cards that do not exist, on which this process computes."""
+    """Return imaginary cards of this process."""
     cards = StandInCards(tmp_path / "nvml.json", ("one", "other"), first=OWN)
     monkeypatch.setenv("HEARTH_NVML_STANDIN", str(cards.file))
     monkeypatch.syspath_prepend(FOLDER)

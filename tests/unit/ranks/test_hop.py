@@ -1,4 +1,4 @@
-"""The speed of a hop, from the times at which the bytes of its pieces arrive."""
+"""The speed of a hop, from the arrival times of its pieces."""
 
 from __future__ import annotations
 

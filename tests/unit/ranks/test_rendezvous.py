@@ -1,4 +1,4 @@
-"""The meeting of a group's members: all find each other, and nobody else gets in."""
+"""The meeting of a group's members: all find each other, and strangers stay out."""
 
 from __future__ import annotations
 

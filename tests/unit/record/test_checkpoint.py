@@ -206,7 +206,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 
 def removing(tmp_path, times):
-    """Return a writer during whose first calls somebody removes the run's checkpoints."""
+    """Return a writer that loses the run's checkpoints during its first calls."""
     left = [None] * times
 
     def write(folder):

@@ -1,4 +1,4 @@
-"""The record of a run: what is kept of it, and its copies on the other nodes."""
+"""The record of a run, and its copies on the other nodes."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""A disk that takes no writes: what it spares, what waits, and when that is an error."""
+"""A disk that takes no writes: the writes skipped or delayed, and the errors."""
 
 from __future__ import annotations
 

@@ -17,7 +17,7 @@ NEW = {
     "asyncio": {"timeout", "TaskGroup", "Runner"},
     "contextlib": {"chdir"},
 }
-"""Names of the standard library that Python 3.10 lacks, as far as somebody might take them."""
+"""Names of the standard library that Python 3.10 lacks, among those a person might use."""
 
 _SHIPPED = re.compile(r"ansible\.module_utils\.hearth((?:\.\w+)+)")
 

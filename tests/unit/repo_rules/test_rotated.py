@@ -1,4 +1,4 @@
-"""Which long tests a call plays: by the day, by what has changed, by what has passed."""
+"""Which long tests a call plays: by the day, by changed files, by passed files."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""The socket at which a supervisor hears its ranks and gives them orders."""
+"""The socket between a supervisor and its ranks."""
 
 from __future__ import annotations
 

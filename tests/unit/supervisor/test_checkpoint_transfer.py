@@ -53,7 +53,7 @@ def folder_of(place: Path, node: str) -> Path:
 
 
 def checkpoint(place: Path, node: str, step: int) -> dict[str, bytes]:
-    """Make a node's checkpoint after so many steps; return the content of its files."""
+    """Make a node's checkpoint after these steps; return the content of its files."""
     made = {}
     for name, size in SIZES.items():
         path = folder_of(place, node) / f"step-{step:08d}" / name
@@ -73,7 +73,7 @@ def files(folder: Path) -> dict[str, bytes]:
 
 @contextmanager
 def serving(place: Path, *nodes: str, **changes: object) -> Iterator[dict[str, HeldCheckpoint]]:
-    """Serve the checkpoints of nodes; yield what they say of them."""
+    """Serve the checkpoints of nodes; yield their messages."""
     with ExitStack() as servers:
         held = {}
         for node in nodes:

@@ -18,7 +18,7 @@ from support.voting_network import WRONG
 NAMES = ("desk", "laptop", "shelf", "tower")
 EVER = 10**9
 TOGETHER = 150.0
-"""Seconds in which all nodes train together again after the last fault."""
+"""All nodes train together again within these seconds of the last fault."""
 
 simulated = settings(
     max_examples=25, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True

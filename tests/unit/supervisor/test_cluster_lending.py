@@ -18,7 +18,7 @@ from support.toy_rank import Rank
 NAMES = ("desk", "laptop", "shelf", "tower")
 EVER = 10**9
 SETTLED = 40.0
-"""Seconds in which the nodes that lend train together, however the others came and went."""
+"""Within these seconds the nodes that lend train together."""
 
 simulated = settings(
     max_examples=15, deadline=None, suppress_health_check=[HealthCheck.too_slow], derandomize=True

@@ -86,7 +86,7 @@ def first_start(states: str, **facts: object) -> State:
 
 
 def end(found: list) -> Conclude:
-    """Return the end that a node comes to, before which its ranks may have a state to save."""
+    """Return a node's end, after its ranks may have saved their state."""
     first, *others = found
     if isinstance(first, SendVerdict):
         return Conclude(first.outcome)
@@ -608,7 +608,7 @@ def test_a_node_that_never_forms_a_group_holds_up_the_others_more_and_more_seldo
 
 
 def breaks(steps: list[int]) -> list:
-    """Return the moves of desk after its group broke at each of these steps, with nobody lost."""
+    """Return the moves of desk after its group broke at each of these steps without a loss."""
     mind, found = Mind(), []
     for generation, step in enumerate(steps, start=5):
         seen = everybody("broken broken broken", team=Config(generation, NODES))

@@ -38,7 +38,7 @@ GAME = "a game computes on the GPU"
 
 
 def lent(states: str, *wanted: str, me: str = "desk", **facts: object) -> State:
-    """Return the view of `me` on a team in these states, of which the owner wants some nodes."""
+    """Return the view of `me` on a team in these states, with nodes wanted by their owner."""
     reports = {
         node: report(node, state, leaving=GAME, returns=True)
         if node in wanted

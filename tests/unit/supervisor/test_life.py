@@ -73,7 +73,7 @@ def test_a_port_that_is_taken_is_an_error_at_the_start_and_waited_for_after_a_re
 def test_a_node_takes_part_again_once_its_gpus_answer(
     monkeypatch, began_with, answers, patience, there
 ):
-    """Without, the ranks would go on with the processor, and nobody would be told."""
+    """Without, the ranks would go on with the processor, in silence."""
     given = iter(answers)
     monkeypatch.setattr(life, "gpus", lambda: [{}] * next(given))
     monkeypatch.setattr(life, "GPU_RETRY", 0.01)

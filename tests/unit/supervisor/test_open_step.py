@@ -24,7 +24,7 @@ def doing(what: str, step: int = 7, **more: object) -> Doing:
 
 
 def waiting(**more: object) -> OpenStep:
-    """Return a rank's step that began at 100 s, and in which it waits for the others."""
+    """Return a rank's step that began at 100 s and waits for the others."""
     steps = OpenStep()
     steps.began(0, doing(MICRO_BATCH), 100.0)
     steps.began(0, doing(FOR_OTHERS, **more), 101.0)

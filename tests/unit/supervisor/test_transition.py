@@ -79,7 +79,7 @@ def waiting() -> State:
 
 
 def proposing() -> tuple[State, list]:
-    """Return the state of desk once it has promised a team, and what it did then."""
+    """Return the state of desk once it has promised a team, and its actions then."""
     state, actions = happen(waiting(), Tick())
     return happen(state, Saved(only(SaveVotes, actions)))
 

@@ -1,4 +1,4 @@
-"""The turns of the runs that wait in a queue: one order, and nobody waits in a circle."""
+"""The turns of the runs that wait in a queue: one order, without circles."""
 
 from __future__ import annotations
 

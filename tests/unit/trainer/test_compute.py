@@ -19,7 +19,7 @@ from hearth.trainer.work import Work
 
 
 class SmallMemory:
-    """A stand-in for a model on a card that holds so many rows; `fails` is how it says so."""
+    """A stand-in for a model on a card that holds `room` rows; `fails` is its error."""
 
     def __init__(self, holds: int, fails: BaseException) -> None:
         self.network = torch.nn.Linear(4, 1, bias=False, dtype=torch.float64)

@@ -16,7 +16,7 @@ from hearth.trainer.pipeline import MicroBatch, StagePasses
 
 
 def micro_batches(shapes):
-    """Return micro-batches of so many rows, all of them of so many tokens."""
+    """Return micro-batches of these rows, each of `length` tokens."""
     rows = ToyRows([length for count, length in shapes for _ in range(count)])
     ends = np.cumsum([count for count, _ in shapes])
     numbers = np.split(np.arange(ends[-1]), ends[:-1])
@@ -26,7 +26,7 @@ def micro_batches(shapes):
 def passed(
     counts, shapes, train=True, order=None, failing=None, fails_at=None, pauses=None, wires=None
 ):
-    """Pass micro-batches through stages of so many layers each; return stages and results."""
+    """Pass micro-batches through stages of these layers each; return stages and results."""
     placement = Placement.of(order or range(len(counts)), counts)
     wires, last = wires or Wires(len(counts)), len(counts) - 1
     stages = [

@@ -21,7 +21,7 @@ START = [[1.0, -2.0], [0.5]]
 
 
 class Rank:
-    """One rank between two synchronisations; what it learns is set by hand."""
+    """One rank between two synchronisations; its learning is set by hand."""
 
     def __init__(self, world):
         self.parameters = [

@@ -27,7 +27,7 @@ COMPUTED, UPDATED, WAITED = 10.0, 0.01, 0.2
 def exchange(heard: list[float], amiss: Mapping[str, int]) -> SimpleNamespace:
     """Return an exchange of one rank with itself, and the end of its rounds; both note seconds.
 
-    What it sums is `amiss` by so much.
+    Its sums are off by `amiss`.
     """
 
     def reported(seconds: float, **own: int) -> SimpleNamespace:

@@ -1,4 +1,4 @@
-"""Ranks begin with rank 0's weights, of which only those travel that differ."""
+"""Ranks begin with rank 0's weights; only those that differ travel."""
 
 from __future__ import annotations
 

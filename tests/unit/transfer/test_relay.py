@@ -59,7 +59,7 @@ class Node:
         return Peer(self.name, self.address, self.port)
 
     def begin(self, digest: str = "", givers: Sequence[Peer] = ()) -> dict[str, Any]:
-        """Start this node's courier, and return what it says."""
+        """Start this node's courier, and return its output."""
         self.folder.mkdir(exist_ok=True)
         answer = start(self.task(digest, givers), self.folder / "log")
         self.pid = answer["facts"].get("pid", 0)
@@ -100,7 +100,7 @@ def weights(folder: Path) -> str:
 
 @pytest.fixture
 def nodes(tmp_path) -> Iterator[list[Node]]:
-    """Four nodes, of which the first has the model; their couriers are ended by their ids."""
+    """Four nodes, the first with the model; their couriers are ended by their ids."""
     before = {process.pid for process in psutil.Process().children()}
     found = [Node(tmp_path, number) for number in range(4)]
     make_cached(found[0].folder / "models", SIZE)
@@ -141,7 +141,7 @@ def giving(nodes) -> Iterator[FileServer]:
 
 @pytest.fixture
 def held(nodes, giving) -> tuple[Table, Held]:
-    """Give the first node's model from this process; return what is given."""
+    """Give the first node's model from this process; return the server."""
     table = made(["model"], {"model": str(nodes[0].target)})
     held = Held(table, nodes[0].target)
     giving.show(table, [held])

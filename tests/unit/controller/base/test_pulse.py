@@ -37,7 +37,7 @@ def test_a_silent_task_is_named_with_its_time_and_the_nodes_it_still_runs_on(clo
 
 
 def spoken(pulse: Pulse, clock: Clock, seconds: int) -> list[int]:
-    """Return the seconds at which a task gives a sign that prints from second 60 to 119."""
+    """Return when a task gives a sign if it prints from second 60 to 119."""
     pulse.begin("x")
     at = []
     for clock.now in range(seconds):

@@ -1,4 +1,4 @@
-"""Is it faster? What a benchmark measures in which order, and what it makes of that."""
+"""Is it faster? The order of a benchmark's measurements, and its verdict."""
 
 from __future__ import annotations
 

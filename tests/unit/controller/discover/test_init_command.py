@@ -51,7 +51,7 @@ def place(tmp_path, monkeypatch):
 
 @pytest.fixture
 def home(place, tmp_path, monkeypatch):
-    """Two machines with GPUs, of which one lets nobody in by key, and one without."""
+    """Two machines with GPUs, one refusing every key, and one without."""
     ssh = StandInSsh(tmp_path / ".ssh", monkeypatch, CONFIG)
     ssh.answers("tower", report=reported("tower", 40, cards=["2c05"]), key=pin("192.168.1.40"))
     ssh.denies("laptop", key=pin("192.168.1.41"))

@@ -1,4 +1,4 @@
-"""Doctor: each check's good and bad cases, what they add up to, the table and the JSON."""
+"""Doctor: each check's good and bad cases, the verdict, the table and the JSON."""
 
 from __future__ import annotations
 
@@ -128,12 +128,12 @@ def node(name: str) -> ExaminedNode:
 
 
 def well() -> dict[str, ExaminedNode]:
-    """Return three nodes with which nothing is wrong."""
+    """Return three nodes without a fault."""
     return {name: node(name) for name in ADDRESSES}
 
 
 def known(its: ExaminedNode, look=(), facts=(), talk=(), **changes) -> ExaminedNode:
-    """Return a node of which something else is known."""
+    """Return a node with another fact."""
     its = replace(its, **changes)
     answers = {"facts": its.facts | dict(facts), "talk": its.verify.talk | dict(talk)}
     inspection = its.inspection | dict(look)

@@ -319,7 +319,7 @@ def test_the_example_names_every_option():
 
 
 def test_the_example_names_no_option_that_is_none():
-    """Options that are commented out count too: they must be right once somebody enables them."""
+    """Options that are commented out count too: they must be right once enabled."""
     prefixes = [*(path.name for path in (ROOT / "roles").iterdir()), "launch", "lend"]
     owners = dict.fromkeys(prefixes, "it")
     for path in (ROOT / "inventory/homelab.example").rglob("*.yml"):

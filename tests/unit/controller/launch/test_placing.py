@@ -23,7 +23,7 @@ LAYERS = SHAPE.num_hidden_layers
 
 
 def asked(tmp_path, **typed):
-    """Return a run as the play has it: a model of 13 GiB, of which no node holds all."""
+    """Return a run as the play has it: a model of 13 GiB, too large for any node."""
     typed = {"model": "llama2-7b", "load_in_4bit": False, "gradient_checkpointing": True} | typed
     run = requested(typed, tmp_path, TRAIN, [], list(ADDRESSES), False)
     assert not run["findings"]
@@ -74,7 +74,7 @@ def looks(*gib):
 
 
 def layers(seconds, nproc=1, port=9, checkpoint=None):
-    """Return the answer of a node that computes a layer in so many seconds."""
+    """Return the answer of a node that computes a layer in these seconds."""
 
     def part(factor):
         return {"sizes": [1], "seconds": [seconds * factor]}

@@ -1,4 +1,4 @@
-"""The time at which a run is to start, as a person types it."""
+"""The start time of a run, as a person types it."""
 
 from __future__ import annotations
 

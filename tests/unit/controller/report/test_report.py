@@ -1,6 +1,6 @@
 """The report of a run, made from what a run of three nodes has left and from less than that.
 
-`fixtures/run/evening` is a real run of a tiny model: three nodes on one computer, of which one was
+`fixtures/run/evening` is a real run of a tiny model: three nodes on one computer, and one was
 slowed down on the way and another one's rank killed. Only its paths were shortened.
 """
 

@@ -1,4 +1,4 @@
-"""The files of a run on their way from a node, whatever they are called and whatever happens."""
+"""The files of a run on their way from a node: any name, any fault."""
 
 from __future__ import annotations
 

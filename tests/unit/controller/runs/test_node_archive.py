@@ -53,7 +53,7 @@ def announced(files, size):
 
 
 def old_gnu_sparse(name, size):
-    """Return the member of a file of `size` bytes of which none is in the archive."""
+    """Return the member of a file of `size` bytes without its content."""
     block = bytearray(header(name, 0, tarfile.GNUTYPE_SPARSE))
     block[386:410] = b"%011o\0" % size + b"%011o\0" % 0
     block[483:495] = b"%011o\0" % size

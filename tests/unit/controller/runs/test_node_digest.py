@@ -42,7 +42,7 @@ def shown(runs):
 
 
 def broken():
-    """Yield digests of `evening` of which a field has another type."""
+    """Yield digests of `evening` with a field of another type."""
     for value in WRONG:
         for name in FULL.keys() - {"name"}:
             yield FULL | {name: value}

@@ -31,7 +31,7 @@ def waiting(
 
 
 def observed(*runs, silent: str = ""):
-    """Return the runs, each of which waits on both nodes; the run `evening` is under way there."""
+    """Return the runs, each waiting on both nodes; the run `evening` is under way there."""
     found = {
         node: None
         if node == silent

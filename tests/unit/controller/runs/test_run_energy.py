@@ -1,4 +1,4 @@
-"""The energy of a run: what its record tells, what is said of it, and what it costs."""
+"""The energy of a run: its record, the messages on it, and its cost."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ TWO = start_line("desk", "laptop", generation=0, step=0)
 
 
 def step(number: int, total: float | None, *by_rank: float | None) -> dict:
-    """Return the line of a step in which desk and laptop learn from 1000 tokens each."""
+    """Return the line of a step: desk and laptop learn from 1000 tokens each."""
     energy = {"energy_joules": total, "energy_joules_by_rank": list(by_rank)}
     return json.loads(json.dumps(step_line(100.0, 100.0, step=number, **energy)))
 

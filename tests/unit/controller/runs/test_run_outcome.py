@@ -81,7 +81,7 @@ def test_where_rank_0_is_silent_the_first_other_node_gives_its_copy(ends, source
 
 
 def files_of(outcome):
-    """Return the nodes from which record and results come."""
+    """Return the source nodes of record and results."""
     files = {node: outcome.files(node, "r1") for node in NODES}
     return tuple(
         [node for node in NODES if name in files[node]] for name in ("metrics.jsonl", "adapter")

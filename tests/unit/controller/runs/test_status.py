@@ -1,4 +1,4 @@
-"""The status: what is good, degraded or broken, its table, and its JSON."""
+"""The status: good, degraded or broken; its table, and its JSON."""
 
 from __future__ import annotations
 

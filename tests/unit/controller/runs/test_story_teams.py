@@ -1,4 +1,4 @@
-"""A run whose nodes leave and join: who trained when, and what it cost."""
+"""A run whose nodes leave and join: who trained when, and the cost."""
 
 from __future__ import annotations
 

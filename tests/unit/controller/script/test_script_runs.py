@@ -1,4 +1,4 @@
-"""A run of a person's own script: what goes to the nodes, what is refused, how it is told."""
+"""A run of a person's own script: the files sent, the refusals, the report."""
 
 from __future__ import annotations
 

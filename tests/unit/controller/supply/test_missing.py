@@ -1,4 +1,4 @@
-"""The packages that nodes lack: what is said of them, and what is fetched for whom."""
+"""The packages that nodes lack: the messages on them, and the downloads."""
 
 from __future__ import annotations
 

@@ -24,7 +24,7 @@ def boards(tmp_path):
 
 @pytest.fixture
 def drawing(clock, boards):
-    """Return a function: seconds pass in which nodes of these groups answer; who draws then?"""
+    """Return a function that lets nodes answer for some seconds and returns who draws."""
 
     def after(seconds, **groups):
         drawers = []

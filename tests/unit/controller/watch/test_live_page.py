@@ -1,4 +1,4 @@
-"""The live page: what it shows, who may open it, and that nothing can be done by it."""
+"""The live page: its content, who may open it, and that it is read-only."""
 
 from __future__ import annotations
 

@@ -88,7 +88,7 @@ def test_a_run_of_which_the_house_has_all_machines_says_who_has_them():
 
 
 def plan(*rows: int, slow: float = 1.0, **more: object) -> dict[str, object]:
-    """Return the line of a plan under which the last rank is this slow."""
+    """Return the line of a plan with a last rank this slow."""
     slowness = [1.0] * (len(rows) - 1) + [slow]
     return {"kind": "plan", "step": 1, "rows": rows, "slowness": slowness, **more}
 

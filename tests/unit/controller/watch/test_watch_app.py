@@ -28,7 +28,7 @@ METRICS = [start_line(*NODES, time=TIME), HELD_OUT | {"time": TIME}, *STEPS]
 
 
 def events(*more, **changes):
-    """Return the events of three nodes, of which the first one draws."""
+    """Return the events of three nodes; the first one draws."""
     found = {node: [state(node, NODES, **changes), *more] for node in NODES}
     found["desk"][1:1] = [lines(*METRICS, anew=True), {"progress": "step 30/60"}]
     return found

@@ -1,4 +1,4 @@
-"""A reset that cannot put everything back still has what is back count."""
+"""An incomplete reset still counts its finished parts."""
 
 from __future__ import annotations
 

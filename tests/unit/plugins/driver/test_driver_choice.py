@@ -17,7 +17,7 @@ CURRENT = Kernel("7.0.0-44-generic", "generic-hwe-24.04")
 
 
 def chosen(archive, folder, kernels, wish=OPEN, driver=None, newest="", **more):
-    """Return the choice for a server of 24.04 with these kernels, the last of which runs."""
+    """Return the choice for a server of 24.04 with these kernels, the last one running."""
     computer = Computer(archive("24.04"), folder / "machine", "server", kernels, driver, **more)
     running = kernels[-1].release
     return choose(computer.apt, wish, System(running, newest or running, "24.04"))

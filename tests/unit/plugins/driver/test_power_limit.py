@@ -78,7 +78,7 @@ def test_the_unit_sets_the_limit_at_boot_and_when_the_drivers_daemon_starts():
 
 @pytest.fixture
 def undo(program, tmp_path):
-    """Return a function that takes a limit back with stand-ins; it returns what they were told."""
+    """Return a function that takes a limit back with stand-ins; it returns their calls."""
     told = tmp_path / "told"
     program("systemctl", f'echo systemctl "$@" >>{told}')
 

@@ -80,7 +80,7 @@ def test_a_ruleset_of_nftables_is_read():
 
 
 def test_a_ruleset_that_turns_nobody_away_is_no_finding():
-    """Only the chain that accepts by default is left: what it drops is not ours."""
+    """Only the chain that accepts by default is left: its drops are not ours."""
     left = [item for item in RULESET["nftables"] if '"table": "filter"' not in json.dumps(item)]
     assert any("chain" in item for item in left)
     assert shut_by_nftables({"nftables": left}, ["198.51.100.14"], "eno1") == []

@@ -1,4 +1,4 @@
-"""TensorBoard on a node: when there is one, and what a person is told of it."""
+"""TensorBoard on a node: when there is one, and the message on it."""
 
 from __future__ import annotations
 

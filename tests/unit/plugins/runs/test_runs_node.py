@@ -145,7 +145,7 @@ def test_broken_files_hide_no_run(workspace):
 
 
 def test_files_that_are_nested_deep_hide_no_run(workspace):
-    """They are passed on to nobody: what comes to the controller can be written and read again."""
+    """They are not passed on: the controller can write and read everything it gets."""
     results, deep = workspace / "results" / "evening", "[" * 5000
     (results / "supervisor.json").write_text(f'{{"nodes": {deep}')
     (results / "run.yml").write_text(deep)

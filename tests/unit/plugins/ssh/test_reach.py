@@ -1,4 +1,4 @@
-"""Which machine answers, and what is said when it is not the one that is meant."""
+"""Which machine answers, and the message when it is another one."""
 
 from __future__ import annotations
 

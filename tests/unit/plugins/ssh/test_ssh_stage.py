@@ -1,4 +1,4 @@
-"""Which key logs in, and what rank 0 is told of the workers."""
+"""Which key logs in, and rank 0's list of workers."""
 
 from __future__ import annotations
 
@@ -105,7 +105,7 @@ def test_what_rank_0_has_to_know_of_a_worker(tmp_path, known, pinned, user, keys
 
 
 def test_the_controller_as_a_worker_needs_no_ssh_server():
-    """Other workers are tried whatever they answer."""
+    """Other workers are tried after any answer."""
     with socket.create_server(("127.0.0.1", 0)) as server, socket.socket() as unused:
         unused.bind(("127.0.0.1", 0))
         listens, shut = server.getsockname()[1], unused.getsockname()[1]

@@ -1,4 +1,4 @@
-"""A Linux under Windows is recognised, and told what it lacks as a node."""
+"""A Linux under Windows is recognised, and its shortcomings as a node named."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ KEPT = "[network]\ngenerateHosts = false\n"
 
 @pytest.fixture
 def machine(tmp_path, monkeypatch):
-    """Return a function that lays down a machine and looks at it."""
+    """Return a function that writes a machine's files and inspects it."""
     monkeypatch.setenv("PATH", str(tmp_path / "bin"))
 
     def make(kernel: str, conf: str = KEPT, gpu: bool = False) -> wsl.Wsl:
