@@ -62,9 +62,9 @@ def parser() -> argparse.ArgumentParser:
     verb("join", "mend the cable")
     speed = verb("link", "hold a machine's cable to a speed, both ways")
     speed.add_argument("rate", metavar="1gbit|100mbit|off")
-    share = verb("cpu", "hold a machine to so many cores")
+    share = verb("cpu", "hold a machine to this many cores")
     share.add_argument("cores", metavar="CORES|off")
-    memory = verb("memory", "hold a machine to so much memory")
+    memory = verb("memory", "hold a machine to this much memory")
     memory.add_argument("gib", metavar="GIB|off")
     for name, about in (
         ("power-off", "unplug machines: nothing in them is asked or told"),

@@ -71,7 +71,7 @@ def places(shares: Mapping[str, float], cores: int) -> dict[str, int]:
     """Return by node the core that it is held to, by its share of one: that with most room.
 
     Machines that may go from core to core push each other off them: three with 0.4 of a core each
-    came to some 7% less than three times one of them, and to 5% less again where they had to meet,
+    reached some 7% less than three times one of them, and 5% less again where they had to meet,
     as after a step. Of cores with as much room it is the last, since the computer's own work is on
     the first as a rule.
 

@@ -2,7 +2,7 @@
 
 It understands what Hearth asks of the real one: `bash INSTALLER -b -p FOLDER`, and then
 `FOLDER/bin/conda create --yes --quiet -n NAME --override-channels -c CHANNEL python=3.11 pip`, for
-which it lays down a venv of the machine's own Python; without `pip` it has none, as with newer
+which it makes a venv of the machine's own Python; without `pip` it has none, as with newer
 solvers. Each call is noted in FOLDER/calls. FOLDER/etc/profile.d/conda.sh defines `conda activate`,
 which searches the folders that conda searches unless it is configured.
 """

@@ -38,7 +38,7 @@ def test_the_kernels_own_packages_are_in_the_same_call(archive, tmp_path):
 def test_modules_of_the_running_kernel_come_only_where_apt_can_install_them(
     archive, tmp_path, release, there
 ):
-    """Those of a kernel that is superseded want the driver of its day."""
+    """Those of a kernel that is superseded want its own driver."""
     kernels = [CURRENT, Kernel(release)]
     assert archive("24.04").has(f"linux-modules-nvidia-580-open-{release}")
     its = chosen(archive, tmp_path, kernels)

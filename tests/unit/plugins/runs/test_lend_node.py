@@ -1,4 +1,4 @@
-"""The module that gives a node its word on lending, with the node's own training code."""
+"""The module that sets a node's choice on lending, with the node's own training code."""
 
 from __future__ import annotations
 
