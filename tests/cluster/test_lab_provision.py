@@ -153,7 +153,7 @@ def test_the_next_run_finishes_what_was_left_and_no_more(provisioned):
     done = re.findall(r"^  (.+): changed on .*\btower\b", provisioned, re.MULTILINE)
     readme = [name for name in done if name.startswith("Write its README")]
     assert readme
-    assert {*done} <= {*readme, "Tell rank 0 the host keys of the workers"}
+    assert {*done} <= {*readme, "Record the workers' host keys on rank 0"}
 
 
 @pytest.mark.rotated("provisioned twice, and undone")
