@@ -6,9 +6,11 @@ import errno
 import os
 
 import pytest
+from safetensors import SafetensorError
 from support.ranks import python
 
-from hearth.record.own_disk import WRITES, OwnDisk, reason
+from hearth.base.errors import CheckpointError
+from hearth.record.own_disk import WRITES, OwnDisk, number_of, reason
 from hearth.record.record_file import RecordFile
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
@@ -29,6 +31,18 @@ def test_what_one_disk_does_not_take_is_no_error_while_another_nodes_does(number
     disk.agree([disk.state, WRITES, 0])
     with pytest.raises(OSError, match=os.strerror(number)):
         disk.agree([disk.state, disk.state, 0])
+
+
+@pytest.mark.parametrize(
+    ("said", "number"), [("I/O error: No space left on device", errno.ENOSPC), ("?", errno.EIO)]
+)
+def test_an_error_of_safetensors_is_known_by_the_systems_text_in_it(said, number):
+    assert number_of(SafetensorError(said)) == number
+    caused = CheckpointError("not written")
+    caused.__cause__ = SafetensorError(said)
+    assert number_of(caused) == number
+    assert number_of(CheckpointError("of another model")) is None
+    assert number_of(ValueError(said)) is None
 
 
 def test_it_is_an_error_where_nobody_else_writes():

@@ -52,6 +52,29 @@ def test_rank_0_has_the_record_and_the_results_and_each_node_its_log():
     assert under_slurm.files("desk", "r1")["logs/desk.job.log"] == "results/r1/job.log"
 
 
+@pytest.mark.parametrize(
+    ("ends", "state"),
+    [
+        ("finished finished", "finished"),
+        ("finished lost", "finished"),
+        ("finished stopped", "stopped"),
+        ("stopped stopped", "stopped"),
+        ("finished failed", "failed"),
+        ("failed lost", "failed"),
+        ("lost lost", "lost"),
+        ("gone lost", "failed"),
+        ("running running", "lost"),
+    ],
+)
+def test_the_state_of_a_run_is_that_of_the_nodes_that_know_its_end(ends, state):
+    outcome = Outcome.from_answers(
+        answer(node, end.replace("gone", "lost"), gone=end == "gone")
+        for node, end in zip(NODES[:2], ends.split(), strict=True)
+    )
+    assert outcome.state == state
+    assert bool(outcome.culprits) == (state in ("failed", "lost"))
+
+
 def reached(step, generation=0, ended=False):
     return {"generation": generation, "step": step, "ended": ended}
 
