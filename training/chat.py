@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
-"""Talk to what a run has learned, beside the model that it began with.
+"""Talk to what a run has learned, or to the model that it began with.
 
-    python training/chat.py evening                       # both answer, side by side; /help
+    python training/chat.py evening                       # the trained model answers; /help
     echo "What is NCCL?" | python training/chat.py evening
     python training/chat.py evening --serve               # OpenAI's API, on this computer alone
 
@@ -91,7 +91,7 @@ def _port(text: str) -> int:
 def main() -> int:
     """Talk, or serve; return 0.
 
-    Raises `HearthError` if nobody can answer.
+    Raises `HearthError` if no model can answer.
     """
     given = arguments().parse_args()
     layout = Layout.from_environment()
@@ -108,21 +108,19 @@ def main() -> int:
 
         hush()
         from hearth.after.answer import Sampling
-        from hearth.after.sides import Loading
-        from hearth.after.talk import Wishes, talk
+        from hearth.after.sides import Loading, load_sides
+        from hearth.after.terminal import Screen, chat
 
-    talk(
-        folder,
-        layout,
-        Wishes(
-            Loading(given.cpu, given.four_bit, given.trust_remote_code, given.base),
-            Sampling(given.temperature, given.seed, given.max_tokens),
-            best=given.best,
-            system=given.system,
-            complete=given.complete,
-            port=given.port if given.serve else None,
-        ),
-    )
+    screen = Screen()
+    how = Loading(given.cpu, given.four_bit, given.best, given.trust_remote_code, given.base)
+    if given.serve:
+        from hearth.after.endpoint import listening, serve  # loads a web server
+
+        with listening(given.port) as socket:
+            serve(load_sides(folder, layout, how, screen.say), run.name, socket, screen)
+    sampling = Sampling(given.temperature, given.seed, given.max_tokens)
+    sides = load_sides(folder, layout, how, screen.say)
+    chat(run, sides, sampling, screen, given.system, given.complete)
     return 0
 
 

@@ -30,19 +30,19 @@ def home(tmp_path_factory, tiny_model):
 
 
 @pytest.mark.rotated
-def test_at_a_terminal_both_answer_and_ctrl_c_ends_an_answer_only(home):
+def test_at_a_terminal_ctrl_c_ends_an_answer_only(home):
     words = (sys.executable, CHAT, "evening", "--max-tokens", "1500")
     with Terminal(*words, cwd=home, variables=environment(home)) as terminal:
         at = terminal.until("/help")
         terminal.type("say 2\n")
-        at = terminal.until(r"base +│ +adapter", at)
+        at = terminal.until("say 2.*\n.*\\w", at)
         terminal.type(CTRL_C)
-        at = terminal.until(r"stopped\)? +│.*stopped", at)
+        at = terminal.until(r"stopped\)", at)
         at = terminal.until("> ", at)
         terminal.type("half a line")
         at = terminal.until("half a line", at)
         at = terminal.until("Ctrl-D", at, press=CTRL_C)
-        terminal.type("/adapter\n/adaptr\n")
+        terminal.type("/base\n/adaptr\n")
         at = terminal.until("did you mean 'adapter'", at)
         terminal.until("> ", at)  # before its prompt is shown, input() takes Ctrl-D for another key
         terminal.type(CTRL_D)
@@ -64,9 +64,9 @@ def test_in_a_pipe_the_answers_follow_their_prompts(home):
     assert done.stderr == ""
     assert "\x1b" not in done.stdout
     lines = done.stdout.splitlines()
-    at = [lines.index(line) for line in ("> say 1", "base", "adapter", "> /base", "> say 2")]
+    at = [lines.index(line) for line in ("> say 1", "> /base", "> say 2")]
     assert at == sorted(at)
-    assert len(re.findall(r"^\(\d+ tokens", done.stdout, re.M)) == 3
+    assert len(re.findall(r"^\(\d+ tokens", done.stdout, re.M)) == 2
 
 
 @pytest.mark.rotated

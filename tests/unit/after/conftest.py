@@ -8,7 +8,6 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-import torch
 import yaml
 from support.finished import make_run
 from support.repository import ROOT
@@ -16,7 +15,6 @@ from support.repository import ROOT
 from hearth.after.sides import Loading, Side, load_sides
 from hearth.config import Run, read_run, write_run
 from hearth.config.layout import Layout
-from hearth.record.result import find_result
 
 RECORDED = ROOT / "tests" / "fixtures" / "run" / "evening"
 
@@ -40,11 +38,8 @@ def load(layout: Layout) -> Callable[..., list[Side]]:
     def act(
         folder: Path, loading: Loading | None = None, said: list[str] | None = None
     ) -> list[Side]:
-        run = read_run(folder / "run.yml")
         tell: Any = [].append if said is None else said.append
-        result = find_result(folder, run, folder / "checkpoints", tell)
-        how = loading or Loading()
-        return load_sides(run, folder, result, how, torch.device("cpu"), layout, tell)
+        return load_sides(folder, layout, loading or Loading(), tell)
 
     return act
 
@@ -53,10 +48,8 @@ def load(layout: Layout) -> Callable[..., list[Side]]:
 def sides(finished: Path, tmp_path_factory: pytest.TempPathFactory) -> list[Side]:
     """The base and the adapter of the run `finished`."""
     home = str(tmp_path_factory.mktemp("home"))
-    run = read_run(finished / "run.yml")
-    result = find_result(finished, run, finished / "checkpoints", print)
     layout = Layout.from_environment({"XDG_CACHE_HOME": home, "HOME": home})
-    return load_sides(run, finished, result, Loading(), torch.device("cpu"), layout, print)
+    return load_sides(finished, layout, Loading(), print)
 
 
 @pytest.fixture

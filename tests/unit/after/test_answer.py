@@ -1,138 +1,104 @@
-"""Streamed answers: the tokens of `generate`, one a turn, apart from each other."""
+"""Streamed answers and conversations: the text of `generate`, until it ends or is interrupted."""
 
 from __future__ import annotations
-
-import threading
 
 import pytest
 import torch
 from support.facts import refuses
+from support.tiny_model import make_tokenizer
 
-from hearth.after.answer import Answer, Sampling
-from hearth.after.conversation import Conversation
+from hearth.after.answer import Conversation, Sampling, answer
 from hearth.after.sides import Side
 from hearth.base.errors import ModelError
 from hearth.data.encode import encode_prompt
 from hearth.data.messages import Message
+from hearth.data.template import PLAIN_TEMPLATE
 from hearth.model.backend import GREEDY
 
 PROMPT = [Message("user", "say 1")]
 SHORT = Sampling(max_tokens=12)
-DRAWN = Sampling(temperature=1.0, seed=3, max_tokens=12)
 
 
-def ids_of(side):
-    return encode_prompt(side.tokenizer, PROMPT)
+def answered(side, sampling=SHORT, **more):
+    """Return an answer whose shown pieces are its text."""
+    pieces = []
+    found = answer(side, encode_prompt(side.tokenizer, PROMPT), sampling, pieces.append, **more)
+    assert "".join(pieces) == found.text
+    return found
 
 
-def text_of(side, sampling=SHORT):
-    answer = Answer(side, ids_of(side), sampling)
-    assert "".join(answer) == answer.text
-    return answer.text
-
-
-def test_a_stream_has_the_text_of_generate_and_both_sides_stream_at_once(sides):
-    whole = []
+def test_a_stream_has_the_text_of_generate(sides):
     for side in sides:
-        prompt = torch.tensor([ids_of(side)])
+        prompt = torch.tensor([encode_prompt(side.tokenizer, PROMPT)])
         out = side.network.generate(
             prompt, attention_mask=torch.ones_like(prompt), max_new_tokens=12, **GREEDY
         )
         new = out[0, prompt.shape[1] :]
-        whole.append(side.tokenizer.decode(new, skip_special_tokens=True))
-    both = [Answer(side, ids_of(side), SHORT) for side in sides]
-    while any(answer.end is None for answer in both):
-        for answer in both:
-            if answer.end is None:
-                answer.read()
-    # Half a character at the end has no text yet.
-    assert [answer.text for answer in both] == [text.rstrip("�") for text in whole]
-    assert {answer.end for answer in both} == {"length"}
-    assert [answer.tokens for answer in both] == [12, 12]
+        found = answered(side)
+        assert found.text == side.tokenizer.decode(new, skip_special_tokens=True)
+        assert (found.end, found.tokens) == ("length", 12)
 
 
 def test_drawn_answers_depend_on_their_seed_alone(sides):
-    base, adapter = sides
-    alone = text_of(base, DRAWN)
-    torch.manual_seed(99)
-    one, other = (Answer(side, ids_of(side), DRAWN) for side in (base, adapter))
-    for _ in range(12):
-        one.read()
-        torch.rand(3)
-        other.read()
-    assert one.text[: len(alone)] == alone
-    other.close(), one.close()
-    assert text_of(base, Sampling(temperature=1.0, seed=4, max_tokens=12)) != alone
+    first, other = (Sampling(temperature=1.0, seed=seed, max_tokens=12) for seed in (3, 4))
+    alone = answered(sides[0], first).text
+    torch.rand(3)
+    assert answered(sides[0], first).text == alone
+    assert answered(sides[0], other).text != alone
 
 
-def test_an_answer_that_is_stopped_leaves_nothing_running(sides):
-    before = threading.active_count()
-    answer = Answer(sides[0], ids_of(sides[0]), Sampling(max_tokens=500))
-    answer.read()
-    answer.close()
-    assert (answer.end, answer.tokens) == ("interrupted", 1)
-    unread = Answer(sides[0], ids_of(sides[0]), SHORT)
-    unread.close()
-    assert (unread.end, unread.text) == ("interrupted", "")
-    assert threading.active_count() == before
+def test_an_answer_can_be_interrupted(sides):
+    found = answered(sides[0], Sampling(max_tokens=500), interrupted=lambda: True)
+    assert (found.end, found.tokens) == ("interrupted", 1)
 
 
-def test_an_answer_ends_with_a_stop_token_or_before_the_next_question(sides):
+@pytest.mark.parametrize("length", [1, 2, 5])
+def test_an_answer_ends_before_the_next_question(sides, length):
+    text = answered(sides[0]).text
+    until = text[4 : 4 + length]
+    found = answered(sides[0], until=until)
+    assert (found.end, found.text) == ("stop", text.partition(until)[0])
+
+
+def test_an_answer_ends_with_a_stop_token(sides):
     base = sides[0]
-    said = [token for piece in [text_of(base)] for token in base.tokenizer(piece).input_ids]
-    until = text_of(base)[4:6]
-    answer = Answer(base, ids_of(base), SHORT, until)
-    assert "".join(answer) == text_of(base).partition(until)[0]
-    assert answer.end == "stop"
-    known = base.network.generation_config.eos_token_id
-    base.network.generation_config.eos_token_id = [*known, said[0]]
+    first = base.tokenizer(answered(base).text).input_ids[0]
+    generation = base.network.generation_config
+    known, generation.eos_token_id = generation.eos_token_id, [first]
     try:
-        answer = Answer(base, ids_of(base), SHORT)
-        assert "".join(answer) == ""
-        assert (answer.end, answer.tokens) == ("stop", 0)
+        found = answered(base)
     finally:
-        base.network.generation_config.eos_token_id = known
-
-
-def test_an_error_of_the_model_is_raised_where_its_answer_is_read(sides):
-    class Broken:
-        device, generation_config = sides[0].network.device, sides[0].network.generation_config
-
-        def generate(self, **_):
-            raise torch.OutOfMemoryError
-
-    answer = Answer(Side("base", Broken(), sides[0].tokenizer), [1], SHORT)
-    with pytest.raises(torch.OutOfMemoryError):
-        answer.read()
-    answer.close()
+        generation.eos_token_id = known
+    assert (found.end, found.tokens, found.text) == ("stop", 0, "")
 
 
 def test_each_side_has_a_history_of_its_own(sides):
     base, adapter = (Conversation(side, system="be brief") for side in sides)
-    first = base.ask("say 1", SHORT)
-    list(first)
-    base.keep("say 1", first)
+    first = base.ask("say 1", SHORT, print)
     assert base.messages == [Message("user", "say 1"), Message("assistant", first.text.strip())]
     assert adapter.messages == []
-    second = base.ask("say 1", SHORT)
-    list(second)
-    assert second.text != first.text  # it has read the first
+    assert base.ask("say 1", SHORT, print).text != first.text  # it has read the first
     base.reset()
-    again = base.ask("say 1", SHORT)
-    assert "".join(again) == first.text
+    assert base.ask("say 1", SHORT, print).text == first.text
 
 
-def test_a_text_is_gone_on_with_as_it_is(sides):
+def test_a_text_is_continued_as_it_is(sides):
     conversation = Conversation(sides[0], complete=True)
-    answer = conversation.ask("rank node", SHORT)
     prompt = torch.tensor([sides[0].tokenizer("rank node").input_ids])
     out = sides[0].network.generate(prompt, max_new_tokens=12, **GREEDY)
     whole = sides[0].tokenizer.decode(out[0, prompt.shape[1] :], skip_special_tokens=True)
-    assert "".join(answer) == whole.rstrip("�")
-    conversation.keep("rank node", answer)
+    assert conversation.ask("rank node", SHORT, print).text == whole
     assert conversation.messages == []
 
 
 def test_a_conversation_longer_than_the_model_reads_is_refused(sides):
     with refuses(ModelError, "2048", "/reset"):
-        Conversation(sides[0]).ask("word " * 600, SHORT)
+        Conversation(sides[0]).ask("word " * 600, SHORT, print)
+
+
+def test_a_model_without_a_template_is_asked_as_it_was_trained(sides):
+    tokenizer = make_tokenizer()
+    tokenizer.chat_template = PLAIN_TEMPLATE
+    ids, until = Conversation(Side("base", sides[0].network, tokenizer))._tokens("Why?")
+    assert tokenizer.decode(ids) == "User: Why?\nAssistant:"
+    assert until == "\nUser:"

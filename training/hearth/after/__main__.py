@@ -142,7 +142,7 @@ def _loaded_tasks(spec: dict[str, Any]) -> list[Any]:
     """Return lm-eval's tasks of a spec, with the folder of lm-eval's `packages`."""
     use_extra(Path(spec["packages"]))
     with loading():
-        from hearth.after.tasks import load_tasks
+        from hearth.after.evaluator import load_tasks
         from hearth.base.entry import hush
 
         hush()

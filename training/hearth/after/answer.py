@@ -1,28 +1,28 @@
-"""A model's answer as a stream of text, computed token by token on demand.
-
-Transformers' `generate` computes in a thread that waits before every token until the reader wants
-the next one. So several answers take turns: two sides stream at once, each with random numbers of
-its own, and a side that is not read does not compute.
-"""
+"""A conversation with one model, and its answers as a stream of text."""
 
 from __future__ import annotations
 
-import queue
-import threading
 import time
-from collections.abc import Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass
+from collections.abc import Callable
+from dataclasses import dataclass, replace
 from typing import Any, Literal
 
 import torch
-from tokenizers.decoders import DecodeStream
-from transformers.generation.streamers import BaseStreamer
+from transformers import StoppingCriteria, TextStreamer
 
 from hearth.after.sides import Side
+from hearth.base.errors import ModelError
+from hearth.data.encode import encode_prompt
+from hearth.data.findings import Problem
+from hearth.data.messages import Message
+from hearth.data.template import speaks_plainly
 from hearth.model.backend import GREEDY
 
-End = Literal["stop", "length", "interrupted"]
+_NEXT_QUESTION = "\nUser:"
+"""Text with which a base model begins the next question, after the plain template."""
+
+Show = Callable[[str], None]
+"""Shows a piece of an answer."""
 
 
 @dataclass(frozen=True)
@@ -35,159 +35,133 @@ class Sampling:
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments of Transformers' `generate`."""
-        if self.temperature == 0:
-            return GREEDY
-        return {"do_sample": True, "temperature": self.temperature}
+        chosen = {"do_sample": True, "temperature": self.temperature}
+        return {"max_new_tokens": self.max_tokens, **(chosen if self.temperature else GREEDY)}
 
 
-class _Stopped(Exception):
-    """Ends `generate` from within its streamer."""
+@dataclass(frozen=True)
+class Answer:
+    """An answer: its text and number of tokens, the seconds that they took, and why it ended."""
+
+    text: str
+    tokens: int
+    seconds: float
+    end: Literal["stop", "length", "interrupted"]
 
 
-class _Turns(BaseStreamer):
-    """Hands over one token of `generate` a turn; `generate` waits between turns."""
+class _Stream(TextStreamer, StoppingCriteria):
+    """Shows an answer as it comes; ends it before the text `until`, or once it is interrupted."""
 
-    def __init__(self) -> None:
-        self._turn = threading.Semaphore(0)
-        self._tokens: queue.SimpleQueue[int | BaseException | None] = queue.SimpleQueue()
-        self._stopped = self._past_prompt = False
-
-    def next(self) -> int | None:
-        """Have the next token computed and return it, None after the last; raise its error."""
-        self._turn.release()
-        token = self._tokens.get()
-        if isinstance(token, BaseException):
-            raise token
-        return token
-
-    def stop(self) -> None:
-        """Have `generate` end at its next token."""
-        self._stopped = True
-        self._turn.release()
-
-    def run(self, network: Any, arguments: dict[str, Any]) -> None:
-        """Generate in this thread, a token a turn."""
-        try:
-            self._wait()
-            network.generate(**arguments, streamer=self)
-            self._tokens.put(None)
-        except _Stopped:
-            pass
-        except BaseException as error:  # the reader's to judge, out of memory for one
-            self._tokens.put(error)
+    def __init__(self, side: Side, show: Show, until: str, interrupted: Callable[[], bool]) -> None:
+        super().__init__(side.tokenizer, skip_prompt=True, skip_special_tokens=True)
+        self._ends = set(side.network.generation_config.eos_token_id)
+        self._show, self._until, self._interrupted = show, until, interrupted
+        self.text, self._held, self.found = "", "", False
 
     def put(self, value: torch.Tensor) -> None:
-        """Hand over a token; the first call brings those of the prompt."""
-        if not self._past_prompt:
-            self._past_prompt = True
-            return
-        for token in value.tolist():
-            self._tokens.put(token)
-            self._wait()
+        """Take the prompt, or a token: those that end an answer are no text, special or not."""
+        if self.next_tokens_are_prompt or self._ends.isdisjoint(value.tolist()):
+            super().put(value)
 
-    def end(self) -> None:
-        """Do nothing: `run` knows the end."""
+    def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
+        """Show new text, but for an end that may be the beginning of `until`."""
+        text = self._held + text
+        if self._until and self._until in text:
+            self.found, text = True, text[: text.index(self._until)]
+        elif self.found:
+            text = ""
+        kept = 0
+        if not (stream_end or self.found):
+            lengths = range(len(self._until) - 1, 0, -1)
+            kept = next((n for n in lengths if text.endswith(self._until[:n])), 0)
+        shown, self._held = text[: len(text) - kept], text[len(text) - kept :]
+        self.text += shown
+        self._show(shown)
 
-    def _wait(self) -> None:
-        self._turn.acquire()
-        if self._stopped:
-            raise _Stopped
+    def __call__(self, input_ids: torch.Tensor, scores: Any, **_: Any) -> torch.Tensor:
+        """Return whether the answer is to end."""
+        ends = self.found or self._interrupted()
+        return torch.full((len(input_ids),), ends, dtype=torch.bool, device=input_ids.device)
 
 
-class Answer:
-    """The answer of `side` to the tokens of a prompt: iterate over it for pieces of its text.
+def answer(
+    side: Side,
+    prompt: list[int],
+    sampling: Sampling,
+    show: Show,
+    until: str = "",
+    interrupted: Callable[[], bool] = lambda: False,
+) -> Answer:
+    """Return the answer of `side` to the tokens of a prompt, and `show` it meanwhile."""
+    network = side.network
+    stream = _Stream(side, show, until, interrupted)
+    ids = torch.tensor([prompt], device=network.device)
+    torch.manual_seed(sampling.seed)
+    started = time.monotonic()
+    output = network.generate(
+        input_ids=ids,
+        attention_mask=torch.ones_like(ids),
+        use_cache=True,
+        streamer=stream,
+        stopping_criteria=[stream],
+        **sampling.arguments(),
+    )
+    seconds = time.monotonic() - started
+    new = output[0, len(prompt) :].tolist()
+    by_itself = bool(new) and new[-1] in network.generation_config.eos_token_id
+    end = "stop" if by_itself or stream.found else "interrupted" if interrupted() else "length"
+    return Answer(stream.text, len(new) - by_itself, seconds, end)
 
-    Attributes:
-        text: the answer so far.
-        tokens: the number of tokens so far, and `seconds` the time that they took.
-        end: why it ended; None as long as it goes on.
+
+class Conversation:
+    """Questions to `side` and its answers.
+
+    With `complete` there is no template and no history: each prompt is a text to go on with.
     """
 
-    def __init__(self, side: Side, prompt: list[int], sampling: Sampling, until: str = "") -> None:
-        """Begin nothing yet; the answer ends also before the text `until`, if given."""
-        self.name, self.text, self.tokens, self.seconds = side.name, "", 0, 0.0
-        self.end: End | None = None
-        self._most, self._until, self._held = sampling.max_tokens, until, ""
-        self._tokenizer, self._device = side.tokenizer.backend_tokenizer, side.network.device
-        self._decoder = DecodeStream([], skip_special_tokens=True)
-        self._ends = set(side.network.generation_config.eos_token_id)
-        self._random: torch.Tensor | None = None  # greedy answers draw none
-        if sampling.temperature:
-            self._random = torch.Generator(self._device).manual_seed(sampling.seed).get_state()
-        self._turns = _Turns()
-        ids = torch.tensor([prompt], device=self._device)
-        arguments = {
-            "input_ids": ids,
-            "attention_mask": torch.ones_like(ids),
-            "max_new_tokens": self._most,
-            "use_cache": True,
-            **sampling.arguments(),
-        }
-        self._thread = threading.Thread(
-            target=self._turns.run, args=(side.network, arguments), daemon=True
-        )
-        self._thread.start()
+    def __init__(self, side: Side, system: str = "", complete: bool = False) -> None:
+        self.side, self._complete = side, complete
+        self._first = [Message("system", system)] if system else []
+        self.messages: list[Message] = []
 
-    def __iter__(self) -> Iterator[str]:
-        """Yield the pieces of text as they come, possibly empty ones."""
-        while self.end is None:
-            yield self.read()
+    def reset(self) -> None:
+        """Forget all questions and answers."""
+        self.messages = []
 
-    def read(self) -> str:
-        """Have one token computed; return the text that is new, often a word, possibly none."""
-        started = time.monotonic()
-        with self._own_random():
-            token = self._turns.next()
-        self.seconds += time.monotonic() - started
-        if token is None or token in self._ends:
-            return self._finish(
-                "stop" if token is not None or self.tokens < self._most else "length"
+    def ask(
+        self,
+        prompt: str,
+        sampling: Sampling,
+        show: Show,
+        interrupted: Callable[[], bool] = lambda: False,
+    ) -> Answer:
+        """Return the answer to `prompt` and remember both, also if the answer was interrupted.
+
+        Raises `ModelError` if the conversation is longer than the model can read.
+        """
+        ids, until = self._tokens(prompt)
+        most = self.side.positions
+        if most and len(ids) >= most:
+            raise ModelError(
+                f"{self.side.name}: the conversation has {len(ids)} tokens and this model reads "
+                f"{most}; /reset begins a new one"
             )
-        self.tokens += 1
-        return self._show(self._decoder.step(self._tokenizer, token) or "")
+        if most:
+            sampling = replace(sampling, max_tokens=min(sampling.max_tokens, most - len(ids)))
+        found = answer(self.side, ids, sampling, show, until, interrupted)
+        if found.text.strip() and not self._complete:
+            self.messages += [Message("user", prompt), Message("assistant", found.text.strip())]
+        return found
 
-    def close(self) -> None:
-        """End the answer where it is."""
-        if self.end is None:
-            self._finish("interrupted")
-
-    def _show(self, piece: str) -> str:
-        """Add `piece` to the text, but for an end that may be the beginning of `until`."""
-        self._held += piece
-        before, found, _ = (
-            self._held.partition(self._until) if self._until else (self._held, "", "")
-        )
-        if found:
-            self._held = ""
-            return self._add(before) + self._finish("stop")
-        kept = next(
-            (n for n in range(len(self._until) - 1, 0, -1) if before.endswith(self._until[:n])), 0
-        )
-        shown, self._held = before[: len(before) - kept], before[len(before) - kept :]
-        return self._add(shown)
-
-    def _add(self, piece: str) -> str:
-        self.text += piece
-        return piece
-
-    def _finish(self, end: End) -> str:
-        self.end = end
-        self._turns.stop()
-        self._thread.join()
-        rest, self._held = self._held, ""
-        return self._add(rest)
-
-    @contextmanager
-    def _own_random(self) -> Iterator[None]:
-        """Compute with this answer's random numbers, whatever the others draw meanwhile."""
-        if self._random is None:
-            yield
-            return
-        gpu = self._device.type == "cuda"
-        with torch.random.fork_rng([self._device] if gpu else []):
-            if gpu:
-                torch.cuda.set_rng_state(self._random, self._device)
-            else:
-                torch.set_rng_state(self._random)
-            yield
-            self._random = torch.cuda.get_rng_state(self._device) if gpu else torch.get_rng_state()
+    def _tokens(self, prompt: str) -> tuple[list[int], str]:
+        """Return the tokens of the prompt, and the text that would be the next question."""
+        tokenizer = self.side.tokenizer
+        if self._complete:
+            ids = tokenizer(prompt).input_ids
+            return (ids[:-1] if ids[-1:] == [tokenizer.eos_token_id] else ids), ""
+        until = _NEXT_QUESTION if speaks_plainly(tokenizer) else ""
+        try:
+            messages = [*self._first, *self.messages, Message("user", prompt)]
+            return encode_prompt(tokenizer, messages), until
+        except Problem as problem:
+            raise ModelError(f"{self.side.name}: {problem}") from None

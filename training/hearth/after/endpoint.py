@@ -13,10 +13,11 @@ import functools
 import getpass
 import json
 import os
+import signal
 import socket
 import sys
 import time
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator, Sequence
 from contextlib import contextmanager, suppress
 from typing import Any
 
@@ -37,11 +38,11 @@ from transformers.cli.serving.transcription import TranscriptionHandler
 from transformers.cli.serving.utils import BaseHandler, GenerationState
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from hearth.after.lifetime import serve_until_asked
 from hearth.after.openai_requests import LIMITS, MOST_BYTES, Refused, checked, error_of
-from hearth.after.screen import Screen
 from hearth.after.sides import Side
+from hearth.after.terminal import Screen
 from hearth.base.errors import ConfigError
+from hearth.base.text import brief_text
 from hearth.data.findings import Problem
 from hearth.data.rendering import Renderer
 
@@ -92,42 +93,21 @@ class _Loaded(ModelManager):
         return [{"id": name, "object": "model", "owned_by": "hearth"} for name in self._sides]
 
 
-def _refused(_: Request, error: Exception) -> JSONResponse:
-    """Return the answer to a request that cannot be fulfilled, which clients show."""
-    assert isinstance(error, Refused)
-    return JSONResponse(error_of(str(error), param=error.param, code=error.code), 400)
-
-
-def _not_found(_: Request, error: Exception) -> JSONResponse:
-    """Return the answer to a request that the server itself turns down."""
-    assert isinstance(error, StarletteHTTPException)
-    return JSONResponse(error_of(str(error.detail)), error.status_code)
-
-
-def _unreadable(_: Request, error: Exception) -> JSONResponse:
-    """Return the answer to a request whose body is no JSON object."""
-    return JSONResponse(error_of("the body of a request is a JSON object, and this is none"), 400)
-
-
-def _unrenderable(_: Request, error: Exception) -> JSONResponse:
-    """Return the answer to a conversation that the model's chat template refuses."""
-    return JSONResponse(error_of(str(error), param="messages"), 400)
-
-
-def _failed(_: Request, error: Exception) -> JSONResponse:
-    """Return the answer to a request that met a fault of the server, which its log tells of."""
-    text = f"the server failed at this request ({type(error).__name__}); its log says where"
-    return JSONResponse(error_of(text, "server_error"), 500)
-
-
-_ANSWERS: Mapping[type[Exception], Any] = {
-    Refused: _refused,
-    StarletteHTTPException: _not_found,
-    RequestValidationError: _unreadable,
-    Problem: _unrenderable,
-    Exception: _failed,
-}
-"""The answer to a request by the error that it met, each in the form of OpenAI's API."""
+def _explain(_: Request, error: Exception) -> JSONResponse:
+    """Return the answer to a request that met `error`, in the form of OpenAI's API."""
+    match error:
+        case Refused():
+            found = error_of(str(error), param=error.param, code=error.code), 400
+        case StarletteHTTPException():  # the server itself turns it down
+            found = error_of(str(error.detail)), error.status_code
+        case RequestValidationError():
+            found = error_of("the body of a request is a JSON object, and this is none"), 400
+        case Problem():  # the model's chat template refuses the conversation
+            found = error_of(str(error), param="messages"), 400
+        case _:
+            text = f"the server failed at this request ({type(error).__name__}); see its log"
+            found = error_of(text, "server_error"), 500
+    return JSONResponse(*found)
 
 
 class BoundedBody:
@@ -249,8 +229,8 @@ def application(sides: Sequence[Side], renderer: Renderer) -> FastAPI:
         transcription_handler=TranscriptionHandler(manager, state),
         generation_state=state,
     )
-    for kind, answer in _ANSWERS.items():
-        app.add_exception_handler(kind, answer)
+    for kind in (Refused, StarletteHTTPException, RequestValidationError, Problem, Exception):
+        app.add_exception_handler(kind, _explain)
     app.router.routes = [each for each in app.router.routes if each.path in _PATHS]
     app.add_middleware(BoundedBody, most=MOST_BYTES)
     # A web page that somebody opens on this computer could otherwise ask under a name of its own
@@ -315,7 +295,7 @@ def listening(port: int) -> Iterator[socket.socket]:
 
 
 def serve(sides: Sequence[Side], run: str, held: socket.socket, screen: Screen) -> None:
-    """Answer at the socket `held` until Ctrl-C or SIGTERM; say first how to ask, and at last why.
+    """Answer at the socket `held` until Ctrl-C or SIGTERM; print first how to ask, at last why.
 
     This ends the process.
     """
@@ -326,9 +306,17 @@ def serve(sides: Sequence[Side], run: str, held: socket.socket, screen: Screen) 
     answering = server(application(sides, renderer))
     screen.say(f"{run} answers at http://{HOST}:{port}/v1 as {names}; Ctrl-C ends it", "bold")
     screen.pairs(ways_to_ask(sides[-1].name, port))
-    status, why = serve_until_asked(
-        lambda: answering.run(sockets=[held]), lambda: setattr(answering, "should_exit", True)
-    )
+    arrived: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        # The server ends at either; then it raises it again, for this handler.
+        signal.signal(number, lambda number, _: arrived.append(number))
+    status, why = 1, "the server stopped"
+    try:
+        answering.run(sockets=[held])
+    except BaseException as error:  # `SystemExit`, too
+        why = brief_text(str(error)) or type(error).__name__
+    if arrived:
+        status, why = 0, f"{signal.Signals(arrived[0]).name} arrived"
     screen.say(f"{ENDED}: {why}")
     for stream in (sys.stdout, sys.stderr):
         stream.flush()

@@ -17,7 +17,7 @@ from safetensors import SafetensorError
 from hearth.base.errors import ModelError
 from hearth.base.files import bytes_below, read_object
 from hearth.base.text import brief, byte_count
-from hearth.config import Run, Settings, preset_names
+from hearth.config import Run, Settings, preset_names, read_run
 from hearth.config.layout import Layout
 from hearth.config.source import ModelSource
 from hearth.data.template import end_of_turn, ensure_chat_template
@@ -30,7 +30,8 @@ from hearth.model.folder import check_folder
 from hearth.model.load import import_backend
 from hearth.model.precision import DTYPES, supported
 from hearth.ranks.memory import free_gib, is_out_of_memory
-from hearth.record.result import Result, other_base
+from hearth.ranks.world import own_device
+from hearth.record.result import Result, find_result, kept_result, other_base
 
 Say = Callable[[str], None]
 
@@ -59,56 +60,135 @@ class Side:
 
 @dataclass(frozen=True)
 class Loading:
-    """Options of loading: on the CPU alone, in 4 bits, with the base model's own code.
+    """Options of loading: on the CPU alone, in 4 bits, the weights with the lowest held-out loss.
 
-    `base` is a folder to take the base model from instead of the run's own source.
+    `trust_remote_code` lets the base model's own code run; `base` is a folder to take the base
+    model from instead of the run's own source.
     """
 
     cpu: bool = False
     four_bit: bool = False
+    best: bool = False
     trust_remote_code: bool = False
     base: Path | None = None
 
 
-def load_sides(
-    run: Run,
-    folder: Path,
-    result: Result,
-    loading: Loading,
-    device: torch.device,
-    layout: Layout,
-    say: Say,
-) -> list[Side]:
-    """Return the base model and the trained one of `run` in `folder`, in this order.
+def load_sides(folder: Path, layout: Layout, loading: Loading, say: Say) -> list[Side]:
+    """Return the base model and the trained one of the run in `folder`, in this order.
 
     An adapter shares the weights of its base. A run that trained the whole model has its base
     beside it only if that is on this computer; a run from random weights has none.
 
-    Raises `ModelError` if a model cannot be obtained, is another than the run's, or does not fit.
+    Raises `HearthError` if the run has no result yet, or if a model cannot be obtained, is another
+    than the run's, or does not fit.
     """
-    wanted = {
-        # Weights that do not learn need no 32 bits.
-        **{"lora": True, "scratch": False, "dropout": None},
-        "trust_remote_code": loading.trust_remote_code,
-        "load_in_4bit": run.settings.load_in_4bit or loading.four_bit,
-        "load_in_8bit": run.settings.load_in_8bit and not loading.four_bit,
-    }
-    settings = run.settings.model_copy(update=wanted)
-    precision = precision_of(settings, device)
-    base = _base_folder(run, folder, result, loading, layout, say)
-    bits = "4 bits" if settings.load_in_4bit else "8 bits" if settings.load_in_8bit else precision
-    place = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
-    say(f"loading {run.source.name} in {bits} on {place} …")
-    if result.kind == "adapter":
+    run = read_run(folder / "run.yml")
+    checkpoints = layout.checkpoints_of(folder, run.name)
+    with kept_result(lambda: find_result(folder, run, checkpoints, say, loading.best)) as result:
+        if remark := result.remark(run.name):
+            say(remark)
+        loader = _Loader(run, loading, layout, say)
+        return loader.load(result, loader.base_folder(folder, result))
+
+
+class _Loader:
+    """Loads the models of a run onto one device, in one precision."""
+
+    def __init__(self, run: Run, loading: Loading, layout: Layout, say: Say) -> None:
+        self._run, self._loading, self._layout, self._say = run, loading, layout, say
+        self._device = torch.device("cpu") if loading.cpu else own_device()
+        wanted = {
+            # Weights that do not learn need no 32 bits.
+            **{"lora": True, "scratch": False, "dropout": None},
+            "trust_remote_code": loading.trust_remote_code,
+            "load_in_4bit": run.settings.load_in_4bit or loading.four_bit,
+            "load_in_8bit": run.settings.load_in_8bit and not loading.four_bit,
+        }
+        self._settings = run.settings.model_copy(update=wanted)
+        # The run's own precision, if this device has it and the run names one.
+        able, named = supported(self._device), run.settings.precision
+        self._precision = named if named in able else able[0]
+
+    def base_folder(self, folder: Path, result: Result) -> Path | None:
+        """Return the folder of the base model, compared with the record of the run in `folder`.
+
+        None if there is none to compare with. Raises `ModelError` if it is gone or another.
+        """
+        run, given, models = self._run, self._loading.base, self._layout.models
+        source = ModelSource(name=given.name, id=str(given), kind="folder") if given else run.source
+        if result.kind == "model" and not given:
+            held = None if run.settings.scratch else held_model(source, models)
+            if held is None:
+                why = (
+                    "the run began from random weights"
+                    if run.settings.scratch
+                    else f"{source.name} is not on this computer (--base FOLDER names it)"
+                )
+                self._say(f"only the trained model answers: {why}")
+                return None
+        else:
+            try:
+                held = fetch_model(source, models, self._say, known=preset_names())
+            except ModelError as error:
+                cure = "" if given else "; if it has moved, name its folder with --base FOLDER"
+                raise ModelError(*(f"{finding}{cure}" for finding in error.findings)) from error
+        recorded = other_base(folder, held.fingerprint)
+        if recorded and given:
+            self._say(f"{held.path} is not the model that {run.name} was trained on; going on")
+        elif recorded:
+            raise ModelError(
+                f"{held.path}: this is not the model that {run.name} was trained on (fingerprint "
+                f"{held.fingerprint[:16]}, not {recorded}), so the answers would say nothing of "
+                f"the run; put that model back, or take this one with --base {held.path}"
+            )
+        return held.path
+
+    def load(self, result: Result, base: Path | None) -> list[Side]:
+        """Return the model in the folder `base`, if any, and the `result` of the run."""
+        settings, device = self._settings, self._device
+        bits = "8 bits" if settings.load_in_8bit else self._precision
+        bits = "4 bits" if settings.load_in_4bit else bits
+        place = torch.cuda.get_device_name(device) if device.type == "cuda" else "the CPU"
+        self._say(f"loading {self._run.source.name} in {bits} on {place} …")
+        if result.kind == "model":
+            sides = [] if base is None else [self._side(BASE, base)]
+            return [*sides, self._side("model", result.folder)]
         assert base is not None
-        plain = _load(BASE, settings, base, device, precision, loading, run)
-        with _hint(base, device, loading):
+        plain = self._side(BASE, base)
+        with self._memory_hint(base):
             adapted = _adapted(_with_same_weights(plain.network), result.folder, base)
         return [plain, Side("adapter", adapted, plain.tokenizer)]
-    trained = _load("model", settings, result.folder, device, precision, loading, run)
-    if base is None:
-        return [trained]
-    return [_load(BASE, settings, base, device, precision, loading, run), trained]
+
+    def _side(self, name: str, folder: Path) -> Side:
+        """Return the side `name` with the model and the tokenizer in `folder`, ready to answer."""
+        check_folder(folder)
+        code_to_run(folder, self._run.source.id, self._loading.trust_remote_code)
+        own_code = may_run(self._loading.trust_remote_code, folder)
+        tokenizer = tokenizer_in(folder, own_code)
+        ensure_chat_template(tokenizer)  # as the trainer did
+        needed = bytes_loaded(folder, self._settings, self._precision)
+        if self._device.type == "cpu" and needed > _free_bytes():
+            # Linux would end this process, or another, without a word.
+            raise ModelError(does_not_fit(folder, self._device, self._loading))
+        with self._memory_hint(folder):
+            backend = import_backend("transformers")
+            network = backend.load_base(self._settings, folder, self._device, self._precision)
+        network.eval().requires_grad_(False)
+        generation = network.generation_config
+        generation.eos_token_id = stop_tokens(tokenizer, generation.eos_token_id)
+        if generation.pad_token_id is None:
+            generation.pad_token_id = generation.eos_token_id[0]
+        return Side(name, network, tokenizer)
+
+    @contextmanager
+    def _memory_hint(self, folder: Path) -> Iterator[None]:
+        """Turn an out-of-memory error while the model in `folder` is loaded into a `ModelError`."""
+        try:
+            yield
+        except (MemoryError, RuntimeError) as error:
+            if not is_out_of_memory(error):
+                raise
+            raise ModelError(does_not_fit(folder, self._device, self._loading)) from error
 
 
 def _adapted(network: Any, adapter: Path, base: Path) -> Any:
@@ -125,80 +205,6 @@ def _adapted(network: Any, adapter: Path, base: Path) -> Any:
             f"{adapter}: this adapter does not fit {base}, or is damaged ({brief(error)}); bring "
             "the run's files here again, or name its own base model with --base FOLDER"
         ) from error
-
-
-def precision_of(settings: Settings, device: torch.device) -> str:
-    """Return the run's own precision if `device` has it and the run names one, else its best."""
-    able = supported(device)
-    return settings.precision if settings.precision in able else able[0]
-
-
-def _base_folder(
-    run: Run, folder: Path, result: Result, loading: Loading, layout: Layout, say: Say
-) -> Path | None:
-    """Return the folder of the run's base model, compared with what the run recorded of it.
-
-    None if there is none to compare with. Raises `ModelError` if it is gone or another.
-    """
-    source = run.source
-    if loading.base:
-        source = ModelSource(name=loading.base.name, id=str(loading.base), kind="folder")
-    if result.kind == "model" and not loading.base:
-        held = None if run.settings.scratch else held_model(source, layout.models)
-        if held is None:
-            why = (
-                "the run began from random weights"
-                if run.settings.scratch
-                else f"{source.name} is not on this computer (--base FOLDER names it)"
-            )
-            say(f"only the trained model answers: {why}")
-            return None
-    else:
-        try:
-            held = fetch_model(source, layout.models, say, known=preset_names())
-        except ModelError as error:
-            cure = "; if the model has moved, name its folder with --base FOLDER"
-            given = cure if not loading.base else ""
-            raise ModelError(*(f"{finding}{given}" for finding in error.findings)) from error
-    recorded = other_base(folder, held.fingerprint)
-    if recorded and loading.base:
-        say(f"{held.path} is not the model that {run.name} was trained on; going on, as asked")
-    elif recorded:
-        raise ModelError(
-            f"{held.path}: this is not the model that {run.name} was trained on (fingerprint "
-            f"{held.fingerprint[:16]}, not {recorded}), so the answers would say nothing of the "
-            f"run; put that model back, or take this one all the same with --base {held.path}"
-        )
-    return held.path
-
-
-def _load(
-    name: str,
-    settings: Settings,
-    folder: Path,
-    device: torch.device,
-    precision: str,
-    loading: Loading,
-    run: Run,
-) -> Side:
-    """Return the side `name` with the model and the tokenizer in `folder`, ready to answer."""
-    check_folder(folder)
-    code_to_run(folder, run.source.id, loading.trust_remote_code)
-    own_code = may_run(loading.trust_remote_code, folder)
-    tokenizer = tokenizer_in(folder, own_code)
-    ensure_chat_template(tokenizer)  # as the trainer did
-    if device.type == "cpu" and bytes_loaded(folder, settings, precision) > _free_bytes():
-        # Linux would end this process, or another, without a word.
-        raise ModelError(does_not_fit(folder, device, loading))
-    with _hint(folder, device, loading):
-        backend = import_backend("transformers")
-        network = backend.load_base(settings, folder, device, precision).eval()
-    network.requires_grad_(False)
-    generation = network.generation_config
-    generation.eos_token_id = stop_tokens(tokenizer, generation.eos_token_id)
-    if generation.pad_token_id is None:
-        generation.pad_token_id = generation.eos_token_id[0]
-    return Side(name, network, tokenizer)
 
 
 def stop_tokens(tokenizer: Any, known: int | list[int] | None) -> list[int]:
@@ -233,17 +239,6 @@ def _with_same_weights(network: Any) -> Any:
     """
     tensors = itertools.chain(network.parameters(), network.buffers())
     return copy.deepcopy(network, {id(tensor): tensor for tensor in tensors})
-
-
-@contextmanager
-def _hint(folder: Path, device: torch.device, loading: Loading) -> Iterator[None]:
-    """Turn an out-of-memory error while the model in `folder` is loaded into a `ModelError`."""
-    try:
-        yield
-    except (MemoryError, RuntimeError) as error:
-        if not is_out_of_memory(error):
-            raise
-        raise ModelError(does_not_fit(folder, device, loading)) from error
 
 
 def does_not_fit(folder: Path, device: torch.device, loading: Loading) -> str:
