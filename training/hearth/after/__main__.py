@@ -16,11 +16,11 @@ from contextlib import nullcontext
 from pathlib import Path
 from typing import Any
 
-from hearth.after.export_request import ExportRequest
-from hearth.after.export_request import check as check_export
+from hearth.after.export import ExportRequest, export_run
+from hearth.after.export import check as check_export
 from hearth.after.llama_cpp import SET
 from hearth.after.request import Request, by_command
-from hearth.base.entry import loading, run_verb
+from hearth.base.entry import hush, loading, run_verb
 from hearth.base.errors import ConfigError
 from hearth.base.extras import extra_folder, packages_of, use_extra
 from hearth.config import read_run
@@ -89,7 +89,6 @@ def _requested(spec: dict[str, Any], layout: Layout) -> ExportRequest:
         to=spec["to"],
         precision=spec["precision"] or None,
         best=spec["best"],
-        onto=spec["onto"] or None,
         trust_remote_code=spec["trust_remote_code"],
     )
 
@@ -118,13 +117,8 @@ def inspect(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
 
 def export(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
     """Export a run; return the new folder, relative to the run's, and its files."""
-    # Imported late, so that a wrong request is answered soon.
     with loading():
-        from hearth.base.entry import hush
-
         hush()
-        from hearth.after.export import export_run
-
     layout = Layout.from_environment()
     request = _requested(spec, layout)
     wheels = Path(spec["wheels"]).expanduser() if spec["wheels"] else None
@@ -143,7 +137,6 @@ def _loaded_tasks(spec: dict[str, Any]) -> list[Any]:
     use_extra(Path(spec["packages"]))
     with loading():
         from hearth.after.evaluator import load_tasks
-        from hearth.base.entry import hush
 
         hush()
     return load_tasks(spec["tasks"])

@@ -1,35 +1,101 @@
-"""Exports a run's result: a merged model, GGUF files, or a folder for Ollama."""
+"""Exports a run's result: a merged model, GGUF files, or a folder for Ollama.
+
+The check of a request does without torch, so a wrong one is answered soon.
+"""
 
 from __future__ import annotations
 
 import shutil
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
-import torch
 from safetensors import SafetensorError
-from transformers import GenerationConfig
 
-from hearth.after.export_request import FILE_TYPES, ExportRequest, check
-from hearth.after.llama_cpp import LlamaCpp, UnknownModel, llama_cpp
-from hearth.after.merge import check_mergeable, write_merged, write_outline
-from hearth.after.modelfile import MODELFILE, modelfile
-from hearth.after.plain_adapter import why_not, write_plain
-from hearth.after.turns import Messages, Turns, turns_of
-from hearth.base.errors import ModelError
+from hearth.after.llama_cpp import LlamaCpp, UnknownModel, llama_cpp, why_not, write_plain
+from hearth.after.ollama import MODELFILE, modelfile
+from hearth.base.errors import ModelError, did_you_mean
 from hearth.base.files import alone, bytes_below, replaced_folder, taken
 from hearth.base.text import byte_count
 from hearth.config import Run, load_preset, preset_names, read_run
 from hearth.config.layout import Layout
-from hearth.data.findings import Problem
-from hearth.data.messages import Message
-from hearth.data.template import ChatTemplate, end_of_turn
 from hearth.model.code import code_to_run
 from hearth.model.fetch import Say, fetch_model
 from hearth.model.folder import check_space
-from hearth.record.result import Result, kept_result, other_base
+from hearth.record.result import Result, find_result, kept_result, other_base
+
+TARGETS = ("gguf", "ollama", "merged")
+
+FILE_TYPES = {"f16": 1, "q8_0": 7, "q6_k": 18, "q5_k_m": 17, "q4_k_m": 15}
+"""llama.h's llama_ftype of each precision that is offered, the most exact first."""
+
+
+@dataclass(frozen=True)
+class ExportRequest:
+    """An export that a person asks for.
+
+    Attributes:
+        run: folder of the run.
+        to: the format, one of `TARGETS`.
+        precision: of a GGUF file, one of `FILE_TYPES`; None for the default.
+        best: whether to take the result with the lowest held-out loss.
+        folder: where to write; None is a folder of the run.
+        trust_remote_code: whether code that comes with the base model may run.
+    """
+
+    run: Path
+    to: str
+    precision: str | None = None
+    best: bool = False
+    folder: Path | None = None
+    trust_remote_code: bool = False
+
+    @property
+    def of_file(self) -> str:
+        """The precision of a GGUF file of the model."""
+        return self.precision or "q8_0"
+
+    @property
+    def target(self) -> Path:
+        """The folder to write."""
+        if self.folder:
+            return self.folder
+        parts = [self.to, "" if self.to == "merged" else self.of_file, "best" if self.best else ""]
+        return self.run / "export" / "-".join(filter(None, parts))
+
+
+def check(request: ExportRequest, layout: Layout, say: Say) -> Result:
+    """Return the result of the run.
+
+    Raises `HearthError` with everything that is wrong with the request.
+    """
+    run = read_run(request.run / "run.yml")
+    findings = []
+    if request.precision and request.precision not in FILE_TYPES:
+        findings.append(
+            f"--precision {request.precision}: no such precision"
+            f"{did_you_mean(request.precision, FILE_TYPES)}; choose from {', '.join(FILE_TYPES)}"
+        )
+    elif request.precision and request.to == "merged":
+        findings.append(
+            f"--precision {request.precision}: a merged model keeps its precision; leave it out"
+        )
+    if request.target.exists():
+        findings.append(
+            f"{request.target} exists already; name another folder with --folder, or delete this "
+            "one"
+        )
+    checkpoints = layout.checkpoints_of(request.run, run.name)
+    try:
+        result = find_result(request.run, run, checkpoints, say, request.best)
+    except ModelError as error:
+        raise ModelError(*findings, *error.findings) from None
+    if result.kind == "model" and request.to == "merged":
+        findings.append(f"{result.folder}: this run trained the whole model; it needs no merging")
+    if findings:
+        raise ModelError(*findings)
+    return result
 
 
 def export_run(
@@ -65,18 +131,20 @@ def _export(
     wheels: Path | None,
 ) -> Path:
     """Do what `export_run` says; a second one at once would take this one's files for leftovers."""
+    from hearth.after import model_folder  # with torch
+
     target = request.target
     model = result.folder if result.kind == "model" else _base(request, run, layout, say)
     code = bool(code_to_run(model, run.source.id, request.trust_remote_code))
-    if result.kind == "adapter" and not request.onto:
-        check_mergeable(model, code)
+    if result.kind == "adapter":
+        model_folder.check_mergeable(model, code)
     tools = None if request.to == "merged" else llama_cpp(say, wheels)
     with _room(target, _needed(model, request)), replaced_folder(target) as folder:
         if tools:
             _Gguf(request, run, result, model, code, tools, folder, say).write()
         else:
             say(f"merging what {run.name} has learned into {model}")
-            write_merged(model, code, result.folder, folder, say)
+            model_folder.write_merged(model, code, result.folder, folder, say)
     say(f"{byte_count(bytes_below(target))} in {target}")
     return target
 
@@ -101,9 +169,7 @@ def _base(request: ExportRequest, run: Run, layout: Layout, say: Say) -> Path:
 
 
 def _needed(model: Path, request: ExportRequest) -> int:
-    """Return the bytes that an export needs while it is at work, but for an adapter's few."""
-    if request.onto:
-        return 0
+    """Return the bytes that an export needs while it is at work, without an adapter's few."""
     return bytes_below(model) * (1 if request.to == "merged" else 2)
 
 
@@ -153,20 +219,17 @@ class _Gguf:
 
     def write(self) -> None:
         """Write them to the folder."""
+        from hearth.after import model_folder  # with torch
+
         self._work.mkdir()
-        tokenizer = write_outline(self._model, self._code, self._outline)
+        tokenizer = model_folder.write_outline(self._model, self._code, self._outline)
         self._check_known()
         if self._request.to == "gguf" and self._result.kind == "adapter":
             self._adapter_if_possible()
-        base, adapter = self._request.onto, None
-        if base:
-            adapter = self._adapter()
-        else:
-            base = f"./{self._whole()}"
+        file = self._whole()
         if self._request.to == "ollama":
-            text = modelfile(
-                self._run.name, base, adapter, _turns(tokenizer), _stops(self._model, tokenizer)
-            )
+            stops = model_folder.stops_of(self._model, tokenizer)
+            text = modelfile(self._run.name, file, model_folder.turns_in(tokenizer), stops)
             (self._folder / MODELFILE).write_text(text, encoding="utf-8")
         shutil.rmtree(self._work)
 
@@ -183,36 +246,29 @@ class _Gguf:
 
     def _adapter_if_possible(self) -> None:
         """Write the adapter beside the whole model, or say why there is no file of it."""
-        why = why_not(self._result.folder)
+        adapter, name = self._result.folder, f"{self._run.name}-adapter.gguf"
+        why, file = why_not(adapter), self._folder / name
         try:
             if not why:
-                self._adapter()
+                self._say(f"converting the adapter to {name}")
+                plain = self._work / "adapter"
+                write_plain(adapter, plain, self._run.name)
+                self._tools.convert_adapter(plain, self._outline, file, self._say)
         except ModelError as error:
             why = error.findings[0]
-            (self._folder / self._adapter_name).unlink(missing_ok=True)
+            file.unlink(missing_ok=True)
         if why:
             self._say(f"no file of the adapter alone: {why}")
 
-    @property
-    def _adapter_name(self) -> str:
-        return f"{self._run.name}-adapter.gguf"
-
-    def _adapter(self) -> str:
-        """Write the adapter and return its name."""
-        name = self._adapter_name
-        self._say(f"converting the adapter to {name}")
-        plain = self._work / "adapter"
-        write_plain(self._result.folder, plain, self._run.name)
-        self._tools.convert_adapter(plain, self._outline, self._folder / name, self._say)
-        return name
-
     def _whole(self) -> str:
         """Write the whole model and return the name of its file."""
+        from hearth.after import model_folder  # with torch
+
         if self._result.kind == "adapter":
             self._say(f"merging {self._result.folder} into {self._model}")
-            # Of 16 bits those that GGUF's f16 has: finer than bf16 where weights are as large.
-            merging = (self._result.folder, self._outline, self._say, torch.float16)
-            write_merged(self._model, self._code, *merging)
+            model_folder.write_merged(
+                self._model, self._code, self._result.folder, self._outline, self._say, half=True
+            )
         else:
             for path in self._model.glob("*.safetensors*"):
                 (self._outline / path.name).symlink_to(path.resolve())
@@ -226,31 +282,3 @@ class _Gguf:
             self._say(f"quantising to {name}")
             self._tools.quantise(exact, self._folder / name, FILE_TYPES[precision], self._say)
         return name
-
-
-def _turns(tokenizer: Any) -> Turns | None:
-    """Return the tokenizer's chat template as plain turns, None if it is more than that."""
-    # The programs that read GGUF put it in front by themselves where the tokenizer does.
-    bos = tokenizer.bos_token if tokenizer("").input_ids[:1] == [tokenizer.bos_token_id] else ""
-
-    template = ChatTemplate(tokenizer)
-
-    def rendered(messages: Messages, prompt: bool) -> str:
-        try:
-            text = template.render([Message(*each) for each in messages], prompt)
-            return text.removeprefix(bos or "")
-        except Problem as problem:
-            raise ValueError(str(problem)) from None
-
-    return turns_of(rendered)
-
-
-def _stops(model: Path, tokenizer: Any) -> list[str]:
-    """Return the tokens that end an answer."""
-    try:
-        ends = GenerationConfig.from_pretrained(model).eos_token_id
-    except OSError:
-        ends = None
-    ids = [tokenizer.eos_token_id, end_of_turn(tokenizer)]
-    ids += ends if isinstance(ends, list) else [ends]
-    return [tokenizer.convert_ids_to_tokens(each) for each in ids if each is not None]

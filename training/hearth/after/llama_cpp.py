@@ -1,10 +1,18 @@
-"""llama.cpp's own tools: fetched once, as a lock file with hashes says, and run as processes."""
+"""llama.cpp's own tools: fetched once, as a lock file with hashes says, and run as processes.
+
+python -m hearth.after.llama_cpp LIBRARIES FROM TO FILE_TYPE quantises a GGUF file: an error in
+llama.cpp's library ends the process that called it.
+"""
 
 from __future__ import annotations
 
+import ctypes
 import errno
+import json
+import math
 import os
 import re
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -14,7 +22,7 @@ from collections import deque
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from pathlib import Path
-from typing import IO
+from typing import IO, Any
 
 from hearth.base.aside import environment_aside
 from hearth.base.errors import ModelError, SupplyError
@@ -24,6 +32,8 @@ from hearth.base.hub import scrub
 from hearth.base.places import python_path
 
 Say = Callable[[str], None]
+
+_CONFIG, _WEIGHTS = "adapter_config.json", "adapter_model.safetensors"
 
 SET = "llama_cpp"
 """Name of the optional packages that hold the tools."""
@@ -79,7 +89,7 @@ class LlamaCpp:
 
     def quantise(self, model: Path, to: Path, file_type: int, say: Say) -> None:
         """Write the GGUF file `model` to `to` as llama.cpp's file type `file_type`."""
-        words = ("-m", "hearth.after.quantise", self.folder / "lib", model, to, file_type)
+        words = ("-m", "hearth.after.llama_cpp", self.folder / "lib", model, to, file_type)
         self._run(map(str, words), model.name, say)
 
     def _convert(
@@ -184,3 +194,69 @@ def _follow(output: IO[str], last: deque[str], say: Say) -> None:
 
 def _silent(_: str) -> None:
     """Say nothing."""
+
+
+def why_not(adapter: Path) -> str:
+    """Return the reason why a GGUF file cannot hold this adapter, empty if it can."""
+    config = _config(adapter)
+    if config.get("use_dora"):
+        return "GGUF has no DoRA adapters"
+    if config.get("modules_to_save"):
+        return "GGUF has no adapters with whole layers"
+    return ""
+
+
+def write_plain(adapter: Path, folder: Path, name: str) -> None:
+    """Write the adapter to `folder` as plain LoRA, scaled by alpha / rank as GGUF's are.
+
+    The model card there gives it its `name`: the converter has no option for that. An adapter with
+    `rslora` is scaled by alpha / sqrt(rank): it gets the alpha with the same effect.
+    """
+    config = _config(adapter)
+    if config.get("use_rslora"):
+        config["lora_alpha"] *= math.sqrt(config["r"])
+    folder.mkdir()
+    (folder / _CONFIG).write_text(json.dumps(config), encoding="utf-8")
+    shutil.copyfile(adapter / _WEIGHTS, folder / _WEIGHTS)
+    card = f"---\nmodel_name: {json.dumps(name)}\n---\n"
+    (folder / "README.md").write_text(card, encoding="utf-8")
+
+
+def _config(adapter: Path) -> dict[str, Any]:
+    return json.loads((adapter / _CONFIG).read_text(encoding="utf-8"))
+
+
+class _Parameters(ctypes.Structure):
+    """llama.h's llama_model_quantize_params: its first two members, and room for the others.
+
+    llama.cpp fills in all of them, and a caller that has more room than it fills does no harm.
+    """
+
+    _fields_ = (
+        ("nthread", ctypes.c_int32),
+        ("ftype", ctypes.c_int32),
+        ("others", ctypes.c_ubyte * 504),
+    )
+
+
+def quantise(libraries: Path, source: Path, to: Path, file_type: int) -> int:
+    """Write `source` to `to` as `file_type`, llama.h's llama_ftype; return 0 if that worked."""
+    library = ctypes.CDLL(str(libraries / "libllama.so.0"))
+    library.llama_model_quantize_default_params.restype = _Parameters
+    library.llama_model_quantize.argtypes = (
+        ctypes.c_char_p,
+        ctypes.c_char_p,
+        ctypes.POINTER(_Parameters),
+    )
+    library.llama_model_quantize.restype = ctypes.c_uint32
+    library.llama_backend_init()
+    parameters = library.llama_model_quantize_default_params()
+    parameters.ftype = file_type
+    parameters.nthread = len(os.sched_getaffinity(0))
+    return library.llama_model_quantize(
+        os.fsencode(source), os.fsencode(to), ctypes.byref(parameters)
+    )
+
+
+if __name__ == "__main__":
+    sys.exit(quantise(Path(sys.argv[1]), Path(sys.argv[2]), Path(sys.argv[3]), int(sys.argv[4])))

@@ -1,4 +1,4 @@
-"""A model folder for other programs: an adapter merged into its model, or configuration alone."""
+"""Model folders for other programs: an adapter merged into its model, or configuration alone."""
 
 from __future__ import annotations
 
@@ -7,11 +7,14 @@ from pathlib import Path
 from typing import Any
 
 import torch
-from transformers import AutoConfig
+from transformers import AutoConfig, GenerationConfig
 
+from hearth.after.ollama import Messages, Turns, turns_of
 from hearth.base.errors import ModelError
 from hearth.base.files import level_modes
-from hearth.data.template import ensure_chat_template
+from hearth.data.findings import Problem
+from hearth.data.messages import Message
+from hearth.data.template import ChatTemplate, end_of_turn, ensure_chat_template
 from hearth.model.compatibility import tokenizer_in
 from hearth.model.fetch import Say
 from hearth.model.merge_files import merge_files
@@ -46,16 +49,16 @@ def write_merged(
     adapter: Path,
     folder: Path,
     say: Say,
-    dtype: torch.dtype | None = None,
+    half: bool = False,
 ) -> None:
     """Write the model in `base` with the `adapter` merged into it to `folder`.
 
     Each adapted weight W becomes W + (alpha / rank) * B @ A (LoRA, arXiv:2106.09685, section 4.1),
     with `rslora` and `dora` as their papers have it; after training in 4 or 8 bits too, so that
-    merging loses nothing more than those did. `dtype` is that of the weights, by default the base
-    model's.
+    merging loses nothing more than those did. The weights keep the type of the base model; with
+    `half` they have GGUF's f16, which is finer than bf16.
     """
-    merge_files(base, own_code, adapter, folder, say, dtype)
+    merge_files(base, own_code, adapter, folder, say, torch.float16 if half else None)
     _write_tokenizer(base, own_code, folder)
     _level(folder, own_code)
 
@@ -78,3 +81,31 @@ def _level(folder: Path, own_code: bool) -> None:
             text = json.dumps(content, indent=2, ensure_ascii=False)
             (folder / name).write_text(text + "\n", encoding="utf-8")
     level_modes(folder)
+
+
+def turns_in(tokenizer: Any) -> Turns | None:
+    """Return the tokenizer's chat template as plain turns, None if it is more than that."""
+    # The programs that read GGUF put it in front by themselves where the tokenizer does.
+    bos = tokenizer.bos_token if tokenizer("").input_ids[:1] == [tokenizer.bos_token_id] else ""
+
+    template = ChatTemplate(tokenizer)
+
+    def rendered(messages: Messages, prompt: bool) -> str:
+        try:
+            text = template.render([Message(*each) for each in messages], prompt)
+            return text.removeprefix(bos or "")
+        except Problem as problem:
+            raise ValueError(str(problem)) from None
+
+    return turns_of(rendered)
+
+
+def stops_of(model: Path, tokenizer: Any) -> list[str]:
+    """Return the tokens that end an answer."""
+    try:
+        ends = GenerationConfig.from_pretrained(model).eos_token_id
+    except OSError:
+        ends = None
+    ids = [tokenizer.eos_token_id, end_of_turn(tokenizer)]
+    ids += ends if isinstance(ends, list) else [ends]
+    return [tokenizer.convert_ids_to_tokens(each) for each in ids if each is not None]

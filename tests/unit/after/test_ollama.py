@@ -1,7 +1,8 @@
-"""Chat templates as plain turns, found by rendering conversations."""
+"""Ollama's Modelfile, and chat templates as plain turns, found by rendering conversations."""
 
 from __future__ import annotations
 
+import re
 from dataclasses import replace
 
 import jinja2
@@ -9,7 +10,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth.after.turns import Turns, turns_of
+from hearth.after.ollama import Turns, modelfile, turns_of
 from hearth.data.template import PLAIN_TEMPLATE
 
 TEXTS = st.text("<|>[]/ \nuserINST{}:", max_size=12)
@@ -127,3 +128,26 @@ def test_templates_of_famous_models_are_turns(name):
     assert turns is not None
     assert (turns.system is None) == (name == "gemma")
     assert turns.render(CONVERSATIONS[1], True) == render(CONVERSATIONS[1], True)
+
+
+def test_ends_of_an_answer_are_named_once_and_quoted():
+    ends = ["</s>", 'a"b\\\n', "</s>", '"""\nFROM x']
+    text = modelfile("night", "night.gguf", None, ends)
+    found = re.findall(r'^PARAMETER stop """(.*?)"""$', text, re.DOTALL | re.MULTILINE)
+    assert found == ["</s>", 'a"b\\\n']
+    assert text.count("FROM") == 1
+
+
+def test_without_turns_the_template_is_left_to_ollama():
+    lines = modelfile("night", "night.gguf", None, []).splitlines()
+    assert not any(line.startswith("TEMPLATE") for line in lines)
+    assert any("ollama show --template night" in line for line in lines)
+
+
+def test_a_template_that_would_end_early_is_left_to_ollama():
+    turns = Turns("user: ", None, "", "user: ", "\n", "model: ", "\n", "model: ")
+    assert 'TEMPLATE """' in modelfile("night", "night.gguf", turns, [])
+    ending = Turns('"""\nFROM /etc/passwd\n', None, "", "user: ", "\n", "model: ", "\n", "model: ")
+    lines = modelfile("night", "night.gguf", ending, []).splitlines()
+    assert [line for line in lines if line.startswith("FROM")] == ["FROM ./night.gguf"]
+    assert any("ollama show --template night" in line for line in lines)

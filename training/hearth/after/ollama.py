@@ -1,14 +1,19 @@
-"""A chat template as plain turns: the texts before and after each message, found by rendering it.
+"""Ollama's Modelfile: the GGUF file, its chat template for Ollama, and the ends of an answer.
 
 Ollama's templates are Go templates, and the models' are Jinja. One that only puts fixed texts
-around each message can be written as either; `turns_of` finds those texts, and takes them only if
-they give the same conversations again. No torch, no files.
+around each message can be written as either; `turns_of` finds those texts by rendering, and takes
+them only if they give the same conversations again. No torch, no files.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
+
+MODELFILE = "Modelfile"
+
+_ENDS_TEXT = '"""'
+"""Around any text; within it, nothing can keep this from ending it (Ollama, parser/parser.go)."""
 
 Messages = Sequence[tuple[str, str]]
 """Role and content of each message."""
@@ -159,3 +164,28 @@ def _between(text: str, one: str, other: str) -> str:
 def _go(text: str) -> str:
     """Return a text as a Go template writes it."""
     return text.replace("{{", '{{ "{{" }}')
+
+
+def modelfile(name: str, file: str, turns: Turns | None, stops: Iterable[str]) -> str:
+    """Return the text of the Modelfile of a run `name`.
+
+    `file` is a GGUF file of the same folder. Without `turns` Ollama reads the template from it.
+    """
+    lines = [f"# The run {name}, exported by Hearth:", f"#   ollama create {name} -f {MODELFILE}"]
+    lines += [f"#   ollama run {name}", f"FROM ./{file}"]
+    template = turns.as_go() if turns else ""
+    if template and _ENDS_TEXT not in template:
+        lines.append(f"TEMPLATE {_ENDS_TEXT}{template}{_ENDS_TEXT}")
+    else:
+        lines += [
+            "# This model's chat template is more than fixed texts around each message, so it",
+            "# is left to Ollama, which compares the one in the GGUF file with those that it",
+            "# knows. See which one it took:",
+            f"#   ollama show --template {name}",
+        ]
+    lines += [
+        f"PARAMETER stop {_ENDS_TEXT}{stop}{_ENDS_TEXT}"
+        for stop in dict.fromkeys(stops)
+        if _ENDS_TEXT not in stop
+    ]
+    return "\n".join(lines) + "\n"
