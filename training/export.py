@@ -20,8 +20,7 @@ import argparse
 import sys
 from pathlib import Path
 
-from hearth.after.export_request import ExportRequest, check
-
+from hearth.after.export import TARGETS, ExportRequest, check, export_run
 from hearth.base.entry import exit_status, hush, loading
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
