@@ -70,7 +70,7 @@ def check_first(run: Run) -> None:
     Raises `ConfigError` with everything that is wrong.
     """
     from hearth.model.folder import check_folder
-    from hearth.node.records import check_records  # with NumPy
+    from hearth.node.preview import check_records  # with NumPy
 
     checks: list[Callable[[], object]] = [lambda: check_records(run)]
     if run.source.kind == "folder":
@@ -92,8 +92,8 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         from hearth.model.load import prime_backend
 
         prime_backend(run.settings, layout)
-        from hearth.node.own_speed import measured_here
         from hearth.node.prepare import prepare
+        from hearth.node.speed import measured_here
         from hearth.ranks.world import GroupBroken, agree, join, leave
         from hearth.trainer.in_place import TrainerInPlace
         from hearth.trainer.loop import Trainer
@@ -159,8 +159,7 @@ def _worse(folder: Path) -> str | None:
 
 def show_preview(run: Run, layout: Layout, examples: int) -> int:
     """Print the first `examples` of `run` as they will be trained; return the exit status."""
-    from hearth.node.preview import for_preview, lines, preview
-    from hearth.node.records import check_records
+    from hearth.node.preview import check_records, for_preview, lines, preview
 
     check_records(run)
     if rank_from_environment() == 0:

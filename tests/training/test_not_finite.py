@@ -16,8 +16,8 @@ from hearth.config import resolve_run, write_run
 from hearth.config.layout import Layout
 from hearth.model import precision
 from hearth.model.load import load_model
-from hearth.node.own_speed import measured_here
 from hearth.node.prepare import prepare
+from hearth.node.speed import measured_here
 from hearth.ranks.world import join
 from hearth.trainer import assembly
 from hearth.trainer.loop import Trainer

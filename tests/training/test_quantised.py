@@ -9,8 +9,8 @@ from transformers import AutoModelForCausalLM, AutoTokenizer, BitsAndBytesConfig
 
 from hearth.config import resolve_run, write_run
 from hearth.config.layout import Layout
-from hearth.node.own_speed import measured_here
 from hearth.node.prepare import prepare
+from hearth.node.speed import measured_here
 from hearth.ranks.world import join
 from hearth.trainer.loop import Trainer
 

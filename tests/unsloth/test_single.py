@@ -11,7 +11,7 @@ from support.waiting import HANG
 
 _TRY = """
 import dataclasses, json
-from hearth.node.unsloth_pass import run_unsloth
+from hearth.node.passes import run_unsloth
 facts = {"torch_error": "", "devices": 1, "gpus": [], "arch": [], "torch": "", "cuda": "13.0"}
 print(json.dumps(dataclasses.asdict(run_unsloth(facts))))
 """

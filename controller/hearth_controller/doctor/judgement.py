@@ -31,7 +31,7 @@ SLOW_MILLISECONDS = 5.0
 class Observation:
     """Observations of a node. `gone` is the reason if the node could not be examined.
 
-    `facts` are those of `hearth.node.facts`, `talk` those of `hearth.node.pairs`.
+    `facts` are those of `hearth.node.facts`, `talk` those of `hearth.node.links`.
     """
 
     name: str

@@ -110,7 +110,7 @@ def _bad_records(run: Run) -> list[str]:
     One that only directs lacks the packages that read them: the nodes find it then.
     """
     try:
-        from hearth.node.records import check_records
+        from hearth.node.preview import check_records
     except ModuleNotFoundError:
         return []
     try:

@@ -16,7 +16,7 @@ TRAINING = Path(__file__).resolve().parents[3] / "training"
 
 # What a run imports on its way, so that it counts as imported and not as the run's.
 _LATER = (
-    "hearth.node.own_speed",
+    "hearth.node.speed",
     "hearth.trainer.loop",
     "peft.tuners.lora",
     "torch.utils.tensorboard",

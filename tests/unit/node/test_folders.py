@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 from support.facts import assert_names
 
-from hearth.node.folders import another_run
+from hearth.node.inspection import another_run
 
 NIGHT = "2026-11-25T03:00:00Z"
 

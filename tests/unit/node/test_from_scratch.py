@@ -9,8 +9,7 @@ from support.stand_in_hub import stand_in_hub
 
 from hearth.config import resolve_run
 from hearth.config.layout import Layout
-from hearth.node.prepare import prepare
-from hearth.node.prepared import prepared_facts
+from hearth.node.prepare import prepare, prepared_facts
 
 PRESET = """
 id: owner/tiny

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 from contextlib import nullcontext
-from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -13,7 +12,7 @@ import torch
 from hearth.config import resolve_run, run_text
 from hearth.config.layout import Layout
 from hearth.node import __main__ as command
-from hearth.node import layer_probe, own_layers
+from hearth.node import layer_probe, speed
 from hearth.node.layer_probe import probe_layers
 
 CONFIG = {
@@ -39,10 +38,10 @@ def test_the_parts_of_a_model_are_measured_without_its_weights_and_kept(monkeypa
             run.settings, Path(tmp_path), torch.device("cpu"), "fp32", 2, nullcontext
         )
         measurements.append(measured)
-        own_layers.kept.keep(layout.speeds, {"config": spec["config"]}, asdict(measured))
+        speed.keep_layers(layout.speeds, {"config": spec["config"]}, measured)
 
-    monkeypatch.setattr(own_layers, "measure_aside", aside)
-    monkeypatch.setattr(own_layers, "case_of", lambda _, config, *__: {"config": config})
+    monkeypatch.setattr(speed, "measure_aside", aside)
+    monkeypatch.setattr(speed, "case_of_layers", lambda _, config, *__: {"config": config})
     monkeypatch.setenv("HEARTH_WORKSPACE", str(tmp_path))
     layout = Layout.from_environment()
     run = resolve_run(

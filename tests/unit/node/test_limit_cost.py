@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from support.nvml import seen_cards
 
 from hearth.config import Settings
-from hearth.node import kept, limit_cost
+from hearth.node import limit_cost, speed
 from hearth.node.probe import Measured
 from hearth.plan.speed import Speed
 
@@ -25,7 +25,7 @@ def case(**changes):
     """Return the case of the rank on a stand-in of a card; torch's answers are made up, too."""
     given = {"model": "tiny", "data": "words"}
     settings = Settings(model="tiny", dataset="words", **changes)
-    return kept.case(settings, given, CUDA, "transformers", "bf16", {})
+    return speed._case(settings, given, CUDA, "transformers", {})
 
 
 def measured(seconds: float) -> Measured:
@@ -37,6 +37,7 @@ def card(tmp_path, monkeypatch):
     """Return a card that NVML and torch agree on, neither of them real."""
     with seen_cards(tmp_path, monkeypatch) as cards:
         properties = SimpleNamespace(name="Stand-in", uuid="00000000-stand-in")
+        monkeypatch.setattr(speed.precision, "supported", lambda device: ["bf16"])
         monkeypatch.setattr(torch.cuda, "get_device_properties", lambda device: properties)
         yield cards
 
@@ -56,19 +57,19 @@ def test_what_was_measured_before_limits_were_looked_at_is_read_at_the_default_l
     card, tmp_path
 ):
     before = {name: value for name, value in case().items() if name != "watts"}
-    kept.write(tmp_path / "speeds", before, measured(0.5))
-    assert kept.read(tmp_path / "speeds", case(), 2) == measured(0.5)
+    speed.keep_speed(tmp_path / "speeds", before, measured(0.5))
+    assert speed.read_speed(tmp_path / "speeds", case(), 2) == measured(0.5)
     card.set_limits(now=220.0)
-    assert kept.read(tmp_path / "speeds", case(), 2) is None  # it is measured again
+    assert speed.read_speed(tmp_path / "speeds", case(), 2) is None  # it is measured again
 
 
 def test_two_limits_of_one_case_tell_what_the_lower_one_costs(card, tmp_path):
     speeds = tmp_path / "speeds"
-    kept.write(speeds, case(), measured(0.5))
+    speed.keep_speed(speeds, case(), measured(0.5))
     assert limit_cost.costs(speeds) == []
     card.set_limits(now=220.0)
-    kept.write(speeds, case(seed=7), measured(0.625))
-    kept.write(speeds, case(sequence_length=64), measured(0.9))  # has no other beside it
+    speed.keep_speed(speeds, case(seed=7), measured(0.625))
+    speed.keep_speed(speeds, case(sequence_length=64), measured(0.9))  # has no other beside it
     for path in speeds.glob("*.json"):
         os.utime(path, (NOVEMBER_20, NOVEMBER_20))
     (cost,) = limit_cost.costs(speeds)

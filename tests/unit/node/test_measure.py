@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import subprocess
 import sys
+from functools import partial
 
 import pytest
 from support.facts import assert_names
@@ -11,8 +12,8 @@ from support.facts import assert_names
 from hearth.base.errors import HearthError
 from hearth.config import resolve_run
 from hearth.config.layout import Layout
-from hearth.node import kept, own_speed
-from hearth.node.__main__ import _ranks, part_of_free
+from hearth.node import speed
+from hearth.node.__main__ import of_each_rank, part_of_free
 from hearth.node.probe import Measured
 from hearth.plan.speed import Speed
 
@@ -44,15 +45,15 @@ def test_ranks_that_are_measured_at_once_share_the_free_memory(environment, part
 def test_a_measurement_that_fails_names_its_cause(monkeypatch, tmp_path, ends, facts, advised):
     run = subprocess.run
     monkeypatch.setattr(
-        own_speed.subprocess,
+        speed.subprocess,
         "run",
         lambda _, **more: run([sys.executable, "-c", f"import os, sys\n{ends}"], **more),
     )
-    monkeypatch.setattr(own_speed, "case_of", lambda *_: {})
+    monkeypatch.setattr(speed, "case_of", lambda *_: {})
     layout = Layout(*(tmp_path / name for name in ("runs", "runs", "data", "models")), False)
     night = resolve_run({"model": "smollm2-135m", "dataset": "homelab-qa"}, layout.results)
     with pytest.raises(HearthError) as refused:
-        own_speed.measured_here(night, layout, None, print)
+        speed.measured_here(night, layout, None, print)
     (finding,) = refused.value.findings
     assert_names(finding, *facts)
     assert ("split=equal" in finding) == advised
@@ -63,18 +64,18 @@ def test_a_node_that_is_not_to_be_measured_has_the_speeds_of_all_its_ranks_or_no
     monkeypatch, tmp_path
 ):
     """The owner uses it: a measurement would disturb, and be wrong."""
-    monkeypatch.setattr(own_speed, "case_of", lambda *args: {"rank": args[2]["LOCAL_RANK"]})
-    monkeypatch.setattr(own_speed.subprocess, "run", None)
+    monkeypatch.setattr(speed, "case_of", lambda *args: {"rank": args[2]["LOCAL_RANK"]})
+    monkeypatch.setattr(speed.subprocess, "run", None)
     layout = Layout(*(tmp_path / name for name in ("runs", "runs", "data", "models")), False)
     night = resolve_run({"model": "smollm2-135m", "dataset": "homelab-qa"}, layout.results)
-    speed = Measured(Speed((1, 2), (1.0, 1.5)), row_tokens=9, exchange_bytes=8, saturated=True)
+    measured = Measured(Speed((1, 2), (1.0, 1.5)), row_tokens=9, exchange_bytes=8, saturated=True)
 
     def known() -> list[tuple[int, ...]]:
-        found = _ranks(night, layout, None, 2, measure=False)
+        found = of_each_rank(2, partial(speed.kept_here, night, layout, None))
         return [rank["speed"]["sizes"] for rank in found]
 
     assert known() == []
-    kept.write(layout.speeds, {"rank": "0"}, speed)
+    speed.keep_speed(layout.speeds, {"rank": "0"}, measured)
     assert known() == []
-    kept.write(layout.speeds, {"rank": "1"}, speed)
+    speed.keep_speed(layout.speeds, {"rank": "1"}, measured)
     assert known() == [(1, 2), (1, 2)]

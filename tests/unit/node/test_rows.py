@@ -10,8 +10,7 @@ from support.tiny_model import make_dataset
 
 from hearth.config import read_run, resolve_run, run_of, run_text, write_run
 from hearth.config.layout import Layout
-from hearth.node.prepare import prepare
-from hearth.node.prepared import prepared_facts
+from hearth.node.prepare import prepare, prepared_facts
 
 STEPS = ("sequence_length", "packing", "global_batch", "epochs", "warmup_steps")
 

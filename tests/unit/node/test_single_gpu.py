@@ -12,9 +12,8 @@ from support.repository import ROOT
 from support.waiting import HANG
 
 from hearth.node import single_gpu
-from hearth.node.passes import Pass
+from hearth.node.passes import Pass, UnslothPass, run_unsloth
 from hearth.node.single_gpu import Examined, describe, judge, judge_passes, judge_unsloth
-from hearth.node.unsloth_pass import UnslothPass, run_unsloth
 from hearth_controller.doctor.single import show_single
 
 RTX_4090 = {"name": "NVIDIA GeForce RTX 4090", "capability": "8.9", "memory_mib": 24564}

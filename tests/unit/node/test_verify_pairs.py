@@ -18,7 +18,7 @@ from hearth.base.packet_filter import listening
 from hearth.node import listener
 from hearth.node.facts import facts_of_node
 from hearth.node.inspection import IDLE, answering
-from hearth.node.pairs import in_turn, talk
+from hearth.node.links import in_turn, talk
 
 ADDRESSES = ("127.0.0.1", "127.0.0.2", "127.0.0.3")
 

@@ -14,15 +14,15 @@ from support.waiting import until
 
 from hearth.base.errors import LaunchError
 from hearth.base.interface import Peer, free_port
-from hearth.node import ports
-from hearth.node.ports import ask
+from hearth.node import links
+from hearth.node.links import ask
 
 PEERS = [Peer(f"node{n}", f"127.0.0.{n}", free_port(f"127.0.0.{n}")) for n in (1, 2, 3)]
 
 
 @pytest.fixture(autouse=True)
 def seconds(monkeypatch):
-    monkeypatch.setattr(ports, "SILENCE", 1.5)
+    monkeypatch.setattr(links, "SILENCE", 1.5)
 
 
 def test_nodes_that_begin_one_after_another_all_answer_and_leave_their_ports_free():

@@ -14,7 +14,7 @@ from typing import Annotated
 import yaml
 from pydantic import BaseModel, BeforeValidator, ConfigDict, Field
 
-from hearth.diagnose.log import beginnings, kernel_lines, last_error, last_launch
+from hearth.diagnose.log import beginnings, kernel_lines, killed_by, last_error, last_launch
 
 CATALOGUE = Path(__file__).with_name("catalogue.yml")
 
@@ -121,3 +121,18 @@ def explanation(message: str, log: str, by_rank: bool) -> list[str]:
         return []
     found = diagnosis(message, log)
     return explained(found) if found or by_rank else []
+
+
+def ended_by(status: int, errors: str) -> tuple[str, list[str]]:
+    """Return the error that ended a process, on one line, and its cause and cure if known.
+
+    `errors` is the process's error output.
+    """
+    if status < 0:
+        return f"the process was {killed_by(-status)}", []
+    error = last_error(errors)
+    if error is None:
+        last = (errors.strip().splitlines() or ["it said nothing"])[-1]
+        return f"the process ended with status {status}: {last}", []
+    cure = [] if error.has_cure else explained(diagnosis(error.message))
+    return " ".join(error.message.split()), cure

@@ -7,25 +7,23 @@ imported by it: an inspection of the node does not wait for torch.
 from __future__ import annotations
 
 import dataclasses
-import functools
 import json
 import os
 import sys
 import tempfile
 from collections.abc import Callable, Mapping
 from concurrent.futures import ThreadPoolExecutor
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from hearth.base.entry import loading, run_verb
+from hearth.base.entry import hush, loading, run_verb
 from hearth.base.interface import Peer, free_port
-from hearth.config import Run, Settings, read_run
+from hearth.config import Settings, read_run
 from hearth.config.layout import Layout
 
 if TYPE_CHECKING:
     import torch
-
-    from hearth.node.prepare import Prepared
 
 _OF_FREE = 0.8
 """Fraction of a computer's free memory that all its CPU ranks together may use for probing."""
@@ -67,11 +65,10 @@ def _prepare(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     """
     run, layout = read_run(run_file), Layout.from_environment()
     with loading():
-        from hearth.base.entry import hush
         from hearth.node.inspection import answering
         from hearth.node.outcome import outcome_file, write_outcome
-        from hearth.node.prepare import check, prepare
-        from hearth.node.prepared import prepared_facts
+        from hearth.node.prepare import check, prepare, prepared_facts
+        from hearth.node.speed import kept_here, measured_here
 
     hush()
     if not wanted["fetch"]:
@@ -81,9 +78,10 @@ def _prepare(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     facts = prepared_facts(run, layout, prepared)
     facts["nproc"] = wanted["nproc"] or max(1, facts["gpus"])
     if wanted["measure"] or wanted["kept"]:
-        count, measure = facts["nproc"], wanted["measure"]
+        get = partial(measured_here, say=print) if wanted["measure"] else kept_here
+        find = partial(get, prepared.run, layout, prepared)
         speeds = run.settings.wants_speeds
-        facts["ranks"] = _ranks(prepared.run, layout, prepared, count, measure) if speeds else []
+        facts["ranks"] = of_each_rank(facts["nproc"], find) if speeds else []
         if speeds and not facts["ranks"]:
             return {"facts": facts}  # another launch is to measure it
     write_outcome(outcome_file(run, layout, wanted["nproc"], wanted["gpus"]), facts)
@@ -102,69 +100,38 @@ def _layers(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
         import torch
 
         from hearth.node.inspection import answering
-        from hearth.node.own_layers import kept_layers, layers_here
-        from hearth.node.prepared import reached
+        from hearth.node.prepare import reached
+        from hearth.node.speed import kept_layers, layers_here
 
-    config, measure = wanted["config"], wanted["measure"]
-
-    def measured(environment: Mapping[str, str]) -> dict[str, Any] | None:
-        if not measure:
-            found = kept_layers(run, layout, config, environment)
-            return found and dataclasses.asdict(found)
-        return dataclasses.asdict(layers_here(run, layout, config, print, environment))
-
+    get = partial(layers_here, say=print) if wanted["measure"] else kept_layers
     count = wanted["nproc"] or max(1, torch.cuda.device_count())
     facts = {
         "nproc": count,
-        "layers": _of_each(count, measured),
+        "layers": of_each_rank(count, partial(get, run, layout, wanted["config"])),
         "checkpoint": reached(run, layout),
     }
     return {"facts": facts | answering(wanted)}
 
 
-def _ranks(
-    run: Run, layout: Layout, prepared: Prepared, count: int, measure: bool
-) -> list[dict[str, Any]]:
-    """Measure `count` ranks, all at the same time as they will train.
+def of_each_rank(count: int, find: Callable[..., Any]) -> list[dict[str, Any]]:
+    """Return the measurement of each of `count` local ranks as a dict; none if one is None.
 
-    Without `measure`, return what was kept of an earlier run: of all ranks, or nothing.
-    """
-    from hearth.node.own_speed import kept_here, measured_here
-
-    def measured(environment: Mapping[str, str]) -> dict[str, Any] | None:
-        if not measure:
-            found = kept_here(run, layout, prepared, environment)
-            return found and dataclasses.asdict(found)
-        return dataclasses.asdict(measured_here(run, layout, prepared, print, environment))
-
-    return _of_each(count, measured)
-
-
-def _of_each(
-    count: int, measured: Callable[[Mapping[str, str]], dict[str, Any] | None]
-) -> list[dict[str, Any]]:
-    """Return the measurement of each of `count` local ranks.
-
-    `measured` is called with the environment of each, for all at the same time. The answer is
-    empty if one of them is None.
+    `find` gets the `environment` of each, all at the same time, as they will train.
     """
 
-    def of(rank: int) -> dict[str, Any] | None:
+    def of(rank: int) -> Any:
         own = {"LOCAL_RANK": str(rank), "LOCAL_WORLD_SIZE": str(count)}
         if count > 1:
             own["OMP_NUM_THREADS"] = os.environ.get("OMP_NUM_THREADS", "1")  # as torchrun does
-        return measured(os.environ | own)
+        return find(environment=os.environ | own)
 
     with ThreadPoolExecutor(count) as pool:
         ranks = list(pool.map(of, range(count)))
-    return [] if None in ranks else ranks
+    return [] if None in ranks else [dataclasses.asdict(rank) for rank in ranks]
 
 
 def part_of_free(free: float, environment: Mapping[str, str]) -> float:
-    """Return this rank's share of the `free` memory of its node.
-
-    All ranks of the node are measured at once. torchrun and `_ranks` set their number.
-    """
+    """Return this rank's share of the `free` memory of its node, whose ranks measure at once."""
     return free * _OF_FREE / int(environment.get("LOCAL_WORLD_SIZE", "1"))
 
 
@@ -178,35 +145,29 @@ def _measure(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
         from hearth.model import precision
         from hearth.model.load import load_model
         from hearth.model.packing_isolation import check_isolation
-        from hearth.node import kept, own_speed, probe
+        from hearth.node import probe, speed
         from hearth.node.prepare import prepare
         from hearth.ranks.world import own_device
 
     prepared = prepare(run, layout, say=print)
     run, settings = prepared.run, prepared.run.settings
     device = own_device()
-    case = own_speed.case_of(run, prepared)
+    case = speed.case_of(run, prepared)
     _limit(settings, device)
     chosen = str(case["precision"])
     model = load_model(settings, prepared.model.path, device, chosen)
     scaler = precision.loss_scaler(chosen, device)
     model.use_scaler(scaler)
     model.before_step()
-    autocast = functools.partial(precision.autocast, chosen, device)
+    autocast = partial(precision.autocast, chosen, device)
     if run.packs_documents or model.joins_rows:
-        check_isolation(
-            model, run.source.id, autocast
-        )  # each rank does too; fail before they start
+        # Each rank checks this, too: fail before they start.
+        check_isolation(model, run.source.id, autocast)
     taken = probe.reserve((weight for _, weight in model.trainable()), settings.sync_every > 1)
-    measured = probe.probe(
-        model,
-        prepared.data.train if prepared.data.sample is None else prepared.data.sample,
-        own_speed.most_rows(settings),
-        autocast,
-        scaler.scale,
-    )
+    rows = prepared.data.train if prepared.data.sample is None else prepared.data.sample
+    measured = probe.probe(model, rows, speed.most_rows(settings), autocast, scaler.scale)
     del taken
-    kept.write(layout.speeds, case, measured)
+    speed.keep_speed(layout.speeds, case, measured)
     return {}
 
 
@@ -218,27 +179,21 @@ def _measure_layers(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
         from hearth.model.load import import_backend
 
         import_backend("transformers")
-        from hearth.base.entry import hush
         from hearth.model import precision
-        from hearth.node import own_layers, own_speed
+        from hearth.node import speed
         from hearth.node.layer_probe import probe_layers
         from hearth.ranks.world import own_device
 
     hush()
     device = own_device()
-    chosen = str(own_layers.case_of(run, wanted["config"])["precision"])
+    case = speed.case_of_layers(run, wanted["config"])
+    chosen, most = str(case["precision"]), speed.most_rows(settings)
     _limit(settings, device)
+    autocast = partial(precision.autocast, chosen, device)
     with tempfile.TemporaryDirectory() as folder:
         (Path(folder) / "config.json").write_text(json.dumps(wanted["config"]), encoding="utf-8")
-        measured = probe_layers(
-            settings,
-            Path(folder),
-            device,
-            chosen,
-            own_speed.most_rows(settings),
-            functools.partial(precision.autocast, chosen, device),
-        )
-    own_layers.keep_layers(run, layout, wanted["config"], measured)
+        measured = probe_layers(settings, Path(folder), device, chosen, most, autocast)
+    speed.keep_layers(layout.speeds, case, measured)
     return {}
 
 
@@ -269,7 +224,7 @@ def _facts(_: Path, given: dict[str, Any]) -> dict[str, Any]:
 
 def _talk(_: Path, given: dict[str, Any]) -> dict[str, Any]:
     """Test the links to `peers` (in rank order) but the `own` node, with `speed` also bandwidth."""
-    from hearth.node.pairs import talk
+    from hearth.node.links import talk
 
     peers = [Peer(**peer) for peer in given["peers"]]
     return {"facts": dataclasses.asdict(talk(given["own"], peers, given["speed"]))}
@@ -277,7 +232,7 @@ def _talk(_: Path, given: dict[str, Any]) -> dict[str, Any]:
 
 def _ports(_: Path, given: dict[str, Any]) -> dict[str, Any]:
     """Ask all `peers` but the `own` node for their ports, and answer on its own."""
-    from hearth.node.ports import ask
+    from hearth.node.links import ask
 
     return {"facts": {"failed": ask(given["own"], [Peer(**peer) for peer in given["peers"]])}}
 

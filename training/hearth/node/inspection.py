@@ -7,6 +7,9 @@ fetched.
 from __future__ import annotations
 
 import os
+import re
+import shutil
+import tempfile
 from collections.abc import Mapping
 from dataclasses import asdict
 from pathlib import Path
@@ -20,12 +23,16 @@ from hearth.config.layout import Layout
 from hearth.config.presets import known_shape
 from hearth.config.shape import Shape
 from hearth.lend.first import away_now
-from hearth.node.folders import another_run, check_folder, created_in
 from hearth.node.listener import start
 from hearth.node.outcome import outcome_file, read_outcome
 from hearth.supervisor.job import check as check_job
 from hearth.supervisor.preflight import check
 from hearth.transfer import own_copies
+
+LEAST_FREE_BYTES = 1 << 30
+"""Enough for the checkpoints, metrics and adapter of a LoRA run, with a wide margin."""
+
+_CREATED = re.compile(r"^created: ['\"]?([^'\"\n]+)", re.MULTILINE)
 
 IDLE = 60.0
 """Seconds without a request after which the listener for the other nodes' link tests exits."""
@@ -114,3 +121,57 @@ def _folders(workspace: Path, run: str) -> list[str]:
         except HearthError as error:
             findings += error.findings
     return findings
+
+
+def check_folder(folder: Path, least_free: int = LEAST_FREE_BYTES) -> None:
+    """Raise if `folder` cannot be created or written, or has too little space.
+
+    The test writes to the nearest existing parent, so that a refused run leaves nothing behind. (It
+    really writes, since even root cannot write everywhere.)
+    """
+    there = next(path for path in (folder, *folder.parents) if path.exists())
+    try:
+        with tempfile.TemporaryFile(dir=there):
+            pass
+    except OSError as error:
+        raise HearthError(
+            f"{folder} cannot be written ({error.strerror}); give this user the right to, or "
+            "choose another folder"
+        ) from error
+    free = shutil.disk_usage(there).free
+    if free < least_free:
+        raise HearthError(
+            f"{folder} has {free >> 20} MiB left on its disk; a run needs {least_free >> 20} MiB"
+        )
+
+
+def created_in(run_file: Path) -> str:
+    """Return the time at which the run in a run file was made, '' if that is not known.
+
+    The file may be that of a person's script, which `read_run` does not know.
+    """
+    try:
+        found = _CREATED.search(run_file.read_text(encoding="utf-8", errors="replace"))
+    except OSError:
+        return ""
+    return found[1] if found else ""
+
+
+def another_run(folder: Path, created: str, in_workspace: bool) -> list[str]:
+    """Return a finding if `folder` holds a run made at another time than `created`.
+
+    Results, checkpoints and code of the two would mix. A run whose run file is damaged is another.
+    """
+    there = folder / "run.yml"
+    made = created_in(there)
+    if not there.exists() or not created or made == created:
+        return []
+    remove = (
+        f"remove it with `hearth runs --delete {folder.name}`"
+        if in_workspace
+        else "delete that folder and its checkpoints"
+    )
+    return [
+        f"run: another run '{folder.name}' lies in {folder}, made "
+        f"{made or 'nobody knows when'}; choose another name, or {remove}"
+    ]

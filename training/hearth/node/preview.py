@@ -1,21 +1,29 @@
-"""A look at the data of a run before it trains: the first examples as trained, and a table.
+"""The data of a run before it trains: a quick check of its files, and a preview as trained.
 
-The model's tokenizer is fetched, its weights are not. Nothing is trained.
+For the preview the model's tokenizer is fetched, its weights are not.
 """
 
 from __future__ import annotations
 
 import shutil
 import textwrap
+import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, replace
+from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
+from hearth.base.errors import DataError
 from hearth.config import Run, in_parallel
 from hearth.config.layout import Layout
+from hearth.data.locate import LocalFile, LocalFiles
 from hearth.data.shown import Shown, lines_of
+
+_SECONDS = 2.0
+_LARGEST = 256 << 20
+"""Bytes of a data set up to which it is read here."""
 
 
 @dataclass(frozen=True)
@@ -95,3 +103,45 @@ def lines(found: Preview, colour: bool, width: int | None = None) -> list[str]:
 def of_answer(facts: Mapping[str, Any]) -> Preview:
     """Return the preview in the facts that a node answered."""
     return TypeAdapter(Preview).validate_python(facts)
+
+
+def check_records(run: Run) -> None:
+    """Read the records of all data files of `run` that are on this computer, for some seconds.
+
+    Raises `DataError` with the problems found in all of them.
+    """
+    # Imported late: with NumPy.
+    from hearth.data.documents import examples
+    from hearth.data.findings import Findings
+    from hearth.data.formats import open_records
+
+    settings, findings = run.settings, list[str]()
+    until = time.monotonic() + _SECONDS
+    for name in settings.data_sets:
+        data = _files(run, name)
+        if data is None:
+            continue
+        try:
+            records = open_records(data, settings.columns, len(settings.data_sets) > 1)
+            found = Findings(records.name, records.files)
+            for _ in examples(records, found):
+                if time.monotonic() > until:
+                    break
+            found.raise_any()
+        except DataError as error:
+            findings += error.findings
+    if findings:
+        raise DataError(*findings)
+
+
+def _files(run: Run, name: str) -> LocalFile | LocalFiles | None:
+    """Return the files of a data set; None if it has none here, or too much to read now."""
+    if shards := run.files_of(name):
+        paths = [Path(shard.path) for shard in shards]
+        data = LocalFiles(tuple(LocalFile(path, str(path)) for path in paths), name)
+    elif run.data_checksums.get(name):
+        paths, data = [Path(name)], LocalFile(Path(name), name)
+    else:
+        return None
+    here = all(path.is_file() for path in paths)
+    return data if here and sum(path.stat().st_size for path in paths) <= _LARGEST else None

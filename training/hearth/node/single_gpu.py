@@ -14,8 +14,7 @@ from typing import Any, Literal
 from hearth.base.nvidia import unsupported_gpus
 from hearth.base.systems import install_command
 from hearth.node.facts import facts_of_node
-from hearth.node.passes import Pass, run_passes
-from hearth.node.unsloth_pass import UnslothPass, run_unsloth
+from hearth.node.passes import Pass, UnslothPass, run_passes, run_unsloth
 
 # The oldest driver branch that runs a CUDA major version (NVIDIA, "CUDA Compatibility").
 DRIVER_FLOOR = {12: 525, 13: 580}

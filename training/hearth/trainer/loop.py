@@ -21,9 +21,9 @@ from hearth.data.rows import Rows
 from hearth.data.shown import record_of
 from hearth.data.stream import StreamedRows
 from hearth.node.facts import software_here
-from hearth.node.own_speed import power_here
 from hearth.node.prepare import Prepared, inputs_of
 from hearth.node.probe import Measured
+from hearth.node.speed import power_here
 from hearth.plan.placement import Placement
 from hearth.plan.planner import Planner
 from hearth.plan.row_order import choose_order

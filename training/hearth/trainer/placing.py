@@ -18,7 +18,7 @@ from hearth.config.shape import Shape, shape_in
 from hearth.fit.by_hand import room_here
 from hearth.fit.home import ALIKE, Candidate, home_of, memory_warnings, typed_rows
 from hearth.model.divided import config_of
-from hearth.node.own_layers import layers_here
+from hearth.node.speed import layers_here
 from hearth.plan.place import TOO_FEW, crowded, pipeline, place
 from hearth.plan.placement import Home, Placement
 from hearth.plan.split import layer_counts_for

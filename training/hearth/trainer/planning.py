@@ -11,8 +11,8 @@ from pydantic import TypeAdapter
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth.config.layout import Layout
-from hearth.node.own_speed import most_rows
 from hearth.node.probe import Measured
+from hearth.node.speed import most_rows
 from hearth.plan.follow import AdaptivePlanner
 from hearth.plan.planner import Fixed, Known, Planner, Record, Replayed
 from hearth.plan.speed import UNKNOWN, Speed

@@ -1,4 +1,4 @@
-"""Connectivity, latency and bandwidth from this node to its peers, over TCP.
+"""Links from this node to its peers over TCP: latency, bandwidth, and the ports of a run.
 
 Only one speed test uses a node at a time: the measuring node locks both ends, the lower rank first,
 so that no deadlock can arise.
@@ -11,11 +11,13 @@ import json
 import statistics
 import time
 from collections.abc import AsyncIterator, Sequence
-from contextlib import asynccontextmanager
+from contextlib import asynccontextmanager, suppress
 from dataclasses import dataclass, field
+from ipaddress import ip_address
 from typing import Any
 
-from hearth.base.interface import Peer, reason
+from hearth.base.interface import Peer, port_error, reason
+from hearth.base.packet_filter import listening
 
 CONNECT = 4.0
 """Connect timeout in seconds: twice the delay that a lost first packet causes."""
@@ -23,8 +25,16 @@ CONNECT = 4.0
 ECHOES = 15
 MOST_BYTES = 16 << 20
 MOST_SECONDS = 0.5
-PATIENCE = 45.0
+_FREE_WITHIN = 45.0
 """Seconds to wait until two nodes are free for a speed test."""
+
+SILENCE = 2 * CONNECT
+"""Seconds without any answer after which a port is taken for closed by a firewall."""
+
+PATIENCE = 30.0
+"""Seconds in which a slower machine has to begin to listen. Until then it refuses."""
+
+RETRY = 0.2
 
 _PIECE = bytes(1 << 17)
 _ANSWER = 10.0
@@ -55,7 +65,7 @@ async def _talk(own: str, peers: Sequence[Peer], speed: bool) -> Talk:
         if speed and peer.name not in talk.failed:
             lower, higher = sorted((here, peer), key=peers.index)
             try:
-                async with asyncio.timeout(PATIENCE), _held(here, lower), _held(here, higher):
+                async with asyncio.timeout(_FREE_WITHIN), _held(here, lower), _held(here, higher):
                     talk.mbit[peer.name] = await _speed(here, peer)
             except (OSError, ValueError):  # reachable; the all-reduce will report the rest
                 continue
@@ -122,3 +132,59 @@ async def _connected(here: Peer, peer: Peer, wanted: bytes) -> AsyncIterator[Str
         yield reader, writer
     finally:
         writer.close()
+
+
+# -- the ports of a run ---------------------------------------------------------------------------
+
+
+def ask(own: str, peers: Sequence[Peer], patience: float = PATIENCE) -> dict[str, str]:
+    """Return by name of the peer the reason why it does not answer on the port of the run.
+
+    All nodes ask at the same time: each listens on its own port and connects to the others'.
+    `peers` are all nodes, `own` among them, on whose port this node answers meanwhile.
+
+    Raises `LaunchError` if this node cannot listen on its port.
+    """
+    return asyncio.run(_ask(own, peers, patience))
+
+
+async def _ask(own: str, peers: Sequence[Peer], patience: float) -> dict[str, str]:
+    here = next(peer for peer in peers if peer.name == own)
+    others = [peer for peer in peers if peer.name != own]
+    missing = {str(ip_address(peer.address)) for peer in others}
+    complete = asyncio.Event()
+
+    def note(_: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        missing.discard((writer.get_extra_info("peername") or ("",))[0])
+        writer.close()
+        if not missing:
+            complete.set()
+
+    try:
+        listener = listening(here.address, here.port, [peer.address for peer in others])
+    except OSError as error:
+        raise port_error(here.address, here.port, error) from error
+    async with await asyncio.start_server(note, sock=listener):
+        reasons = await asyncio.gather(*(_reach(here, peer, patience) for peer in others))
+        # All that can be reached are at it by now; whoever is kept out does not come later.
+        with suppress(TimeoutError):
+            await asyncio.wait_for(complete.wait(), SILENCE)
+    return {peer.name: why for peer, why in zip(others, reasons, strict=True) if why}
+
+
+async def _reach(here: Peer, peer: Peer, patience: float) -> str:
+    """Return the reason why a peer does not answer on its port, or ''."""
+    until = time.monotonic() + patience
+    while True:
+        try:
+            async with asyncio.timeout(SILENCE):
+                _, writer = await asyncio.open_connection(
+                    peer.address, peer.port, local_addr=(here.address, 0)
+                )
+        except OSError as error:
+            if isinstance(error, TimeoutError) or time.monotonic() > until:
+                return reason(error)
+            await asyncio.sleep(RETRY)
+        else:
+            writer.close()
+            return ""
