@@ -22,6 +22,11 @@ ENDLESS = 100 << 20
 LITTLE = 48 << 20
 """Bytes of memory that nothing of it may take."""
 
+INTEGERS = st.integers(-(1 << 63) + 1, (1 << 63) - 1)
+"""Integers that a field of a protocol can have."""
+
+st.register_type_strategy(int, INTEGERS)
+
 quick = settings(max_examples=60, deadline=None, derandomize=True)
 
 _TEXTS = st.sampled_from(["", "\ud800", "\x1b]0;x\x07", "\0", "é" * 999, "9" * 5000]) | st.text()

@@ -57,6 +57,8 @@ def test_fields_have_defaults_and_whole_numbers_are_seconds_too():
         '"name": null',
         '"seconds": "1"',
         '"seconds": true',
+        f'"seconds": {10**400}',
+        f'"inner": {{"number": {1 << 63}}}',
         '"inner": 3',
         '"inner": {"number": 3.5}',
         '"inner": {"number": 3, "other": 4}',

@@ -12,7 +12,7 @@ from typing import get_type_hints
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
-from support.rubbish import cleaned
+from support.rubbish import INTEGERS, cleaned
 from support.supervisors import TRAINING
 
 from hearth.ranks.control_protocol import (
@@ -34,7 +34,7 @@ from hearth.ranks.control_protocol import (
 
 _CHOICES = st.dictionaries(st.text(), st.text() | st.integers() | st.none())
 _VALUES = {
-    int: st.integers(),
+    int: INTEGERS,
     bool: st.booleans(),
     str: st.text(),
     float: st.floats(allow_nan=False),

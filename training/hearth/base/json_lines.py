@@ -19,6 +19,9 @@ from hearth.base.text import plain
 _HALF_CHARACTER = re.compile(rb"\\u[dD][89a-fA-F]")
 
 
+_LARGEST = (1 << 63) - 1
+
+
 class ProtocolError(Exception):
     """The other side sent something other than a message of this protocol."""
 
@@ -82,10 +85,16 @@ def read_as(kind: Any, value: Any) -> Any:
         return kind(**{name: read_as(hints[name], each) for name, each in value.items()})
     if origin in (Union, types.UnionType):
         return _read_any(parts, value)
-    if origin is tuple:
+    if origin in (tuple, list):
         if type(value) is not list:
             raise TypeError(f"not a list: {value!r}")
-        return tuple(read_as(parts[0], each) for each in value)
+        if origin is tuple and parts[-1] is not ...:
+            if len(parts) != len(value):
+                raise TypeError(f"not {len(parts)} values: {value!r}")
+            return tuple(map(read_as, parts, value))
+        return origin(read_as(parts[0], each) for each in value)
+    if kind in (int, float) and type(value) is int and abs(value) > _LARGEST:
+        raise TypeError("an integer of more than 64 bits")
     if origin is dict and type(value) is dict:
         return {name: read_as(parts[1], each) for name, each in value.items()}
     if kind is float and type(value) is int:
