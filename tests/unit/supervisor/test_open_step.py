@@ -3,10 +3,9 @@
 from __future__ import annotations
 
 import json
+from dataclasses import asdict
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from support.facts import assert_names
 
 from hearth.ranks.control_protocol import EVALUATION, FOR_OTHERS, MICRO_BATCH, OPTIMIZER, Doing
@@ -14,7 +13,6 @@ from hearth.supervisor.messages import Beat
 from hearth.supervisor.open_step import (
     OpenStep,
     describe_open_step,
-    is_open_step,
     waits_for_slow_link,
 )
 
@@ -32,9 +30,13 @@ def waiting(**more: object) -> OpenStep:
 
 
 def said(steps: OpenStep, now: float, **beats: Beat) -> str:
-    record = steps.record("tower", beats, now)
-    assert is_open_step(json.loads(json.dumps(record)))
-    return describe_open_step(record)
+    return describe_open_step(recorded(steps, beats, now))
+
+
+def recorded(steps: OpenStep, beats: dict[str, Beat], now: float) -> dict | None:
+    """Return a step as a reader of the record finds it."""
+    found = steps.record("tower", beats, now)
+    return found and json.loads(json.dumps(asdict(found)))
 
 
 def test_a_step_of_usual_length_is_not_mentioned():
@@ -73,8 +75,8 @@ def test_where_all_wait_the_slowest_link_is_named():
     steps = waiting(sender="oldbox", mbit=80.0)
     beats = {"laptop": Beat(7, "", "tower", 0.19), "oldbox": Beat(7)}
     assert_names(said(steps, 242.0, **beats), "2 min 22 s", "tower → laptop", "0.19 Mbit/s")
-    assert waits_for_slow_link(steps.record("tower", beats, 242.0))
-    healthy = waiting(sender="oldbox", mbit=900.0).record("tower", {}, 242.0)
+    assert waits_for_slow_link(recorded(steps, beats, 242.0))
+    healthy = recorded(waiting(sender="oldbox", mbit=900.0), {}, 242.0)
     assert not waits_for_slow_link(healthy)
 
 
@@ -103,14 +105,3 @@ def test_of_several_ranks_the_one_that_computes_is_told():
     assert steps.beat.doing == MICRO_BATCH
     steps.began(1, doing(FOR_OTHERS), 130.0)
     assert steps.beat == Beat(7)
-
-
-@given(
-    st.recursive(
-        st.none() | st.integers() | st.text(),
-        lambda inner: st.lists(inner) | st.dictionaries(st.text(), inner),
-    )
-)
-def test_no_value_of_a_record_breaks_what_reads_it(value):
-    if is_open_step(value):
-        describe_open_step(value)

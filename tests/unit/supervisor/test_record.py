@@ -14,6 +14,7 @@ from support.facts import refuses
 
 from hearth.base.errors import LaunchError
 from hearth.supervisor.cause import Cause
+from hearth.supervisor.open_step import describe_open_step
 from hearth.supervisor.preflight import check
 from hearth.supervisor.record import (
     RunRecord,
@@ -84,8 +85,8 @@ def test_alive_means_that_a_supervisor_holds_the_node_for_this_run(tmp_path):
 
 CAUSE = Cause("laptop", 1, "rank_failed", "out of memory")
 SOUND = asdict(RunRecord("evening", "desk", 0, 2, pid=1, cause=CAUSE, nodes=["desk"]))
-READ = sorted({*SOUND} - {"unit"})
 
+OPEN_STEP = {"step": 3, "seconds": 40, "waits_for": {}, "link": ["desk", "lap", 0.2]}
 JSON = st.recursive(
     st.none() | st.booleans() | st.integers() | st.floats() | st.text(max_size=5),
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text(max_size=3), inner),
@@ -104,7 +105,7 @@ def test_what_a_supervisor_writes_is_sound(tmp_path):
     assert record_in(tmp_path / "supervisor.json") == asdict(record)
 
 
-@pytest.mark.parametrize("name", READ)
+@pytest.mark.parametrize("name", sorted(SOUND))
 @pytest.mark.parametrize("value", [[[]], {"a": []}, 10**400, True], ids=repr_of)
 def test_a_field_of_another_type_makes_it_none(tmp_path, name, value):
     path = record_file(tmp_path, "evening")
@@ -121,6 +122,13 @@ def test_a_field_of_another_type_makes_it_none(tmp_path, name, value):
 def test_any_json_can_be_judged(value):
     assert isinstance(misfit(value), str)
     assert misfit(value) or set(value) >= {"state"}
+
+
+@given(JSON)
+def test_an_open_step_that_is_no_misfit_can_be_described(value):
+    for step in (value, OPEN_STEP | {"link": value}, OPEN_STEP | {"waits_for": value}):
+        assert misfit(SOUND | {"open_step": step}) or describe_open_step(step) is not None
+    assert misfit(SOUND | {"open_step": OPEN_STEP}) == ""
 
 
 @pytest.mark.parametrize("content", [b"", b"\xff\xfe", b"[]", b"[" * 100_000, b"9" * 9999])

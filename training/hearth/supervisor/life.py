@@ -17,6 +17,7 @@ from datetime import UTC, datetime
 from typing import Any
 
 from hearth.base.errors import HearthError, LaunchError
+from hearth.base.json_lines import read_as
 from hearth.base.nvidia import gpus
 from hearth.notify.event import READY, RETURN, Limit
 from hearth.supervisor.afterwards import do_afterwards
@@ -27,7 +28,7 @@ from hearth.supervisor.log import LaunchLog, say
 from hearth.supervisor.messages import Stop
 from hearth.supervisor.notices import Notices
 from hearth.supervisor.queue import ahead_of, leave_queue, read_queue
-from hearth.supervisor.record import RunRecord
+from hearth.supervisor.record import EndedLaunch, RunRecord
 from hearth.supervisor.spec import Spec, lock_file
 from hearth.supervisor.unit import interruption
 from hearth.supervisor.workers import Workers, end, leftovers
@@ -69,7 +70,7 @@ class NodeSupervisor:
         facts = {name: last[name] for name in kept if name in last} if last else {}
         self._record = RunRecord.from_spec(spec, unit=unit, job=own_job(spec), **facts)
         if last:
-            self._record.launches = last["launches"]
+            self._record.launches = read_as(list[EndedLaunch], last["launches"])
             self._record.launch_ended(self._went_down(last))
         self._events: asyncio.Queue[Any] = asyncio.Queue()
         self._notices = Notices(spec, self._record, self._say)

@@ -6,7 +6,7 @@ what keeps its ranks from the exchange, and which link they receive over, slowly
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -20,6 +20,23 @@ OLD = 15.0
 
 _OF_A_STEP = (MICRO_BATCH, OPTIMIZER, SEARCH, FOR_OTHERS)
 """Pieces of work that belong to a step; any other one ends it."""
+
+
+@dataclass(frozen=True)
+class OldStep:
+    """A step that takes long.
+
+    Attributes:
+        step: its number.
+        seconds: since it began.
+        waits_for: by node that keeps the others waiting, what its ranks do.
+        link: sender, receiver and Mbit/s of the slowest link, if all wait for the exchange.
+    """
+
+    step: int
+    seconds: int
+    waits_for: dict[str, str]
+    link: tuple[str, str, float] | None
 
 
 @dataclass
@@ -60,8 +77,8 @@ class OpenStep:
         over_link = next((rank for rank in ranks if rank.sender), _Rank())
         return Beat(step, doing, over_link.sender, over_link.mbit)
 
-    def record(self, node: str, beats: Mapping[str, Beat], now: float) -> dict[str, Any] | None:
-        """Return the step of this `node`'s ranks as JSON, None unless it is old.
+    def record(self, node: str, beats: Mapping[str, Beat], now: float) -> OldStep | None:
+        """Return the step of this `node`'s ranks, None unless it is old.
 
         `beats` are the last heartbeats of the other nodes of its group.
         """
@@ -76,12 +93,9 @@ class OpenStep:
         }
         links = [(beat.mbit, beat.sender, name) for name, beat in every.items() if beat.sender]
         mbit, sender, receiver = min(links, default=(0.0, "", ""))
-        return {
-            "step": step,
-            "seconds": round(now - since),
-            "waits_for": busy if len(busy) < len(every) else {},
-            "link": None if busy or not sender else [sender, receiver, round(mbit, 3)],
-        }
+        waits_for = busy if len(busy) < len(every) else {}
+        link = None if busy or not sender else (sender, receiver, round(mbit, 3))
+        return OldStep(step, round(now - since), waits_for, link)
 
 
 def describe_open_step(record: Mapping[str, Any] | None) -> str:
@@ -101,29 +115,3 @@ def describe_open_step(record: Mapping[str, Any] | None) -> str:
 def waits_for_slow_link(record: Mapping[str, Any] | None) -> bool:
     """Return whether an old step waits for a link that is slow for any cable."""
     return bool(describe_open_step(record) and record["link"] and record["link"][2] < SLOW_MBIT)
-
-
-def is_open_step(value: Any) -> bool:
-    """Return whether a value of any origin is what `OpenStep.record` returns."""
-    if value is None:
-        return True
-    fits: dict[str, Callable[[Any], bool]] = {
-        "step": lambda each: type(each) is int,
-        "seconds": lambda each: type(each) is int,
-        "waits_for": lambda each: (
-            isinstance(each, dict)
-            and all(isinstance(text, str) for pair in each.items() for text in pair)
-        ),
-        "link": lambda each: (
-            each is None
-            or (
-                isinstance(each, list)
-                and [type(part) for part in each[:2]] == [str, str]
-                and len(each) == 3
-                and type(each[2]) in (int, float)
-            )
-        ),
-    }
-    return isinstance(value, dict) and all(
-        name in value and fit(value[name]) for name, fit in fits.items()
-    )

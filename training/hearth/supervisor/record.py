@@ -10,18 +10,19 @@ import dataclasses
 import json
 import os
 import time
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, fields
 from datetime import UTC, datetime
 from pathlib import Path
-from typing import Any, get_args
+from typing import Any, get_type_hints
 
 from hearth.base.errors import LaunchError
 from hearth.base.files import read_object, write_whole
+from hearth.base.json_lines import read_as
 from hearth.base.locks import held, is_held, is_in_queue
-from hearth.supervisor.cause import Cause, Kind, State, generation_of
-from hearth.supervisor.open_step import is_open_step
+from hearth.supervisor.cause import Cause, State, generation_of
+from hearth.supervisor.open_step import OldStep
 from hearth.supervisor.spec import Spec, lock_file, record_file
 
 READERS = 1.0
@@ -37,6 +38,15 @@ def now() -> str:
     return datetime.now(UTC).strftime("%Y-%m-%dT%H:%M:%SZ")
 
 
+@dataclass(frozen=True)
+class EndedLaunch:
+    """A launch that ended while the run went on, the time of its end, and its cause if known."""
+
+    generation: int
+    ended: str
+    cause: Cause | None
+
+
 @dataclass
 class RunRecord:
     """State of a run on this node. `rank` is the node's; times are ISO 8601 UTC.
@@ -45,10 +55,9 @@ class RunRecord:
     `unit` is the systemd unit that carries the supervisor, None for a process group of its own;
     `job` is the number of the Slurm job that does, '' until this node knows it, None without Slurm;
     `nodes` are all nodes of the run in rank order; `script` is the file name of a user's script,
-    if the run executes one; `launches` has the `generation`, `ended` (time) and `cause` of each
-    launch that ended while the run went on; `away` is why the owner has the node, "": it lends;
-    `unreached` names the pairs of nodes of which one cannot connect to the other; `open_step` is a
-    step that takes long (`open_step`).
+    if the run executes one; `launches` are those that ended while the run went on; `away` is why
+    the owner has the node, "": it lends; `unreached` names the pairs of nodes of which one cannot
+    connect to the other; `open_step` is a step that takes long.
     """
 
     run: str
@@ -70,8 +79,8 @@ class RunRecord:
     job: str | None = None
     away: str = ""
     unreached: list[str] = field(default_factory=list)
-    launches: list[dict[str, Any]] = field(default_factory=list)
-    open_step: dict[str, Any] | None = None
+    launches: list[EndedLaunch] = field(default_factory=list)
+    open_step: OldStep | None = None
 
     @classmethod
     def from_spec(cls, spec: Spec, **facts: Any) -> RunRecord:
@@ -87,8 +96,7 @@ class RunRecord:
 
     def launch_ended(self, cause: Cause | None) -> None:
         """Note the cause for which a launch ended, and go back to waiting."""
-        ended = {"generation": self.generation, "ended": now()}
-        self.launches.append(ended | {"cause": cause and dataclasses.asdict(cause)})
+        self.launches.append(EndedLaunch(self.generation, now(), cause))
         self.cause, self.exit_code = cause, None
         self.enter("waiting")
 
@@ -166,100 +174,28 @@ def lock_holder(workspace: Path) -> dict[str, Any] | None:
     return {"run": "?", "pid": "?"}
 
 
-Check = Callable[[Any], bool]
-
-
 def misfit(record: Any) -> str:
-    """Return which field of a record is missing or has a value that it cannot have, or ''."""
-    return _misfit(record, _RECORD, ("state",))
+    """Return which field of a record is missing or has a value that it cannot have, or ''.
+
+    Records of earlier versions lack some fields.
+    """
+    if not isinstance(record, Mapping):
+        return "it is no object"
+    if "state" not in record:
+        return "state is missing"
+    for name, kind in get_type_hints(RunRecord).items():
+        try:
+            if name in record:
+                read_as(kind, record[name])
+        except (TypeError, KeyError, AttributeError):
+            return f"{name} cannot be {str(record[name])[:80]!r}"
+    return ""
 
 
 def record_in(path: Path) -> dict[str, Any]:
     """Return the record in a file; {} if there is none, or a field has a value that it cannot."""
     record = read_object(path) or {}
     return {} if misfit({"state": "waiting", **record}) else record
-
-
-def _misfit(content: Any, checks: Mapping[str, Check], required: tuple[str, ...]) -> str:
-    if not isinstance(content, Mapping):
-        return "it is no object"
-    for name in required:
-        if name not in content:
-            return f"{name} is missing"
-    for name, fits in checks.items():
-        if name in content and not fits(content[name]):
-            return f"{name} cannot be {str(content[name])[:80]!r}"
-    return ""
-
-
-def _is_text(value: Any) -> bool:
-    return isinstance(value, str)
-
-
-def _are_texts(value: Any) -> bool:
-    return isinstance(value, list) and all(map(_is_text, value))
-
-
-def _one_of(known: Any) -> Check:
-    names = get_args(known)
-    return lambda value: isinstance(value, str) and value in names
-
-
-def _number(low: int, high: int) -> Check:
-    return lambda value: type(value) is int and low <= value <= high
-
-
-def _or_none(fits: Check) -> Check:
-    return lambda value: value is None or fits(value)
-
-
-def _is_cause(value: Any) -> bool:
-    return not _misfit(value, _CAUSE, tuple(_CAUSE))
-
-
-def _are_launches(value: Any) -> bool:
-    return isinstance(value, list) and not any(
-        _misfit(one, _LAUNCH, tuple(_LAUNCH)) for one in value
-    )
-
-
-_RANK = _or_none(_number(0, 10**6))
-_GENERATION = _number(-1, 10**6)
-_INTEGER = _or_none(_number(-(2**31), 2**31 - 1))
-_CAUSE: dict[str, Check] = {
-    "node": _is_text,
-    "rank": _RANK,
-    "kind": _one_of(Kind),
-    "message": _is_text,
-}
-_LAUNCH: dict[str, Check] = {
-    "generation": _GENERATION,
-    "ended": _is_text,
-    "cause": _or_none(_is_cause),
-}
-_RECORD: dict[str, Check] = {
-    "state": _one_of(State),
-    "run": _is_text,
-    "node": _is_text,
-    "rank": _RANK,
-    "generation": _or_none(_GENERATION),
-    "since": _is_text,
-    "missing": _are_texts,
-    "cause": _or_none(_is_cause),
-    "nodes": _are_texts,
-    "script": _is_text,
-    "job": _or_none(_is_text),
-    "away": _is_text,
-    "unreached": _are_texts,
-    "launches": _are_launches,
-    "began": _is_text,
-    "heartbeat": _is_text,
-    "pid": _INTEGER,
-    "command": _are_texts,
-    "exit_code": _INTEGER,
-    "open_step": is_open_step,
-}
-"""The fields of a `RunRecord`; records of earlier versions lack some."""
 
 
 _FIELDS = frozenset(field.name for field in fields(RunRecord))

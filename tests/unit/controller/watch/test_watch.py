@@ -367,7 +367,7 @@ def test_a_node_without_an_answer_says_why():
         Log(stream).last_lines()
 
 
-@pytest.mark.parametrize(("unit", "seconds"), [(False, 2), (True, 30)])
+@pytest.mark.parametrize(("unit", "seconds"), [(None, 2), ("hearth-r1.service", 30)])
 def test_a_supervisor_that_is_gone_is_given_up_after_a_while(follow, unit, seconds, monkeypatch):
     now = [0.0]
     monkeypatch.setattr("time.monotonic", lambda: now[0])
