@@ -8,13 +8,12 @@ from typing import Any
 from hearth.supervisor.cause import Failure
 from hearth.supervisor.decisions import decide
 from hearth.supervisor.decisions.actions import Conclude
-from hearth.supervisor.decisions.events import Reaches
 from hearth.supervisor.decisions.forming import Settings
 from hearth.supervisor.decisions.local_ranks import LocalRanks, Rank
 from hearth.supervisor.decisions.state import Absence, Heard, Memory, State
 from hearth.supervisor.decisions.team_record import TeamRecord
 from hearth.supervisor.decisions.voting import Config, Refusal, Votes
-from hearth.supervisor.messages import Propose, Report
+from hearth.supervisor.messages import Propose, Reaches, Report
 
 NODES = ("desk", "laptop", "shelf")
 CHOICES = {"precision": "fp32"}
@@ -34,7 +33,7 @@ class Mind:
 def report(node: str, state: str, team: Config | None = TEAM, **facts: object) -> Report:
     """Return a report of a node that is in, or was in, the team, at step 7."""
     known = {"votes": Votes(team, (), counts=team is not None), "connected": NODES}
-    known |= {"serves": 40000, "reached": NODES, "joining": NODES}
+    known |= {"serves": 40000, "reaches": Reaches(NODES, NODES)}
     if team and state in ("forming", "training", "breaking", "broken", "paused", "ended"):
         known |= {"generation": team.generation, "trained": team.generation, "step": 7}
         known |= {"choices": CHOICES}
@@ -75,7 +74,9 @@ def answer(seen: State, mind: Mind, proposal: Propose, proposer: str) -> Votes |
 
 
 def with_facts(seen: State, node: str, **facts: Any) -> State:
-    """Return a situation with these changes to a node's report."""
+    """Return a situation in which these facts of a node's report, or its `Reaches`, are others."""
+    if ways := {name: facts.pop(name) for name in {"reached", "joining", "unreached"} & {*facts}}:
+        facts["reaches"] = replace(seen.reports[node].reaches, **ways)
     if node == seen.node:
         if "generation" in facts:
             team = Config(facts["generation"], seen.team.nodes if seen.team else NODES)
@@ -109,6 +110,6 @@ def _with_own(seen: State, own: Report) -> State:
         owner_told=owner,
         leaving="" if own.returns else own.leaving,
         serves=own.serves,
-        reaches=Reaches(own.reached, own.joining, own.unreached),
+        reaches=own.reaches,
         stop=own.stopping,
     )

@@ -29,7 +29,7 @@ from hearth.supervisor.decisions.local_ranks import LocalRanks
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.decisions.transition import transition
 from hearth.supervisor.decisions.voting import Votes
-from hearth.supervisor.messages import Failure, FormTeam, Stop, Verdict
+from hearth.supervisor.messages import Failure, Stop
 from support.toy_rank import Rank
 
 if TYPE_CHECKING:
@@ -190,7 +190,7 @@ class Node:
             case RecordTraining(config):
                 self.known = config.generation
             case StartTeam(config, fresh):
-                order = FormTeam(config.generation, config.nodes, "", 0, (), fresh)
+                order = Form(config.generation, config.nodes, "", 0, (), fresh)
                 for node in config.nodes:
                     self.tell(order, node)
                 mine = self.name in config.nodes
@@ -203,10 +203,10 @@ class Node:
             case StopRanks(stop):
                 self.asked = stop
             case SendVerdict(outcome):
-                self.tell(Verdict(outcome.state, outcome.cause))
+                self.tell(outcome)
             case Conclude(outcome, everywhere, heard):
                 if everywhere and not heard:
-                    self.tell(Verdict(outcome.state, outcome.cause))
+                    self.tell(outcome)
                 self.outcome = outcome
                 self.down()
             case Depart():

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 
 from hearth.supervisor.decisions.forming import cliques
 from hearth.supervisor.decisions.voting import Votes
-from hearth.supervisor.messages import Report
+from hearth.supervisor.messages import Reaches, Report
 
 
 def reports(names: list[str], links: set[frozenset[str]]) -> dict[str, Report]:
@@ -20,8 +20,7 @@ def reports(names: list[str], links: set[frozenset[str]]) -> dict[str, Report]:
             "loaded",
             Votes(),
             tuple(other for other in names if frozenset((node, other)) in links),
-            reached=tuple(names),
-            joining=tuple(names),
+            reaches=Reaches(tuple(names), tuple(names)),
         )
         for node in names
     }

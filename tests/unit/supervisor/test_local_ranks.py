@@ -6,12 +6,12 @@ from dataclasses import replace
 
 import pytest
 
-from hearth.ranks.control_protocol import Ended, Formed, Load, Waiting
+from hearth.ranks.control_protocol import Ended, Form, Formed, Load, Waiting
 from hearth.supervisor.decisions.local_ranks import LocalRanks
-from hearth.supervisor.messages import Failure, FormTeam
+from hearth.supervisor.messages import Failure
 
 CHOICES = {"precision": "fp32"}
-FORM = FormTeam(3, ("desk",), "10.0.0.1", 29500, ("10.0.0.1",))
+FORM = Form(3, ("desk",), "10.0.0.1", 29500, ("10.0.0.1",))
 SAID = {
     "new": Waiting("new", 0, 0, False),
     "loaded": Waiting("new", 0, 0, True),

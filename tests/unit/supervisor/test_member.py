@@ -22,7 +22,7 @@ from hearth.supervisor.decisions.events import PeerSaid, RanksFailed
 from hearth.supervisor.decisions.voting import Config, Votes
 from hearth.supervisor.life import Interrupted
 from hearth.supervisor.member import Member
-from hearth.supervisor.messages import FormTeam, encode
+from hearth.supervisor.messages import encode
 from hearth.supervisor.spec import spec_of
 
 NODES = ["desk", "laptop"]
@@ -156,7 +156,7 @@ def test_ranks_get_a_key_that_every_supervisor_derives_and_none_sends(tmp_path):
         own._tell_ranks = orders.append
         heard(own, Said(0, 0, Waiting("new", 0, 0, loaded=False)))
         promised(own, *NODES, generation=generation)
-        order = FormTeam(generation, tuple(NODES), "192.0.2.1", 1, (), True, {})
+        order = Form(generation, tuple(NODES), "192.0.2.1", 1, (), True, {})
         heard(own, PeerSaid("desk", order))
         (form,) = [order for order in orders if isinstance(order, Form)]
         assert form.key and form.key not in encode(order).decode() + repr(form)

@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from support.rubbish import cleaned
 
 from hearth.base.json_lines import ProtocolError
-from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions.voting import Votes
-from hearth.supervisor.messages import Message, Refused, Report, Verdict, decode, encode
+from hearth.supervisor.messages import Message, Reaches, Refused, Report, decode, encode
 
 WORDS = st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=2)
 st.register_type_strategy(
@@ -32,8 +31,9 @@ def test_every_message_is_one_line_and_reads_back(message):
 def test_no_text_of_another_node_commands_the_terminal_or_breaks_a_log():
     told = Refused("\x1b]0;owned\x07your turn\x1b[2J comes\u202e later")
     assert decode(encode(told)) == Refused("your turn comes later")
-    left = dataclasses.replace(REPORT, unreached={"\x1b[31mdesk": "no \x9b way"}, why="a\tb\nc")
-    assert decode(encode(left)).unreached == {"desk": "no  way"}
+    ways = Reaches(unreached={"\x1b[31mdesk": "no \x9b way"})
+    left = dataclasses.replace(REPORT, reaches=ways, why="a\tb\nc")
+    assert decode(encode(left)).reaches.unreached == {"desk": "no  way"}
     assert decode(encode(left)).why == "a\tb\nc"
 
 
@@ -65,8 +65,3 @@ def test_a_field_of_another_type_is_a_protocol_error(change):
 def test_anything_else_is_a_protocol_error(line):
     with pytest.raises(ProtocolError):
         decode(line)
-
-
-def test_a_verdict_is_what_a_supervisor_records():
-    cause = Cause("desk", 0, "rank_failed", "out of memory")
-    assert Verdict("failed", cause).outcome == LaunchOutcome("failed", cause)

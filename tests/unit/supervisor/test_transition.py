@@ -9,8 +9,8 @@ from support import event_table
 from support.facts import assert_names
 from support.situations import CHOICES, NODES, TEAM, report, situation, with_facts
 
-from hearth.ranks.control_protocol import Ended, Formed, Leave
-from hearth.supervisor.cause import Cause
+from hearth.ranks.control_protocol import Ended, Form, Formed, Leave
+from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions.actions import (
     Conclude,
     FormGroup,
@@ -42,7 +42,7 @@ from hearth.supervisor.decisions.forming import Settings
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.decisions.transition import HANDLERS, RETRY, transition
 from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Attempt, Config, Votes
-from hearth.supervisor.messages import Failure, FormTeam, Propose, Report, Stop, Verdict, Vote
+from hearth.supervisor.messages import Failure, Propose, Report, Stop, Vote
 
 NEXT = Config(6, NODES)
 FULL = "no space left"
@@ -103,7 +103,7 @@ def test_a_team_is_promised_on_the_disk_then_asked_for_then_formed():
     assert sent(Propose, actions) == [Propose(Attempt(NEXT, (), NODES, TEAM))] * 2
     state, actions = happen(state, vote("laptop"), vote("shelf"))
     assert only(StartTeam, actions).config == NEXT
-    order = FormTeam(6, NODES, "192.0.2.1", 1, ())
+    order = Form(6, NODES, "192.0.2.1", 1, ())
     state, actions = happen(state, PeerSaid("desk", order))
     state, actions = happen(state, Saved(only(SaveVotes, actions)))
     assert only(FormGroup, actions).order == order
@@ -141,7 +141,7 @@ def test_a_disk_that_took_no_votes_is_tried_again():
 
 def test_a_disk_that_is_full_since_the_promise_holds_up_no_team():
     state, _ = proposing()
-    state, actions = happen(state, PeerSaid("desk", FormTeam(6, NODES, "192.0.2.1", 1, ())))
+    state, actions = happen(state, PeerSaid("desk", Form(6, NODES, "192.0.2.1", 1, ())))
     state, actions = happen(state, Saved(only(SaveVotes, actions), FULL))
     assert only(FormGroup, actions)
     assert (state.votes.committed, state.own.voteless) == (NEXT, FULL)
@@ -149,7 +149,7 @@ def test_a_disk_that_is_full_since_the_promise_holds_up_no_team():
 
 def test_an_order_for_a_team_that_was_not_promised_last_is_ignored():
     state, _ = proposing()
-    state, actions = happen(state, PeerSaid("laptop", FormTeam(9, NODES, "192.0.2.1", 1, ())))
+    state, actions = happen(state, PeerSaid("laptop", Form(9, NODES, "192.0.2.1", 1, ())))
     assert none(SaveVotes, actions)
     assert state.votes.committed == TEAM
 
@@ -203,18 +203,18 @@ def test_a_node_in_the_queue_is_said_once_for_each_reason():
 
 
 def test_the_verdict_of_another_node_is_passed_on_and_ends_this_one():
-    verdict = Verdict("finished")
+    verdict = LaunchOutcome("finished")
     _, actions = happen(waiting(), PeerSaid("laptop", verdict))
-    assert actions == [Tell(verdict), Conclude(verdict.outcome, heard=True)]
+    assert actions == [Tell(verdict), Conclude(verdict, heard=True)]
 
 
 def test_ranks_save_their_state_before_the_verdict_of_a_failed_run_ends_them():
-    verdict = Verdict("failed", Cause("laptop", 1, "rank_failed", "ValueError: no"))
+    verdict = LaunchOutcome("failed", Cause("laptop", 1, "rank_failed", "ValueError: no"))
     state, actions = happen(waiting(), *[PeerSaid("laptop", verdict)] * 2)
-    assert sent(Verdict, actions) == [verdict]
+    assert sent(LaunchOutcome, actions) == [verdict]
     assert only(TellRanks, actions).order == Leave(save=True)
     _, actions = happen(state, RankSaid(0, Ended("stopped", 7)))
-    assert actions[-1] == Conclude(verdict.outcome, heard=True)
+    assert actions[-1] == Conclude(verdict, heard=True)
 
 
 @pytest.mark.parametrize("first", [True, False])
@@ -247,7 +247,7 @@ def test_the_training_and_its_end_are_on_record():
     state, _ = happen(state, Gone("shelf", "broke off"))
     ranks = with_facts(state, "desk", state="broken").ranks
     state, _ = happen(replace(state, ranks=ranks), Tick())
-    order = FormTeam(7, NODES[:2], "192.0.2.1", 1, ())
+    order = Form(7, NODES[:2], "192.0.2.1", 1, ())
     votes = Votes(NEXT, (Config(7, NODES[:2]),), counts=True)
     state, actions = happen(replace(state, votes=votes), PeerSaid("laptop", order))
     state, actions = happen(state, Saved(only(SaveVotes, actions)))

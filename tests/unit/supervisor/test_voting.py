@@ -228,44 +228,9 @@ CONFIGS = st.builds(
     st.integers(0, 99),
     st.sets(st.sampled_from(RUN), min_size=1).map(lambda chosen: tuple(sorted(chosen))),
 )
-VOTES = st.builds(
-    Votes, st.none() | CONFIGS, st.lists(CONFIGS, max_size=3).map(tuple), st.booleans()
-)
 
 
 @given(CONFIGS, st.sets(st.sampled_from(RUN)), st.sets(st.sampled_from(RUN)))
 def test_two_quorums_of_a_team_share_a_node(config, one, other):
     if quorum(one, config) and quorum(other, config):
         assert one & other & set(config.nodes)
-
-
-@given(VOTES)
-def test_votes_survive_their_json_form(votes):
-    assert Votes.from_dict(votes.to_dict()) == votes
-
-
-def test_an_attempt_survives_its_json_form():
-    for known in (dict.fromkeys(RUN, EMPTY), dict.fromkeys(RUN, WHOLE)):
-        attempt = asked(known, leaving=("attic",))
-        assert Attempt.from_dict(attempt.to_dict()) == attempt
-
-
-@pytest.mark.parametrize(
-    "content",
-    [
-        None,
-        [],
-        {},
-        {"committed": None, "attempts": None, "counts": False},
-        {"committed": None, "attempts": [], "counts": 1},
-        {"committed": {"generation": -1, "nodes": ["a"]}, "attempts": [], "counts": True},
-        {"committed": {"generation": True, "nodes": ["a"]}, "attempts": [], "counts": True},
-        {"committed": {"generation": 1, "nodes": []}, "attempts": [], "counts": True},
-        {"committed": {"generation": 1, "nodes": ["a", "a"]}, "attempts": [], "counts": True},
-        {"committed": {"generation": 1, "nodes": [1]}, "attempts": [], "counts": True},
-        {"committed": None, "attempts": [], "counts": True, "more": 1},
-    ],
-)
-def test_what_is_no_json_form_of_votes_is_refused(content):
-    with pytest.raises(ValueError, match="no votes"):
-        Votes.from_dict(content)

@@ -75,8 +75,9 @@ class Form:
 
     The first local rank of the first node opens the store at `address:port`; it answers `clients`
     only, the cluster addresses of the nodes. `fresh`: no member has loaded anything yet; they
-    construct the trainer together. `left` has, by node, why nodes are not in it. The ranks
-    prove to each other that they know `key`; the groups that torchrun forms have none.
+    construct the trainer together. `left` has, by node, why nodes leave in order, or have left. The
+    ranks prove to each other that they know `key`, which no supervisor sends to another; the groups
+    that torchrun forms have none.
     """
 
     generation: int
@@ -84,7 +85,7 @@ class Form:
     address: str
     port: int
     clients: tuple[str, ...]
-    fresh: bool
+    fresh: bool = False
     left: dict[str, str] = field(default_factory=dict)
     key: str = field(default="", repr=False)
 

@@ -52,12 +52,9 @@ class Cause:
 
 @dataclass(frozen=True)
 class LaunchOutcome:
-    """The outcome of a launch, and of the run unless it is to be launched `again`.
+    """The outcome of a run, or of one node's part in it; one that finished has no cause."""
 
-    A run that finished has no cause.
-    """
-
-    state: State | Literal["again"]
+    state: Literal["finished", "failed", "stopped"]
     cause: Cause | None = None
 
 

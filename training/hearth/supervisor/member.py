@@ -7,7 +7,6 @@ into `decisions.transition`, one event at a time; what that asks for is carried 
 from __future__ import annotations
 
 import asyncio
-import dataclasses
 import time
 from collections.abc import Callable
 from contextlib import suppress
@@ -65,7 +64,7 @@ from hearth.supervisor.decisions.transition import transition
 from hearth.supervisor.handshake import file_key, group_key
 from hearth.supervisor.life import POLL, STOP, Interrupted
 from hearth.supervisor.mesh import Mesh
-from hearth.supervisor.messages import FormTeam, Stop, Verdict
+from hearth.supervisor.messages import Stop
 from hearth.supervisor.ranks import NotStarted, RanksExited, RanksKeeper
 from hearth.supervisor.reach import Proved, Reach
 from hearth.supervisor.spec import Spec
@@ -253,7 +252,7 @@ class Member(RanksKeeper):
                 with suppress(ConnectionError):  # it is lost again by now
                     self._transfer.admit(self._mesh.source(node))
                 return [event]
-            case PeerSaid(_, FormTeam()) if self._yields:
+            case PeerSaid(_, Form()) if self._yields:
                 pass  # back in the queue, this node learns that the run has begun, and goes first
             case Interrupted(why):
                 return [Leaves(why)] if self._heeds(event) else []
@@ -319,7 +318,7 @@ class Member(RanksKeeper):
                 self._tell_ranks(order)
             case FormGroup(order):
                 key = group_key(self._spec.token, order.generation)
-                self._tell_ranks(Form(*dataclasses.astuple(order), key))
+                self._tell_ranks(replace(order, key=key))
             case StopRanks(stop):
                 self._stop_ranks(stop)
             case RestartRanks(why):
@@ -355,7 +354,7 @@ class Member(RanksKeeper):
             case RecordEnd(cause):
                 record.launch_ended(cause)
             case RecordCause(cause):
-                record.launches[-1]["cause"] = dataclasses.asdict(cause)
+                record.launches[-1] = replace(record.launches[-1], cause=cause)
             case RecordAway(why):
                 return self._record_away(why)
             case SayWaiting():
@@ -409,7 +408,7 @@ class Member(RanksKeeper):
         except (LaunchError, OSError) as error:
             self._say(f"no new team yet: {error}")
             return None
-        order = FormTeam(
+        order = Form(
             config.generation, config.nodes, address, port, clients, start.fresh, {**start.left}
         )
         for node in config.nodes:
@@ -421,9 +420,9 @@ class Member(RanksKeeper):
         cause = outcome.cause
         if cause and cause.kind == "not_ready" and (why := self._mesh.why_absent(cause.node)):
             message = f"{cause.message} ({why})"
-            outcome = LaunchOutcome(outcome.state, replace(cause, message=message))
-        if everywhere and outcome.state in ("finished", "failed", "stopped"):
-            self._mesh.tell_all(Verdict(outcome.state, outcome.cause))
+            outcome = replace(outcome, cause=replace(cause, message=message))
+        if everywhere:
+            self._mesh.tell_all(outcome)
         return outcome
 
 

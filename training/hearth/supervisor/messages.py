@@ -4,8 +4,8 @@ After the handshake (`handshake`: Challenge, Hello, and Welcome or Refused) any 
 speak it:
 
     both    Report(…), on connecting and on each change of the node's state
-    both    Propose(attempt) → Vote(generation, yes); FormTeam(generation, …)
-    both    Stop(node) …  Verdict(state, cause)
+    both    Propose(attempt) → Vote(generation, yes); Form(generation, …)
+    both    Stop(node) …  LaunchOutcome(state, cause)
     both    Beat, several times within the silence timeout
 """
 
@@ -16,7 +16,8 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hearth.base.json_lines import JsonLines, ProtocolError
-from hearth.supervisor.cause import Cause, Failure, LaunchOutcome
+from hearth.ranks.control_protocol import Form
+from hearth.supervisor.cause import Failure, LaunchOutcome
 from hearth.supervisor.decisions.voting import Attempt, Votes
 
 
@@ -129,6 +130,21 @@ class Stop:
 
 
 @dataclass(frozen=True)
+class Reaches:
+    """Attempts of a node to reach others.
+
+    Attributes:
+        reached: the nodes of which it has proved that its connections reach them.
+        joining: the nodes for whose joining the team it was proved.
+        unreached: the nodes that its connections do not reach, with where and why.
+    """
+
+    reached: tuple[str, ...] = ()
+    joining: tuple[str, ...] = ()
+    unreached: dict[str, str] = field(default_factory=dict)
+
+
+@dataclass(frozen=True)
 class Report:
     """The whole state of a node as the others need to know it.
 
@@ -155,9 +171,7 @@ class Report:
         voteless: the reason why it cannot take part in a vote (its disk is full); "": it can.
         serves: the port of its file server.
         checkpoint: the name of its newest checkpoint, in the state "away".
-        reached: the nodes of which it has proved that its connections reach them.
-        joining: the nodes for whose joining the team it was proved.
-        unreached: the nodes that its connections do not reach, with where and why.
+        reaches: the nodes that its connections reach, and those that they do not.
     """
 
     node: str
@@ -178,9 +192,7 @@ class Report:
     voteless: str = ""
     serves: int = 0
     checkpoint: str = ""
-    reached: tuple[str, ...] = ()
-    joining: tuple[str, ...] = ()
-    unreached: dict[str, str] = field(default_factory=dict)
+    reaches: Reaches = field(default_factory=Reaches)
 
     @property
     def out_of_group(self) -> bool:
@@ -209,36 +221,6 @@ class Vote:
     why: str = ""
 
 
-@dataclass(frozen=True)
-class FormTeam:
-    """All voters have promised: form the group of these nodes.
-
-    The first local rank of `nodes[0]` opens the store at `address:port`, which answers `clients`
-    only. `left` has, by node, why nodes leave in order, or have left.
-    """
-
-    generation: int
-    nodes: tuple[str, ...]
-    address: str
-    port: int
-    clients: tuple[str, ...]
-    fresh: bool = False
-    left: dict[str, str] = field(default_factory=dict)
-
-
-@dataclass(frozen=True)
-class Verdict:
-    """The outcome of the run, on every node that hears of it."""
-
-    state: Literal["finished", "failed", "stopped"]
-    cause: Cause | None = None
-
-    @property
-    def outcome(self) -> LaunchOutcome:
-        """The verdict as a supervisor records it."""
-        return LaunchOutcome(self.state, self.cause)
-
-
 Message = (
     Challenge
     | Hello
@@ -247,9 +229,9 @@ Message = (
     | Report
     | Propose
     | Vote
-    | FormTeam
+    | Form
     | Stop
-    | Verdict
+    | LaunchOutcome
     | Beat
 )
 LINES = JsonLines(Message, "a supervisor's message")

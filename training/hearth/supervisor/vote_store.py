@@ -6,13 +6,12 @@ import asyncio
 import hashlib
 import json
 from collections.abc import Callable
-from dataclasses import dataclass
-from pathlib import Path
-from typing import Any
+from dataclasses import asdict
 
 from hearth.base.clock import boot_clock
 from hearth.base.errors import HearthError
 from hearth.base.files import write_whole
+from hearth.base.json_lines import read_as
 from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Votes
 from hearth.supervisor.spec import Spec
 
@@ -23,25 +22,27 @@ class VotesError(HearthError):
     """A node's votes cannot be read or saved."""
 
 
-@dataclass(frozen=True)
-class VotesFile:
-    """The votes of one `node` in one `launch` of a `run`, in a `folder` of that node.
+class VoteStore:
+    """The votes of one node in one launch of a run. `say` takes lines for the log.
 
     A resumed run is another launch, perhaps with other nodes, and begins with an empty disk.
     """
 
-    folder: Path
-    run: str
-    node: str
-    launch: str
+    def __init__(self, spec: Spec, say: Callable[[str], None]) -> None:
+        self.path = spec.results / NAME
+        self._say = say
+        # Every launch has a new token, which a supervisor that comes back still has.
+        launch = hashlib.sha256(spec.token.encode()).hexdigest()[:16]
+        self._whose = {"run": spec.run, "node": spec.node, "launch": launch}
+        self._saving: float | None = None
 
     @property
-    def path(self) -> Path:
-        """The file; it need not exist."""
-        return self.folder / NAME
+    def stuck(self) -> bool:
+        """Whether a vote has been on its way to the disk for longer than any proposal lives."""
+        return self._saving is not None and boot_clock() - self._saving > PROPOSAL_LIFETIME
 
-    def read(self, known: int = -1) -> tuple[Votes, str]:
-        """Return the saved votes, and a remark for the log if the file had to be ignored, else "".
+    def read(self, known: int = -1) -> Votes:
+        """Return the saved votes, and log it if the file has to be ignored.
 
         `known` is the newest generation in which this node is known to have trained in this launch.
         A file that is damaged, was copied from another node or run, or is older than that (as out
@@ -51,88 +52,51 @@ class VotesFile:
         Raises `VotesError` if there is a file that cannot be read.
         """
         try:
-            text = self.path.read_text(encoding="utf-8")
+            content = json.loads(self.path.read_bytes())
+            whose = {name: content.pop(name) for name in self._whose}
+            votes: Votes = read_as(Votes, content)
         except FileNotFoundError:
-            return Votes(), ""
-        except UnicodeDecodeError:
-            return Votes(), self._ignored("it is damaged")
+            return Votes()
         except OSError as error:
             raise VotesError(
                 f"{self.path}: the node's votes cannot be read ({error.strerror}): make the file "
                 "readable for the user of the run, or move it away; the node then takes part like "
                 "one with an empty disk"
             ) from error
-        try:
-            content = json.loads(text)
-            run, node, launch = (content.pop(name) for name in ("run", "node", "launch"))
-            votes = Votes.from_dict(content)
         except (ValueError, KeyError, AttributeError, TypeError, RecursionError):
-            return Votes(), self._ignored("it is damaged")
-        if (run, node) != (self.run, self.node):
-            return Votes(), self._ignored(f"it belongs to {node} in run '{run}'")
-        if launch != self.launch:
-            return Votes(), ""
+            return self._ignored("it is damaged")
+        run, node, launch = whose.values()
+        if (run, node) != (self._whose["run"], self._whose["node"]):
+            return self._ignored(f"it belongs to {node} in run '{run}'")
+        if launch != self._whose["launch"]:
+            return Votes()
         if votes.newest < known:
-            return Votes(), self._ignored(f"it is older than generation {known}, trained in here")
-        return votes, ""
-
-    def save(self, votes: Votes) -> None:
-        """Write the votes; when this returns they are on the disk.
-
-        Raises `VotesError` if they are not, for example on a full disk. The node must then refuse
-        to promise; the file has the old votes or, at worst, one promise too many, which is safe.
-        """
-        whose = {"run": self.run, "node": self.node, "launch": self.launch}
-        content: dict[str, Any] = {**whose, **votes.to_dict()}
-        try:
-            write_whole(self.path, json.dumps(content, indent=1) + "\n", synced=True)
-        except OSError as error:
-            raise VotesError(
-                f"{self.path}: the vote of {self.node} cannot be saved ({error.strerror}): without "
-                "it the node cannot be in a new team; free some space on that disk or make it "
-                "writable"
-            ) from error
-
-    def _ignored(self, why: str) -> str:
-        return (
-            f"{self.path} is ignored: {why}. {self.node} takes part like a node with an empty "
-            "disk: its vote counts again once a team has taken it in"
-        )
-
-
-class VoteStore:
-    """Puts a node's votes on its disk. `say` takes lines for the log."""
-
-    def __init__(self, spec: Spec, say: Callable[[str], None]) -> None:
-        self._say = say
-        # Every launch has a new token, which a supervisor that comes back still has.
-        launch = hashlib.sha256(spec.token.encode()).hexdigest()[:16]
-        self._file = VotesFile(spec.results, spec.run, spec.node, launch)
-        self._saving: float | None = None
-
-    @property
-    def stuck(self) -> bool:
-        """Whether a vote has been on its way to the disk for longer than any proposal lives."""
-        return self._saving is not None and boot_clock() - self._saving > PROPOSAL_LIFETIME
-
-    def read(self, known: int = -1) -> Votes:
-        """Return the votes of a node that is back in this launch, in which it trained in `known`.
-
-        Raises:
-            VotesError: there are some that cannot be read.
-        """
-        votes, remark = self._file.read(known)
-        if remark:
-            self._say(remark)
+            return self._ignored(f"it is older than generation {known}, trained in here")
         return votes
 
     async def save(self, votes: Votes) -> str:
-        """Put votes on the disk; return the reason why they are not there, "" if they are."""
+        """Put votes on the disk; return the reason why they are not there, "" if they are.
+
+        The node must refuse to promise if they are not, for example on a full disk. The file then
+        has the old votes or, at worst, one promise too many, which is safe.
+        """
+        text = json.dumps(self._whose | asdict(votes), indent=1) + "\n"
         self._saving = boot_clock()
         try:
-            await asyncio.to_thread(self._file.save, votes)
-        except VotesError as error:
-            return str(error)
+            await asyncio.to_thread(write_whole, self.path, text, synced=True)
+        except OSError as error:
+            return (
+                f"{self.path}: the vote of {self._whose['node']} cannot be saved "
+                f"({error.strerror}): without it the node cannot be in a new team; free some space "
+                "on that disk or make it writable"
+            )
         finally:
             self._saving = None
         return ""
+
+    def _ignored(self, why: str) -> Votes:
+        self._say(
+            f"{self.path} is ignored: {why}. {self._whose['node']} takes part like a node with an "
+            "empty disk: its vote counts again once a team has taken it in"
+        )
+        return Votes()

@@ -5,10 +5,10 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hearth.ranks.control_protocol import Interrupt, Leave, Load, Pause
+from hearth.ranks.control_protocol import Form, Interrupt, Leave, Load, Pause
 from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions.voting import Attempt, Config, Votes
-from hearth.supervisor.messages import FormTeam, Message, Propose, Stop
+from hearth.supervisor.messages import Message, Propose, Stop
 
 
 @dataclass(frozen=True)
@@ -37,7 +37,7 @@ class TellRanks:
 class FormGroup:
     """Have this node's ranks form the group of a team, by the key of its generation."""
 
-    order: FormTeam
+    order: Form
 
 
 @dataclass(frozen=True)
@@ -86,7 +86,7 @@ class SaveVotes:
     """
 
     votes: Votes
-    purpose: Answer | ProposeTeam | FormTeam | None = None
+    purpose: Answer | ProposeTeam | Form | None = None
 
 
 @dataclass(frozen=True)
@@ -102,9 +102,9 @@ class DropProposal:
 
 @dataclass(frozen=True)
 class StartTeam:
-    """All voters promised the own proposal: send `FormTeam` to the team, this node included.
+    """All voters promised the own proposal: send `Form` to the team, this node included.
 
-    The proposer may be in no team itself: a node that leaves may propose. `left` as in `FormTeam`.
+    The proposer may be in no team itself: a node that leaves may propose. `left` as in `Form`.
     It is the last of the actions.
     """
 
@@ -172,7 +172,7 @@ class SendVerdict:
 class Conclude:
     """End this node's part with this outcome: end its ranks, record it, close the mesh.
 
-    `everywhere`: it is the outcome of the run, which goes to all connected nodes as `Verdict`;
+    `everywhere`: it is the outcome of the run, which goes to all connected nodes;
     `heard`: another node's verdict, which was passed on.
     """
 

@@ -186,7 +186,7 @@ def to_prove(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
     able = {node for node, each in reports.items() if each.state in TEAMED | ready}
     wanted = able if joining and state.node in able else set()
-    nodes = [node for node in state.heard if node in wanted or node in state.own.unreached]
+    nodes = [node for node in state.heard if node in wanted or node in state.reaches.unreached]
     return tuple(node for node in nodes if reports[node].serves), joining
 
 

@@ -2,13 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 
 from hearth.ranks.control_protocol import Ended, Formed, Waiting
 from hearth.supervisor.cause import Failure
 from hearth.supervisor.decisions.actions import SaveVotes
-from hearth.supervisor.messages import Message, Stop
+from hearth.supervisor.messages import Message, Reaches, Stop
 
 
 @dataclass(frozen=True)
@@ -76,15 +75,6 @@ class Evaluates:
     """A rank of this node evaluates now, or none does any more."""
 
     now: bool
-
-
-@dataclass(frozen=True)
-class Reaches:
-    """This node has tried to reach others, for those that join a team: as in `Report`."""
-
-    reached: tuple[str, ...] = ()
-    joining: tuple[str, ...] = ()
-    unreached: Mapping[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hearth.supervisor.decisions.voting import Attempt, Refusal, may_attempt, newest_committed
-from hearth.supervisor.messages import TEAMED, WAITING, Report
+from hearth.supervisor.messages import TEAMED, WAITING, Reaches, Report
 
 
 @dataclass(frozen=True)
@@ -245,7 +245,7 @@ def all_meet(reports: Reports, team: Collection[str]) -> bool:
     """Return whether all pairs of a team have proved that they reach each other, for this team."""
     joining = {*team} - {*members_of(reports)}
     return all(
-        _proved(reports[one], reports[other], joining) and other in reports[one].reached
+        _proved(reports[one], reports[other], joining) and other in reports[one].reaches.reached
         for one in team
         for other in team
         if one != other
@@ -269,23 +269,23 @@ def gaps(reports: Reports) -> tuple[str, ...]:
     return tuple(
         f"{node} cannot reach {other} {why}"
         for node, report in reports.items()
-        for other, why in sorted(report.unreached.items())
+        for other, why in sorted(report.reaches.unreached.items())
         if other in reports
     )
 
 
 def as_proved(report: Report, nodes: tuple[str, ...]) -> Report:
     """Return a report of a node as if it had proved that it reaches these nodes."""
-    return replace(report, reached=nodes, joining=nodes)
+    return replace(report, reaches=Reaches(nodes, nodes))
 
 
 def _is_gap(one: Report, other: Report) -> bool:
-    return one.node in other.unreached or other.node in one.unreached
+    return one.node in other.reaches.unreached or other.node in one.reaches.unreached
 
 
 def _proved(one: Report, other: Report, joining: Collection[str]) -> bool:
     """Return whether two nodes have proved that they reach each other for those that join."""
     if not joining:
         return True
-    proved = other.node in one.reached and one.node in other.reached
-    return proved and {*joining} <= {*one.joining} & {*other.joining}
+    proved = other.node in one.reaches.reached and one.node in other.reaches.reached
+    return proved and {*joining} <= {*one.reaches.joining} & {*other.reaches.joining}

@@ -5,9 +5,9 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from hearth.ranks.control_protocol import Ended, Formed, Load, Waiting
+from hearth.ranks.control_protocol import Ended, Form, Formed, Load, Waiting
 from hearth.supervisor.cause import Failure
-from hearth.supervisor.messages import FormTeam, RanksState
+from hearth.supervisor.messages import RanksState
 
 _Place = Literal[
     "starting", "new", "loading", "loaded", "forming", "in", "broken", "paused", "over"
@@ -60,7 +60,7 @@ class LocalRanks:
         """Return the ranks of a node that has none until they are started again."""
         return replace(self.restarted(), away=True)
 
-    def told(self, order: Load | FormTeam) -> LocalRanks:
+    def told(self, order: Load | Form) -> LocalRanks:
         """Return the ranks once all were given an order; those that do not wait for it miss it."""
 
         def after(rank: Rank) -> Rank:

@@ -295,9 +295,7 @@ class State:
             self.voteless,
             self.serves,
             self.checkpoint if ranks.away else "",
-            self.reaches.reached,
-            self.reaches.joining,
-            {**self.reaches.unreached},
+            self.reaches,
         )
 
     @cached_property

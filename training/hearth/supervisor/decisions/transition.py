@@ -33,8 +33,8 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from hearth.ranks.control_protocol import Formed, Load
-from hearth.supervisor.cause import Cause
+from hearth.ranks.control_protocol import Form, Formed, Load
+from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions import events
 from hearth.supervisor.decisions.actions import (
     LAST,
@@ -62,11 +62,9 @@ from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Config, Refusa
 from hearth.supervisor.messages import (
     TEAMED,
     WAITING,
-    FormTeam,
     Propose,
     Report,
     Stop,
-    Verdict,
     Vote,
 )
 
@@ -190,13 +188,13 @@ def _peer_said(state: State, event: events.PeerSaid) -> Result:
             return _vote(state, node, message)
         case Vote():
             return _count(state, node, message), []
-        case FormTeam():
+        case Form():
             return _follow_order(state, message)
         case Stop():
             return _stop(state, message)
-        case Verdict() if state.verdict is None:
-            end = Conclude(message.outcome, heard=True)
-            if message.outcome.state != "failed":
+        case LaunchOutcome() if state.verdict is None:
+            end = Conclude(message, heard=True)
+            if message.state != "failed":
                 return state, [Tell(message), end]
             return replace(state.remember(verdict_at=state.now), verdict=end), [Tell(message)]
     return state, []
@@ -245,7 +243,7 @@ def _count(state: State, node: str, vote: Vote) -> State:
     return replace(state, proposal=replace(proposal, refused=refused))
 
 
-def _follow_order(state: State, order: FormTeam) -> Result:
+def _follow_order(state: State, order: Form) -> Result:
     """Commit to a team whose voters have all promised."""
     votes = commit(state.votes, Config(order.generation, order.nodes))
     if votes is None:
@@ -264,7 +262,7 @@ def _saved(state: State, event: events.Saved) -> Result:
     if event.failure and not state.voteless:
         said = [Say(event.failure)]
     # The promise of a team is on the disk before its order comes, and binds this node no less.
-    if not event.failure or isinstance(purpose, FormTeam):
+    if not event.failure or isinstance(purpose, Form):
         state = replace(state, votes=votes)
     state = replace(state, voteless=event.failure, tried_at=state.now)
     match purpose:
@@ -277,13 +275,13 @@ def _saved(state: State, event: events.Saved) -> Result:
             others = [node for node in attempt.voters if node != state.node]
             asked = [Tell(Propose(attempt, fresh), node) for node in others]
             return replace(state, proposal=proposal), asked
-        case FormTeam():
+        case Form():
             state, more = _form(state, purpose)
             return state, said + more
     return state, said
 
 
-def _form(state: State, order: FormTeam) -> Result:
+def _form(state: State, order: Form) -> Result:
     """Begin a team, and have the ranks form its group if they wait for one."""
     config = Config(order.generation, order.nodes)
     teams, ended = state.teams.follow(config)

@@ -9,6 +9,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, replace
+from typing import Literal
 
 from hearth.diagnose import first_failure, is_echo
 from hearth.ranks.control_protocol import Interrupt, Leave
@@ -275,7 +276,9 @@ def _first_loss(state: State) -> Conclude | None:
     return _end("failed", state.memory.lost)
 
 
-def _end(state: str, cause: Cause | None = None, everywhere: bool = True) -> Conclude:
+def _end(
+    state: Literal["finished", "failed"], cause: Cause | None = None, everywhere: bool = True
+) -> Conclude:
     return Conclude(LaunchOutcome(state, cause), everywhere)
 
 

@@ -27,7 +27,6 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
-from typing import Any
 
 PROPOSAL_LIFETIME = 2.0
 """Seconds after which a proposer gives up an attempt that not all voters have answered.
@@ -45,20 +44,6 @@ class Config:
 
     generation: int
     nodes: tuple[str, ...]
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {"generation": self.generation, "nodes": list(self.nodes)}
-
-    @classmethod
-    def from_dict(cls, content: Any) -> Config:
-        """Parse the JSON form. Raises `ValueError` if it is not one."""
-        _expect(isinstance(content, dict) and content.keys() == {"generation", "nodes"}, content)
-        generation, nodes = content["generation"], content["nodes"]
-        _expect(type(generation) is int and generation >= 0, content)
-        names = _names(nodes)
-        _expect(bool(names), content)
-        return cls(generation, names)
 
 
 @dataclass(frozen=True)
@@ -80,23 +65,6 @@ class Votes:
         known = [attempt.generation for attempt in self.attempts]
         return max(known + ([self.committed.generation] if self.committed else []), default=-1)
 
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "committed": self.committed and self.committed.to_dict(),
-            "attempts": [attempt.to_dict() for attempt in self.attempts],
-            "counts": self.counts,
-        }
-
-    @classmethod
-    def from_dict(cls, content: Any) -> Votes:
-        """Parse the JSON form. Raises `ValueError` if it is not one."""
-        keys = {"committed", "attempts", "counts"}
-        _expect(isinstance(content, dict) and content.keys() == keys, content)
-        attempts, counts = content["attempts"], content["counts"]
-        _expect(isinstance(attempts, list) and isinstance(counts, bool), content)
-        return cls(_optional(content["committed"]), tuple(map(Config.from_dict, attempts)), counts)
-
 
 @dataclass(frozen=True)
 class Attempt:
@@ -116,27 +84,6 @@ class Attempt:
     def voters(self) -> tuple[str, ...]:
         """The nodes that must all promise before the team may be formed."""
         return self.config.nodes + self.leaving
-
-    def to_dict(self) -> dict[str, Any]:
-        """Return the JSON form."""
-        return {
-            "config": self.config.to_dict(),
-            "leaving": list(self.leaving),
-            "counted": list(self.counted),
-            "known": self.known and self.known.to_dict(),
-        }
-
-    @classmethod
-    def from_dict(cls, content: Any) -> Attempt:
-        """Parse the JSON form. Raises `ValueError` if it is not one."""
-        keys = {"config", "leaving", "counted", "known"}
-        _expect(isinstance(content, dict) and content.keys() == keys, content)
-        return cls(
-            Config.from_dict(content["config"]),
-            _names(content["leaving"]),
-            _names(content["counted"]),
-            _optional(content["known"]),
-        )
 
 
 @dataclass(frozen=True)
@@ -291,21 +238,3 @@ def _short_of(
         reason += f"; {', '.join(empty)} lost the disk's memory and does not count yet"
     missing = missing or absent
     return Refusal(f"{reason}; missing: {', '.join(missing)}", missing)
-
-
-def _expect(condition: bool, content: Any) -> None:
-    """Raise `ValueError` unless `condition` holds for the parsed `content`."""
-    if not condition:
-        raise ValueError(f"no votes: {content!r:.200}")
-
-
-def _optional(content: Any) -> Config | None:
-    """Parse a team or null. Raises `ValueError`."""
-    return None if content is None else Config.from_dict(content)
-
-
-def _names(content: Any) -> tuple[str, ...]:
-    """Parse a list of distinct node names. Raises `ValueError`."""
-    _expect(isinstance(content, list) and all(isinstance(name, str) for name in content), content)
-    _expect(len(set(content)) == len(content), content)
-    return tuple(content)
