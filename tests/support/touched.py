@@ -5,7 +5,7 @@ from __future__ import annotations
 import ast
 import re
 import subprocess
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable
 from functools import cache
 from pathlib import Path, PurePosixPath
 
@@ -72,27 +72,32 @@ def _name_of(file: str) -> str:
     return "" if path.suffix == ".py" and path.parts[0] != "scripts" else path.name
 
 
-@cache
-def _imports(path: Path) -> frozenset[str]:
+def _imports(path: Path) -> set[str]:
     """Return the modules that a test file imports, itself or through modules of `support`."""
-    found = set(_direct(path))
-    for module in [*found]:
-        if module.startswith("support."):
-            below = ROOT / "tests" / Path(*module.split(".")).with_suffix(".py")
-            if below.is_file():
-                found |= _imports(below)
-    return frozenset(found)
+    found, waiting = set(), {path}
+    read = set()
+    while waiting:
+        read.add(file := waiting.pop())
+        new = _direct(file) - found
+        found |= new
+        below = (ROOT / "tests" / f"{module.replace('.', '/')}.py" for module in new)
+        waiting |= {each for each in below if each.is_file() and each not in read}
+    return found
 
 
-def _direct(path: Path) -> Iterator[str]:
+@cache
+def _direct(path: Path) -> frozenset[str]:
+    """Return the modules that a file imports, and each imported name as if it were a module."""
+    found = set()
     for node in ast.walk(ast.parse(path.read_text())):
         if isinstance(node, ast.Import):
-            yield from (alias.name for alias in node.names)
+            found |= {alias.name for alias in node.names}
         elif isinstance(node, ast.ImportFrom) and node.module:
-            yield node.module
+            passed_on = _passed_on(node.module)
             for alias in node.names:
-                yield f"{node.module}.{alias.name}"
-                yield _passed_on(node.module).get(alias.name, node.module)
+                found |= {node.module, f"{node.module}.{alias.name}"}
+                found.add(passed_on.get(alias.name, node.module))
+    return frozenset(found)
 
 
 @cache

@@ -55,6 +55,12 @@ def test_a_changed_file_touches_the_tests_that_import_or_name_it():
     assert touched_by([], [here, other]) == set()
 
 
+def test_modules_of_support_may_import_each_other():
+    tests = set((ROOT / "tests").rglob("test_*.py"))
+    found = touched_by(["tests/support/facts.py"], tests)
+    assert 100 < len(found) < len(tests)
+
+
 def test_a_name_that_a_package_passes_on_touches_its_users():
     users = [ROOT / "tests/cluster/conftest.py"]
     assert "from hearth.config import load_preset" in users[0].read_text()
