@@ -77,10 +77,9 @@ def test_a_busy_program_of_another_session_is_seen_and_a_busy_rank_is_not(read, 
 
     try:
         stranger.wait()
-        before = after = table()
-        while min(after[pid].seconds - before[pid].seconds for pid in after) < 0.5:
-            time.sleep(0.1)
-            after = table()
+        before = table()
+        until(lambda: min(its.seconds - before[pid].seconds for pid, its in table().items()) >= 0.5)
+        after = table()
         used, name = used_by_others(before, after)
         assert used == pytest.approx(after[busy].seconds - before[busy].seconds)
         assert name.startswith("python")

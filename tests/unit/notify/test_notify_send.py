@@ -11,6 +11,7 @@ import time
 import pytest
 from support.facts import assert_names
 from support.phone import TOKEN, phone
+from support.waiting import until
 
 from hearth.notify.event import Event
 from hearth.notify.messages import Message
@@ -110,8 +111,7 @@ def test_the_process_that_sends_shows_no_address(monkeypatch):
         outbox = Outbox(silent.ntfy, lambda _: None)
         outbox.send(EVENT)
         (sending,) = outbox._sending
-        while not silent.arrived:
-            time.sleep(0.05)
+        until(lambda: silent.arrived)
         for file in ("cmdline", "environ"):
             with open(f"/proc/{sending.process.pid}/{file}") as told:
                 text = told.read()

@@ -7,7 +7,6 @@ import hashlib
 import os
 import subprocess
 import sys
-import time
 
 import pytest
 from support.facts import assert_names
@@ -90,7 +89,6 @@ def test_packages_that_a_run_is_using_stay(origin, checkout, capsys):
     words = [python, "-c", "import time; time.sleep(60)", "hearth.supervisor"]
     with subprocess.Popen(words) as supervisor:
         try:
-            time.sleep(0.2)
             assert update(checkout) == 1
         finally:
             supervisor.kill()
