@@ -48,6 +48,9 @@ class Bench:
         )
         self.option = self._parser.add_argument
         self.option("--dry", action="store_true", help="print the table, write nothing")
+        self.option(
+            "--again", action="store_true", help="make the table from the last figures, unmeasured"
+        )
 
     def run(self, measure: Callable[[argparse.Namespace, Path], Figures]) -> None:
         """Measure and publish; exit with 1 where there are no figures.
@@ -56,19 +59,24 @@ class Bench:
         `CommandFailed` then.
         """
         given = self._parser.parse_args()
+        raw = ROOT / "tests" / "bench" / self._name / "figures.json"
+        figures = json.loads(raw.read_text()) if given.again else self._measured(measure, given)
+        section = self._table(figures)
+        print(section)
+        if not given.dry:
+            publish(self._name, figures, raw, section)
+
+    def _measured(
+        self, measure: Callable[[argparse.Namespace, Path], Figures], given: argparse.Namespace
+    ) -> Figures:
         if self._lab and os.geteuid() != 0:
             self._parser.error("the lab needs root")
         # Not below /tmp, which a machine has for itself.
         with tempfile.TemporaryDirectory(prefix="hearth-bench-", dir="/var/tmp") as folder:
             try:
-                figures = circumstances() | measure(given, Path(folder))
+                return circumstances() | measure(given, Path(folder))
             except CommandFailed as error:
                 sys.exit(f"bench: no figures: {error}")
-        section = self._table(figures)
-        print(section)
-        if not given.dry:
-            raw = ROOT / "tests" / "bench" / self._name / "figures.json"
-            publish(self._name, figures, raw, section)
 
 
 def turns(count: int) -> Iterator[int]:

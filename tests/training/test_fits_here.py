@@ -5,12 +5,11 @@ from __future__ import annotations
 import pytest
 import yaml
 from support.facts import assert_names
+from support.rank_memory import WITHIN, off, taken
 from support.ranks import refused, succeeded, train, train_forked
 from support.stand_in_hub import COMMIT, published, stand_in_hub
 
 from hearth.fit.catalogue import listing
-from tests.bench.memory.measure import taken
-from tests.bench.memory.report import WITHIN, off
 
 LARGE = ["--model", "llama2-13b", "--memory-limit", 2, "--wandb", "off"]
 

@@ -1,4 +1,4 @@
-"""Measured and estimated memory of a rank."""
+"""Memory of a rank, measured in a process of its own and estimated."""
 
 from __future__ import annotations
 
@@ -8,17 +8,31 @@ import sys
 from pathlib import Path
 from typing import Any
 
-from support.llama import make_full_texts
-from support.ranks import arguments_of, environment
+import torch
 
 from hearth.config import resolve
 from hearth.config.shape import shape_in
 from hearth.fit.case import case_of
 from hearth.fit.estimate import estimate
-from tests.bench.lab import ROOT
-from tests.bench.memory.sizes import make_sized
+from support.llama import make_full_texts
+from support.ranks import arguments_of, environment
+from support.tiny_model import make_model
 
-_MODULE = "tests.bench.memory.rank"
+_SHAPE = ("hidden_size", "intermediate_size", "num_hidden_layers", "num_attention_heads")
+SIZES = {
+    "small": (512, 1408, 8, 8, 16_384),
+    "middle": (768, 2048, 16, 12, 32_000),
+    "large": (1280, 3584, 20, 20, 32_000),
+}
+"""Sizes of a Llama: as its config names them, and its vocabulary."""
+
+WITHIN = 0.15
+"""The estimate's largest relative error."""
+
+
+def off(run: dict[str, Any]) -> float:
+    """Return the estimate's relative error; negative where it is below the measurement."""
+    return run["estimated"] / (run["peak"] - run["before"]) - 1
 
 
 def taken(
@@ -47,15 +61,13 @@ def taken(
         "gradient_checkpointing": checkpointing,
     }
     run = f"{size}-{rows}-{length}-{checkpointing}-{ranks}".lower()
-    own = environment(folder)
-    places = {"PYTHONPATH": f"{ROOT}:{own['PYTHONPATH']}"}
     several = ("torch.distributed.run", "--standalone", "--local-addr=127.0.0.1")
-    launcher = (*several, f"--nproc-per-node={ranks}", "-m") if ranks > 1 else ()
+    launcher = ("-m", *several, f"--nproc-per-node={ranks}") if ranks > 1 else ()
     typed = (*arguments_of(settings), "--run-name", run)
     done = subprocess.run(
-        [sys.executable, "-m", *launcher, _MODULE, *typed],
+        [sys.executable, *launcher, str(Path(__file__).with_name("weighed_rank.py")), *typed],
         cwd=folder,
-        env=own | places | {"OMP_NUM_THREADS": str(max(1, 2 // ranks))},
+        env=environment(folder) | {"OMP_NUM_THREADS": str(max(1, 2 // ranks))},
         stdout=subprocess.PIPE,
         text=True,
         check=True,
@@ -74,3 +86,17 @@ def taken(
         "ranks": ranks,
         **max(said, key=lambda each: each["peak"] - each["before"]),
     }
+
+
+def make_sized(folder: Path, size: str) -> Path:
+    """Write a Llama of this size with a token a byte to `folder`, and return it."""
+    *sizes, vocabulary = SIZES[size]
+    return make_model(
+        folder,
+        dtype=torch.bfloat16,
+        **dict(zip(_SHAPE, sizes, strict=True)),
+        num_key_value_heads=4,
+        vocab_size=vocabulary,
+        max_position_embeddings=2048,
+        tie_word_embeddings=False,
+    )

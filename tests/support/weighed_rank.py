@@ -1,6 +1,6 @@
-"""One rank of a real run, in a process of its own, that says what memory it took.
+"""One rank of a real run, in a process of its own, that prints the memory it took.
 
-    python -m tests.bench.memory.rank --model FOLDER ...     as training/train_distributed.py
+    python tests/support/weighed_rank.py --model FOLDER ...     as training/train_distributed.py
 
 Prints one line of JSON: the resident bytes before the run, everything imported, and at their peak.
 """
@@ -12,7 +12,7 @@ import json
 import sys
 from pathlib import Path
 
-TRAINING = Path(__file__).resolve().parents[3] / "training"
+TRAINING = Path(__file__).resolve().parents[2] / "training"
 
 # What a run imports on its way, so that it counts as imported and not as the run's.
 _LATER = (
@@ -33,7 +33,7 @@ def resident(what: str) -> int:
 
 
 def main() -> int:
-    sys.path.insert(0, str(TRAINING))
+    sys.path[0] = str(TRAINING)
     for name in _LATER:
         importlib.import_module(name)
     import train_distributed
