@@ -12,11 +12,22 @@ from typing import Any
 
 from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.base.verdict import overall
-from hearth_controller.doctor.checks import CHECKS
-from hearth_controller.doctor.judgement import Observation
-from hearth_controller.doctor.node import Cluster, ExaminedNode
+from hearth_controller.doctor import gpus, links, software, system
+from hearth_controller.doctor.finding import Check
+from hearth_controller.doctor.node import Cluster, ExaminedNode, Observation
 from hearth_controller.doctor.table import doctor_lines
 from hearth_controller.inventory.unreachable import describe_failure
+
+CHECKS = sorted(
+    (
+        each
+        for module in (system, gpus, links, software)
+        for each in vars(module).values()
+        if isinstance(each, Check)
+    ),
+    key=lambda check: check.home,
+)
+"""Every check of doctor: all that these modules declare, those of a home last."""
 
 _BY_ROOT = frozenset({"names", "time", "power", "firewall", "nccl", "power_limit"})
 """Stages of provisioning whose repair needs root."""
@@ -136,3 +147,14 @@ def show(
     examined = examine(cluster, now, mended, unmended)
     text = "\n".join(f"  {line}".rstrip() for line in doctor_lines(examined, TABLE_WIDTH))
     return {"say": text, "answer": examined, "mends": mends(examined)}
+
+
+def warnings(node: ExaminedNode) -> list[str]:
+    """Return a short sentence for each problem that the checks of a home find on a node."""
+    cluster = Cluster((node,))
+    found = (check.of(node, cluster) for check in CHECKS if check.home)
+    return [
+        f"{finding.seen}: {finding.why} ({finding.fix})"
+        for finding in found
+        if finding.outcome in ("degraded", "broken")
+    ]

@@ -55,6 +55,11 @@ class Check:
     needs: Part | None = None
     home: bool = False
 
+    @property
+    def good(self) -> str:
+        """The state in which a node passes, as the docstring of the function says it."""
+        return " ".join((self.examine.__doc__ or "as provisioning leaves it").split())
+
     def of(self, node: ExaminedNode, cluster: Cluster) -> Finding:
         """Check a node; the finding is `not checked` if the needed facts are missing."""
         if self.needs and (why := node.lacks(self.needs)):

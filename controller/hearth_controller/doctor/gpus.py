@@ -125,7 +125,12 @@ def torch(node: ExaminedNode, cluster: Cluster) -> Finding:
     """This torch has code for the GPUs, sees them, and can build kernels for them."""
     facts = node.facts
     if not facts["gpus"]:
-        return _NO_CARD if not facts["cards"] else not_checked("its driver does not answer")
+        if not facts["cards"]:
+            return _NO_CARD
+        silent = "its NVIDIA driver does not answer"
+        if node.inspection:  # the check of the driver says more
+            return not_checked(silent)
+        return broken(silent, "no program can use the GPU", cluster.stage("driver"))
     if not facts["cuda"]:
         if node.lock == "cpu":
             return not_applicable("python_lock: cpu, so the GPU is not used")
@@ -178,7 +183,7 @@ def others(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 @check("desktop", "inspection", home=True)
 def desktop(node: ExaminedNode, cluster: Cluster) -> Finding:
-    """The desktop leaves the GPU's memory to training."""
+    """The desktop holds at most 1 GiB of the GPU's memory."""
     if missing := _no_use(node):
         return missing
     held = {gpu["index"]: _held_by_desktop(gpu) for gpu in node.inspection["gpus"]}

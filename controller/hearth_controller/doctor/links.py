@@ -2,6 +2,10 @@
 
 from __future__ import annotations
 
+import math
+from collections.abc import Mapping, Sequence
+from typing import Any
+
 from hearth.base.taken_address import CURE, taken_twice
 from hearth.base.text import link_speed
 from hearth_controller.doctor.finding import (
@@ -13,18 +17,19 @@ from hearth_controller.doctor.finding import (
     not_applicable,
     not_checked,
 )
-from hearth_controller.doctor.judgement import (
-    SLOW_MBIT,
-    SLOW_MILLISECONDS,
-    failed_calls,
-    link_cure,
-    link_mbit,
-    peers_allow,
-)
-from hearth_controller.doctor.node import Cluster, ExaminedNode
+from hearth_controller.doctor.node import Cluster, ExaminedNode, Observation
 
 GIGABITS = 2500
 """Up to this link speed, a card should reach at least half of its negotiated rate."""
+
+SLOW_MBIT = 200.0
+"""A wired link below this has a 100 Mbit/s cable or port: hardly any card is that old."""
+
+LOCKED = 1 << 30
+"""Bytes that a run must be able to lock for NCCL's buffers on an RDMA card, with some to spare."""
+
+SLOW_MILLISECONDS = 5.0
+
 
 _LOOPBACK = not_applicable("loopback: nothing leaves this computer")
 _ALONE = not_applicable("there is no other node")
@@ -52,11 +57,7 @@ def duplicate(node: ExaminedNode, cluster: Cluster) -> Finding:
     """
     if node.inspection and node.loopback:
         return _LOOPBACK
-    views = {
-        each.name: {**each.inspection["network"], **each.claims}
-        for each in cluster.nodes
-        if each.inspection
-    }
+    views = {each.name: each.network for each in cluster.nodes if each.network}
     address = node.verify.address
     reached = not node.verify.gone and not failed_calls(node.verify, cluster.observations)[0]
     if twice := taken_twice(node.name, address, views, reached):
@@ -75,7 +76,10 @@ def duplicate(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 @check("link", "facts")
 def link(node: ExaminedNode, cluster: Cluster) -> Finding:
-    """The node's link reaches its expected bandwidth."""
+    """The link has the speed that both cards can.
+
+    Below 200 Mbit/s over a cable is broken, over Wi-Fi degraded. Under a run: it holds nobody up.
+    """
     mbit, facts = link_mbit(node.name, cluster.observations), node.facts
     if facts["interface"] == "lo":
         return _LOOPBACK
@@ -134,7 +138,7 @@ def reach(node: ExaminedNode, cluster: Cluster) -> Finding:
     deaf, _ = failed_calls(node.verify, cluster.observations)
     if deaf:
         return broken(
-            f"from {', '.join(deaf)}: {next(iter(deaf.values()))}",
+            f"{', '.join(deaf)} → {node.name}: {next(iter(deaf.values()))}",
             "they cannot train together",
             f"{cluster.stage('firewall')}, or mend the way between them",
         )
@@ -171,3 +175,72 @@ def mtu(node: ExaminedNode, cluster: Cluster) -> Finding:
                 f"give {card} of {node.name}, {peer} and the switches between them the same MTU",
             )
     return good(f"{own} bytes")
+
+
+def link_mbit(name: str, nodes: Sequence[Observation]) -> float | None:
+    """Return the Mbit/s of a node's own link: the best with any peer, in the slower direction.
+
+    A peer's slow cable does not count against the node, as long as another peer is faster.
+    """
+    sent = [
+        mbit for node in nodes if node.name == name for mbit in node.talk.get("mbit", {}).values()
+    ]
+    received = [node.talk["mbit"][name] for node in nodes if name in node.talk.get("mbit", {})]
+    best = [max(way) for way in (sent, received) if way]
+    return min(best) if best else None
+
+
+def peers_allow(name: str, nodes: Sequence[Observation]) -> float:
+    """Return the highest nominal Mbit/s among the cards of a node's measured peers.
+
+    A Wi-Fi card counts as 0, since it guarantees nothing; a card with unknown negotiated speed
+    counts as infinite.
+    """
+    peers = [
+        node.facts
+        for node in nodes
+        if node.facts
+        and any(
+            {name, node.name} == {other.name, peer}
+            for other in nodes
+            for peer in other.talk.get("mbit", {})
+        )
+    ]
+    allowed = [0.0 if peer["wireless"] else peer["nic_mbit"] or math.inf for peer in peers]
+    return max(allowed, default=math.inf)
+
+
+def link_cure(node: Observation, nodes: Sequence[Observation]) -> str:
+    """Return the cure of a node's slow link, '' if the link is not slow by the node's own fault."""
+    mbit, own = link_mbit(node.name, nodes), node.facts["nic_mbit"] or 0
+    if mbit is None or mbit >= SLOW_MBIT:
+        return ""
+    if node.facts["wireless"]:
+        return "a cable would be several times faster"
+    if own > SLOW_MBIT >= peers_allow(node.name, nodes):
+        return ""  # its link is slow because no peer has a faster one
+    if own > SLOW_MBIT:
+        return f"its card negotiated {own} Mbit/s: look at the switch and the ports behind it"
+    return "take a Cat 5e cable and a gigabit port"
+
+
+def failed_calls(node: Observation, nodes: Sequence[Observation]) -> tuple[dict[str, str], int]:
+    """Return by node why it could not reach this one, and the number of nodes that tried."""
+    callers = [other for other in nodes if other.talk and other.name != node.name]
+    failed = {each.name: each.talk["failed"].get(node.name) for each in callers}
+    return {name: why for name, why in failed.items() if why}, len(callers)
+
+
+def locks_too_little(facts: Mapping[str, Any]) -> str:
+    """Return the advice for a node on which NCCL may not lock the memory for its RDMA card, or ''.
+
+    `facts` are `rdma`, `cuda` and `lockable` as of `hearth.node.facts`.
+    """
+    lockable = facts["lockable"]
+    if not facts["rdma"] or not facts["cuda"] or lockable is None or lockable >= LOCKED:
+        return ""
+    return (
+        f"a run may lock {lockable >> 20} MiB of memory, too little for NCCL over RoCE or "
+        "InfiniBand: `sudo systemctl edit user@.service`, add [Service] and "
+        "LimitMEMLOCK=infinity, then restart the machine"
+    )

@@ -8,10 +8,30 @@ from typing import Any, Literal
 
 from hearth.plan.slow_links import SlowLinks
 from hearth.record.metric_line import is_sound
-from hearth_controller.doctor.judgement import Observation
 
 Part = Literal["inspection", "facts", "packages", "code"]
 """A group of facts that a check may need, see `ExaminedNode.lacks`."""
+
+
+@dataclass(frozen=True)
+class Observation:
+    """Observations of a node. `gone` is the reason if the node could not be examined.
+
+    `facts` are those of `hearth.node.facts`, `talk` those of `hearth.node.links`.
+    """
+
+    name: str
+    rank: int
+    address: str
+    gone: str = ""
+    findings: tuple[str, ...] = ()
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    talk: Mapping[str, Any] = field(default_factory=dict)
+
+    @property
+    def usable(self) -> bool:
+        """Whether the node can take part in anything."""
+        return not self.gone and not self.findings and bool(self.facts)
 
 
 @dataclass(frozen=True)
@@ -59,6 +79,12 @@ class ExaminedNode:
     def busy(self) -> str:
         """The run that occupies the node, or ''."""
         return str(self.inspection.get("busy") or self.facts.get("busy") or "")
+
+    @property
+    def network(self) -> Mapping[str, Any]:
+        """Its view of the network, with the machines that claim addresses; {} if not known."""
+        seen = self.inspection.get("network") or self.facts.get("network")
+        return {**seen, **self.claims} if seen else {}
 
     @property
     def slow_links(self) -> SlowLinks | None:

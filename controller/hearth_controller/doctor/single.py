@@ -8,8 +8,7 @@ from typing import Any
 from hearth.base.nvidia import short_gpu
 from hearth.base.text import aligned, wrapped
 from hearth_controller.base.screen import TABLE_WIDTH
-from hearth_controller.doctor.judgement import Level
-from hearth_controller.doctor.verify_table import MARKS, Line
+from hearth_controller.doctor.verify import MARKS, Level, Line
 
 _TITLES = ("node", "GPU", "driver", "torch", "pass", "time", "memory", "off float64")
 _LEVELS: dict[str, Level] = {"note": "good", "unused": "fault", "broken": "fault"}

@@ -3,8 +3,10 @@
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Iterator, Mapping, Sequence
+from functools import partial
 from pathlib import PurePosixPath
+from typing import Any
 
 from hearth_controller.doctor.finding import (
     Finding,
@@ -15,8 +17,7 @@ from hearth_controller.doctor.finding import (
     not_applicable,
     not_checked,
 )
-from hearth_controller.doctor.judgement import differing
-from hearth_controller.doctor.node import Cluster, ExaminedNode
+from hearth_controller.doctor.node import Cluster, ExaminedNode, Observation
 from hearth_controller.supply.missing import differences
 
 # If versions of these differ, nodes cannot communicate or compute different results.
@@ -42,6 +43,39 @@ def versions(node: ExaminedNode, cluster: Cluster) -> Finding:
         )
     nccl = f", NCCL {facts['nccl']}" if facts["nccl"] else ""
     return good(f"torch {facts['torch']}{nccl}")
+
+
+def differing(node: Observation, nodes: Sequence[Observation]) -> Iterator[tuple[str, str, str]]:
+    """Yield the versions in which a node differs from most others of its kind.
+
+    Each item is (software, the node's version, the others' version).
+    """
+    # Of the packages that the inventory adds, those that other nodes have, too.
+    added = sorted(node.facts.get("added", {}))
+    for what, key, on_gpus in (
+        # Without its build tag, in which CPU and GPU nodes differ.
+        ("torch", lambda facts: str(facts["torch"]).partition("+")[0], False),
+        ("Python", _python_release, False),
+        ("CUDA", lambda facts: facts["cuda"], True),
+        ("NCCL", lambda facts: facts["nccl"], True),
+        *((name, partial(_added, name), False) for name in added),
+    ):
+        alike = [each for each in nodes if each.usable and (each.facts["cuda"] or not on_gpus)]
+        alike = [each for each in alike if what not in added or what in each.facts.get("added", {})]
+        if node not in alike:
+            continue
+        # On a tie the version of the lowest rank wins.
+        usual = Counter(key(other.facts) for other in alike).most_common(1)[0][0]
+        if key(node.facts) != usual:
+            yield what, str(key(node.facts)), str(usual)
+
+
+def _added(name: str, facts: Mapping[str, Any]) -> str:
+    return facts["added"][name]
+
+
+def _python_release(facts: Mapping[str, Any]) -> str:
+    return ".".join(str(facts["python"]).split(".")[:2])
 
 
 def _explained_elsewhere(node: ExaminedNode) -> bool:

@@ -15,7 +15,7 @@ from hearth_controller.doctor.finding import (
     not_applicable,
     not_checked,
 )
-from hearth_controller.doctor.judgement import failed_calls
+from hearth_controller.doctor.links import failed_calls
 from hearth_controller.doctor.node import Cluster, ExaminedNode
 
 FULL_MIB, TIGHT_MIB = 2 << 10, 10 << 10
@@ -91,7 +91,7 @@ _time = _stage("time", "kept", "clocks drift apart")
 
 @check("clock")
 def clock(node: ExaminedNode, cluster: Cluster) -> Finding:
-    """A time service is active, and the clock agrees with the controller's."""
+    """A time service is active, and the clock is within 5 s of the controller's."""
     kept = _time(node, cluster)
     off = difference(node.stages.get("time", {}).get("skew") or 0.0)
     if kept.outcome != "good" or not off:
@@ -105,7 +105,7 @@ def clock(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 @check("disk", "inspection")
 def disk(node: ExaminedNode, cluster: Cluster) -> Finding:
-    """The disk has room for checkpoints and models."""
+    """The disk has 10 GB for checkpoints and models; below 2 GB is broken."""
     least = min(node.inspection["disks"], key=lambda disk: disk["free_mib"])
     free = least["free_mib"]
     seen = f"{free / 1024:.1f} GB free"
@@ -119,7 +119,7 @@ def disk(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 @check("memory", "inspection")
 def memory(node: ExaminedNode, cluster: Cluster) -> Finding:
-    """Enough memory is free for a rank."""
+    """The memory has 2 GB for a rank; below 512 MB is broken."""
     its = node.inspection["memory"]
     free = its["total_mib"] - its["used_mib"]
     seen = f"{free / 1024:.1f} of {its['total_mib'] / 1024:.1f} GB free"

@@ -1,14 +1,93 @@
-"""The results of verifying a cluster, from the answers of its nodes to the lines to show."""
+"""Verification of a cluster: each node's steps, the checks over their answers, and a table."""
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
-from typing import Any
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any, Literal
 
+from hearth.base.nvidia import short_gpu
+from hearth.base.text import card_memory, link_speed, wrapped
 from hearth_controller.base.screen import TABLE_WIDTH
-from hearth_controller.doctor.judgement import Observation, Sum, judge, remarks, why_no_sum
-from hearth_controller.doctor.verify_table import Line, table
+from hearth_controller.doctor import gpus, links, software
+from hearth_controller.doctor.finding import Check, Outcome
+from hearth_controller.doctor.links import link_mbit, locks_too_little
+from hearth_controller.doctor.node import Cluster, ExaminedNode, Observation
 from hearth_controller.inventory.unreachable import describe_failure
+
+Level = Literal["good", "advice", "fault"]
+Line = tuple[Level | None, str]
+
+MARKS: dict[Level, str] = {"good": "✓", "advice": "!", "fault": "✗"}
+
+_IDLE = 30
+"""Idle timeout of a node's listener in seconds; one more second is added per node."""
+
+_NETWORK = ("node", "rank", "address", "NIC", "link")
+_MACHINE = ("GPU", "memory", "driver", "torch")
+_GAP = "  "
+
+_VITAL = (gpus.torch, links.reach, software.versions)
+"""Checks of doctor that keep a node from training, in the order in which faults are mended."""
+
+_SPEED = (links.link, links.latency)
+"""Checks of doctor that cost a node speed at most."""
+
+
+@dataclass(frozen=True)
+class Sum:
+    """Result of the all-reduce: the facts of rank 0, or the node that failed and the reason."""
+
+    facts: Mapping[str, Any] = field(default_factory=dict)
+    culprit: str | None = None
+    failure: str = ""
+
+
+@dataclass(frozen=True)
+class Advice:
+    """Verdict on a node, and the action to take if it is not good."""
+
+    level: Level
+    text: str = ""
+
+
+def spec_of(
+    verb: str, own: Observation, nodes: Sequence[Observation], nproc: int, limit: float
+) -> dict[str, Any] | None:
+    """Return the spec of the command `hearth.node VERB` on a node, None if it takes no part.
+
+    `nproc` processes take part in the all-reduce, 0 is one per GPU; it may take `limit` seconds.
+    """
+    if verb == "facts":
+        allowed = [node.address for node in nodes]
+        return {"address": own.address, "allowed": allowed, "idle": _IDLE + len(nodes)}
+    usable = [node for node in nodes if node.usable]
+    if own not in usable or len(usable) < 2:
+        return None
+    if verb == "talk":
+        peers = [
+            {"name": node.name, "address": node.address, "port": node.facts["port"]}
+            for node in usable
+        ]
+        busy = any(node.facts["busy"] for node in usable)
+        return {"own": own.name, "peers": peers, "speed": not busy}
+    if why_no_sum(nodes):
+        return None
+    nprocs = [nproc or max(1, node.facts["devices"]) for node in usable]
+    launch = {
+        "run": "hearth-verify",
+        "node": own.name,
+        "rank": usable.index(own),
+        "nodes": [node.name for node in usable],
+        "addresses": [node.address for node in usable],
+        "ports": [node.facts["meeting_port"] for node in usable],
+        "nproc": nprocs[usable.index(own)],
+        "nprocs": nprocs,
+        "ready_timeout": limit / 2,
+        "elastic": False,
+        "stop_grace": 5,
+    }
+    return {"launch": launch, "limit": limit}
 
 
 def observations(
@@ -60,6 +139,69 @@ def sum_of(answers: Iterable[Mapping[str, Any]]) -> Sum | None:
     return Sum(facts=next((a["facts"] for a in tried if a["facts"]), {})) if tried else None
 
 
+def why_no_sum(nodes: Sequence[Observation]) -> str:
+    """Return the reason why no all-reduce should be tried, or "" if it should."""
+    usable = [node for node in nodes if node.usable]
+    if len(usable) < 2:
+        return "since it takes two nodes"
+    if busy := {str(node.facts["busy"]) for node in usable if node.facts["busy"]}:
+        return f"since run {', '.join(sorted(busy))} is under way"
+    if any(not node.talk or node.talk["failed"] for node in usable):
+        return "since not all nodes answer each other"
+    return ""
+
+
+def judge(
+    nodes: Sequence[Observation], total: Sum | None, hearth: str, lock: Mapping[str, str]
+) -> dict[str, Advice]:
+    """Return the advice for each node: its first fault, or else the first possible improvement.
+
+    `total` is None if no all-reduce was tried; `hearth` is the command for these nodes, `lock` each
+    node's `python_lock` (`cpu` means that no GPU is to be used).
+    """
+    examined = tuple(ExaminedNode(node, lock=lock.get(node.name, "auto")) for node in nodes)
+    cluster, found = Cluster(examined, hearth), {}
+    for node in examined:
+        fault = next(_faults(node, cluster, total), None)
+        hint = next(_hints(node, cluster), None)
+        advice = Advice("advice", hint) if hint else Advice("good")
+        found[node.name] = Advice("fault", fault) if fault else advice
+    return found
+
+
+def _faults(node: ExaminedNode, cluster: Cluster, total: Sum | None) -> Iterator[str]:
+    """Yield the faults of a node in the order in which they must be mended."""
+    verified = node.verify
+    yield from _texts([links.duplicate], node, cluster, "broken")
+    if verified.gone:
+        yield verified.gone
+    yield from verified.findings
+    if not verified.usable:
+        yield "it did not answer what it is; -v shows more"
+    yield from _texts(_VITAL, node, cluster, "broken")
+    if total and total.culprit == node.name:
+        yield f"the all-reduce failed here: {total.failure}"
+    if total and node.name in total.facts.get("wrong", ()):
+        yield "its sum in the all-reduce was wrong: test its memory and its network card"
+
+
+def _hints(node: ExaminedNode, cluster: Cluster) -> Iterator[str]:
+    """Yield possible improvements for a node on which training works."""
+    if node.verify.usable:
+        yield from _texts(_SPEED, node, cluster, "broken", "degraded")
+        yield from filter(None, [locks_too_little(node.facts)])
+        yield from _texts(_VITAL, node, cluster, "degraded")
+
+
+def _texts(
+    checks: Iterable[Check], node: ExaminedNode, cluster: Cluster, *outcomes: Outcome
+) -> Iterator[str]:
+    """Yield the findings of these checks on a node that have one of the `outcomes`, as text."""
+    for finding in (check.of(node, cluster) for check in checks):
+        if finding.outcome in outcomes:
+            yield f"{finding.seen}: {finding.why}; {finding.fix}"
+
+
 def show(
     nodes: Sequence[Observation], total: Sum | None, hearth: str, locks: Mapping[str, str]
 ) -> tuple[list[Line], dict[str, Any]]:
@@ -67,7 +209,7 @@ def show(
 
     `hearth` is the command for the same inventory, `locks` each node's `python_lock`.
     """
-    verdicts = judge(nodes, total, f"{hearth} provision", locks)
+    verdicts = judge(nodes, total, hearth, locks)
     lines = table(nodes, verdicts, TABLE_WIDTH)
     below = remarks(nodes, total, why_no_sum(nodes) if total is None else "")
     lines += [(None, line) for line in below]
@@ -76,3 +218,100 @@ def show(
     if "fault" not in levels.values() and not failed:
         lines.append(("good", f"All {len(nodes)} nodes are verified."))
     return lines, {"levels": levels, "sum_failed": failed}
+
+
+def remarks(nodes: Sequence[Observation], total: Sum | None, skipped: str) -> list[str]:
+    """Return the lines below the table: all-reduce, latency, and differences between nodes.
+
+    `skipped` is the reason if no all-reduce was tried.
+    """
+    lines = []
+    if total and total.facts.get("seconds"):
+        facts = total.facts
+        lines.append(
+            f"all-reduce over {len(facts['nodes'])} ranks: right, {facts['seconds'] * 1000:.0f} ms "
+            f"for {facts['mebibytes']} MiB over {facts['over']}"
+        )
+    elif total and total.failure and total.culprit is None:
+        lines.append(f"all-reduce: {total.failure}")
+    elif skipped:
+        lines.append(f"all-reduce: not tried, {skipped}")
+    times = [ms for node in nodes for ms in node.talk.get("milliseconds", {}).values()]
+    if times:
+        lines.append(f"there and back between two nodes: {min(times):.2f} to {max(times):.2f} ms")
+    usable = [node for node in nodes if node.usable]
+    lines += _compilers(usable)
+    without = [node.name for node in usable if not node.facts["cuda"]]
+    if 0 < len(without) < len(usable):
+        lines.append(
+            f"{', '.join(without)} trains on the processor, so the gradients of all travel over "
+            "gloo, not NCCL; leave it out if the others are faster alone"
+        )
+    elif any(node.facts["gpus"] for node in usable) and len(without) == len(usable):
+        lines.append("no CUDA in this torch (python_lock: cpu): the GPUs are not used")
+    return lines
+
+
+def _compilers(nodes: Sequence[Observation]) -> list[str]:
+    """Return a line on the nodes that have nvcc, if any, and whether it suits their torch."""
+    having = [node for node in nodes if node.facts.get("nvcc")]
+    if not having:
+        return []
+    parts = []
+    for node in having:
+        cuda, own = node.facts["cuda"], node.facts["nvcc"]
+        fits = not cuda or cuda.partition(".")[0] == own.partition(".")[0]
+        parts.append(f"{node.name} {own}" + ("" if fits else f" (extensions of torch need {cuda})"))
+    lacking = [node.name for node in nodes if node not in having and node.facts["gpus"]]
+    return [f"nvcc: {', '.join(parts)}" + (f"; none on {', '.join(lacking)}" if lacking else "")]
+
+
+def table(nodes: Sequence[Observation], advice: Mapping[str, Advice], columns: int) -> list[Line]:
+    """Return the lines; if `columns` are too few, a second table of the machines follows below."""
+    cells = {node.name: _cells(node, nodes) for node in nodes}
+    whole = _block(nodes, cells, advice, (*_NETWORK, *_MACHINE))
+    if max(len(text) for _, text in whole) <= columns:
+        lines = whole
+    else:
+        lines = _block(nodes, cells, advice, _NETWORK)
+        lines += [(None, ""), *_block(nodes, cells, advice, ("node", *_MACHINE))]
+    for node in nodes:
+        verdict = advice[node.name]
+        if verdict.text:
+            told = wrapped(f"{node.name}: {verdict.text}", columns, "    ")
+            lines += [(verdict.level, line) for line in told]
+    return lines
+
+
+def _cells(node: Observation, nodes: Sequence[Observation]) -> dict[str, str]:
+    facts = node.facts
+    gpus = facts.get("gpus", [])
+    memories = [gpu["memory_mib"] for gpu in gpus if gpu["memory_mib"]]
+    return {
+        "node": node.name,
+        "rank": str(node.rank),
+        "address": node.address,
+        "NIC": facts.get("interface") or "–",
+        "link": link_speed(link_mbit(node.name, nodes)),
+        "GPU": short_gpu(gpus) or "–",
+        "memory": card_memory(min(memories)) if memories else "shared" if gpus else "–",
+        "driver": gpus[0]["driver"] if gpus else "–",
+        "torch": facts.get("torch") or "–",
+    }
+
+
+def _block(
+    nodes: Sequence[Observation],
+    cells: Mapping[str, Mapping[str, str]],
+    advice: Mapping[str, Advice],
+    titles: Sequence[str],
+) -> list[Line]:
+    """Return a heading and one line per node."""
+    rows = [titles, *([cells[node.name][title] for title in titles] for node in nodes)]
+    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
+    levels = [None, *(advice[node.name].level for node in nodes)]
+    lines: list[Line] = []
+    for level, row in zip(levels, rows, strict=True):
+        padded = (f"{cell:<{most}}" for cell, most in zip(row, wide, strict=True))
+        lines.append((level, f"{MARKS[level] if level else ' '} {_GAP.join(padded)}".rstrip()))
+    return lines

@@ -22,9 +22,9 @@ from hearth.base.text import counted
 from hearth.config import in_precision, in_steps, pinned, run_of, run_text
 from hearth.config.shape import shape_of
 from hearth.fit.capacity import automatic_precision
-from hearth_controller.doctor.checks import warnings
-from hearth_controller.doctor.judgement import Observation, locks_too_little
-from hearth_controller.doctor.node import ExaminedNode
+from hearth_controller.doctor.examine import warnings
+from hearth_controller.doctor.links import locks_too_little
+from hearth_controller.doctor.node import ExaminedNode, Observation
 from hearth_controller.launch.alternatives import measured_node
 from hearth_controller.launch.devices import device_of, gpus_of, unseen_gpu, unused_gpu
 from hearth_controller.launch.fit import check_fit, rooms_of, shape_of_run

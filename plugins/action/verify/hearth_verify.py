@@ -11,11 +11,16 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.color import stringc
 
 from hearth_controller.base.options import argument_spec
-from hearth_controller.doctor.judgement import Level
 from hearth_controller.doctor.single import show_single
-from hearth_controller.doctor.steps import spec_of
-from hearth_controller.doctor.verify import observations, show, sum_of, why_gone
-from hearth_controller.doctor.verify_table import Line
+from hearth_controller.doctor.verify import (
+    Level,
+    Line,
+    observations,
+    show,
+    spec_of,
+    sum_of,
+    why_gone,
+)
 
 DOCUMENTATION = r"""
 module: hearth_verify

@@ -22,9 +22,8 @@ from hearth.model.folder import take_stock
 from hearth.ranks.control_protocol import Form
 from hearth.supervisor.spec import Spec
 from hearth.supervisor.workers import command
-from hearth_controller.doctor.checks import CHECKS
-from hearth_controller.doctor.judgement import Observation
-from hearth_controller.doctor.node import Cluster, ExaminedNode
+from hearth_controller.doctor.examine import CHECKS
+from hearth_controller.doctor.node import Cluster, ExaminedNode, Observation
 
 PROCESS = (
     "<process_info><pid>{}</pid><type>{}</type><process_name>{}</process_name>"
