@@ -15,7 +15,7 @@ import argparse
 import os
 import sys
 
-from hearth.after.request import Request, by_hand
+from hearth.after.request import ResultRequest, by_hand
 from hearth.base.entry import exit_status
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
@@ -37,7 +37,7 @@ def main() -> int:
     )
     given = parser.parse_args()
     tasks = ",".join(_absolute(task.strip()) for task in given.tasks.split(","))
-    request = Request.typed(tasks=tasks, limit=given.limit, best=given.best)
+    request = ResultRequest.typed(eval=tasks, eval_limit=given.limit, best=given.best)
     folder = find_run(given.run, Layout.from_environment().results)
     from hearth.after.finished import afterwards, check_finished
 

@@ -14,7 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 
-from hearth.after.request import Request, by_hand
+from hearth.after.request import ResultRequest, by_hand
 from hearth.base.entry import exit_status
 from hearth.base.errors import ConfigError
 from hearth.config.find import find_run
@@ -44,7 +44,7 @@ def main() -> int:
     given = parser.parse_args()
     if not (given.push or given.copy_to):
         raise ConfigError("say where to: --push OWNER/NAME or --copy-to PLACE")
-    request = Request.typed(
+    request = ResultRequest.typed(
         push=given.push, private=given.private, copy_to=given.copy_to, best=given.best
     )
     folder = find_run(given.run, Layout.from_environment().results)

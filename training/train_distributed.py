@@ -20,7 +20,9 @@ from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
 
-from hearth.after.by_hand import check_afterwards, go_on_afterwards
+from hearth.after.finished import check as check_afterwards
+from hearth.after.finished import finish_by_hand
+from hearth.after.request import ResultRequest
 from hearth.base.entry import INTERRUPTED, loading, print_findings, spare_output
 from hearth.base.errors import ConfigError, HearthError, MachineError, check_all
 from hearth.config import (
@@ -77,7 +79,9 @@ def check_first(run: Run) -> None:
         weights = run.source.weights and not run.settings.scratch
         checks.append(lambda: check_folder(Path(run.source.id), weights))
     if rank_from_environment() == 0:
-        checks.append(lambda: check_afterwards(run, print))
+        checks.append(
+            lambda: check_afterwards(ResultRequest.from_settings(run.settings), run, print)
+        )
     check_all(*checks)
 
 
@@ -145,7 +149,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         world.control.end(outcome, trainer.step)
     if by_hand and world.leads and outcome == "finished":
         del trainer  # it holds the memory that scores need
-        go_on_afterwards(run, folder)
+        finish_by_hand(run, folder)
     return 0
 
 

@@ -10,15 +10,16 @@ import pytest
 from support.facts import assert_names
 
 from hearth.after import copies, finished
-from hearth.after.copies import MARK, check_copy
-from hearth.after.request import Request, by_command
+from hearth.after.copies import check_copy
+from hearth.after.finished import RUN_FILE
+from hearth.after.request import ResultRequest, by_command
 from hearth.base.errors import HearthError, SupplyError
 from hearth.config import read_run
 from hearth.record.history import METRICS
 
 AGAIN = by_command("hearth", "evening")
 FILES = ["README.md", "adapter/adapter_config.json", "adapter/adapter_model.safetensors"]
-FILES += ["metrics.jsonl", MARK]
+FILES += ["metrics.jsonl", RUN_FILE]
 
 
 @pytest.fixture
@@ -46,7 +47,7 @@ def told(target, run):
 
 
 def copied(folder, target, say=print):
-    return finished.afterwards(folder, Request(copy_to=str(target)), AGAIN, say)
+    return finished.afterwards(folder, ResultRequest(copy_to=str(target)), AGAIN, say)
 
 
 def below(place):
@@ -54,7 +55,7 @@ def below(place):
 
 
 def test_a_folder_gets_everything_that_is_needed_to_use_it(folder, nas):
-    check_copy(str(nas), read_run(folder / MARK), print)
+    check_copy(str(nas), read_run(folder / RUN_FILE), print)
     assert below(nas) == []
     assert copied(folder, nas)
     assert below(nas / "evening") == FILES
@@ -63,12 +64,12 @@ def test_a_folder_gets_everything_that_is_needed_to_use_it(folder, nas):
 
 
 def test_places_that_cannot_be_used_are_found_before_the_run(folder, nas, monkeypatch):
-    run = read_run(folder / MARK)
+    run = read_run(folder / RUN_FILE)
     assert_names(told(nas / "gone", run), "gone", "mount it")
     (nas / "evening").mkdir()
     assert_names(told(nas, run), "no copy of a run")
-    other = (folder / MARK).read_text().replace("created: '2026-11-22", "created: '2026-11-21")
-    (nas / "evening" / MARK).write_text(other)
+    other = (folder / RUN_FILE).read_text().replace("created: '2026-11-22", "created: '2026-11-21")
+    (nas / "evening" / RUN_FILE).write_text(other)
     assert_names(told(nas, run), "another run named evening")
     shutil.rmtree(nas / "evening")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))
@@ -104,7 +105,7 @@ def test_a_nas_that_goes_in_the_middle_keeps_what_it_had(folder, nas, monkeypatc
 def test_what_is_not_hearths_is_never_replaced_in_a_store_nor_removed(folder, bucket, monkeypatch):
     system, root = fsspec.core.url_to_fs(bucket)
     system.pipe_file(f"{root}/evening/thesis.txt", b"mine")
-    assert_names(told(bucket, read_run(folder / MARK)), "evening", "no copy of a run")
+    assert_names(told(bucket, read_run(folder / RUN_FILE)), "evening", "no copy of a run")
     said = []
     assert not copied(folder, bucket, said.append)
     assert system.find(root) == [f"{root}/evening/thesis.txt"]
@@ -126,20 +127,20 @@ def test_a_copy_that_is_replaced_is_unmarked_until_it_is_whole_and_keeps_nothing
     with monkeypatch.context() as patched:
         patched.setattr(kind, "put_file", gone)
         assert not copied(folder, bucket)
-    assert f"{root}/evening/{MARK}" not in system.find(root)
+    assert f"{root}/evening/{RUN_FILE}" not in system.find(root)
     assert copied(folder, bucket)
     assert [name.removeprefix(f"{root}/evening/") for name in system.find(root)] == FILES
 
 
 def test_a_store_gets_its_mark_last_and_keeps_no_half_of_a_copy(folder, bucket, monkeypatch):
-    check_copy(bucket, read_run(folder / MARK), print)
+    check_copy(bucket, read_run(folder / RUN_FILE), print)
     system, root = fsspec.core.url_to_fs(bucket)
     assert system.find(root) == []
     kind, written = type(system), []
     real = kind.pipe_file
 
     def full(self, path, value, **more):
-        if path.endswith(MARK):
+        if path.endswith(RUN_FILE):
             raise OSError(28, "No space left on device")
         return real(self, path, value, **more)
 
@@ -154,7 +155,7 @@ def test_a_store_gets_its_mark_last_and_keeps_no_half_of_a_copy(folder, bucket, 
 
     monkeypatch.setattr(kind, "pipe_file", note)
     assert copied(folder, bucket)
-    assert written[-1] == MARK
+    assert written[-1] == RUN_FILE
     assert [name.removeprefix(f"{root}/evening/") for name in system.find(root)] == FILES
 
 
@@ -174,7 +175,7 @@ def test_what_a_store_says_is_shown_without_credentials(folder, monkeypatch, err
 
     monkeypatch.setenv("FSSPEC_FTP_PASSWORD", "Geheim7-of-the-environment")
     monkeypatch.setattr(copies.fsspec.core, "url_to_fs", refuses)
-    finding = told("ftp://ada@nas/runs", read_run(folder / MARK))
+    finding = told("ftp://ada@nas/runs", read_run(folder / RUN_FILE))
     assert_names(finding, "ftp://ada@nas/runs")
     said = []
     assert not copied(folder, "ftp://ada@nas/runs", said.append)
@@ -185,7 +186,7 @@ def test_what_a_store_says_is_shown_without_credentials(folder, monkeypatch, err
 @pytest.mark.parametrize("cache", ["simplecache", "filecache"])
 def test_a_copy_goes_through_a_cache_in_front_of_a_store(folder, bucket, cache):
     place = f"{cache}::{bucket}"
-    check_copy(place, read_run(folder / MARK), print)
+    check_copy(place, read_run(folder / RUN_FILE), print)
     assert copied(folder, place)
     system, root = fsspec.core.url_to_fs(bucket)
     assert [name.removeprefix(f"{root}/evening/") for name in system.find(root)] == FILES
@@ -194,12 +195,12 @@ def test_a_copy_goes_through_a_cache_in_front_of_a_store(folder, bucket, cache):
 def test_what_an_early_end_leaves_undone_is_on_record_with_the_line_that_does_it(
     folder, nas, monkeypatch
 ):
-    request = Request(tasks=("a",), copy_to=str(nas), push="ada/x")
+    request = ResultRequest(eval=("a",), copy_to=str(nas), push="ada/x")
 
     def ends(*_):
         raise SystemExit(143)
 
-    monkeypatch.setattr(finished, "evaluate_run", ends)
+    monkeypatch.setattr("hearth.after.scoring.evaluate_run", ends)
     with pytest.raises(SystemExit):
         finished.afterwards(folder, request, AGAIN, print)
     records = [each for each in finished.records_of(folder) if each["kind"] == "shared"]
@@ -215,10 +216,12 @@ def test_a_disk_without_room_for_the_record_is_named_and_ends_nothing(folder, mo
     def fails(*_):
         raise HearthError("no such task")
 
-    monkeypatch.setattr(finished, "evaluate_run", fails)
-    monkeypatch.setattr(finished, "push", lambda *_: "a page")
+    monkeypatch.setattr("hearth.after.scoring.evaluate_run", fails)
+    monkeypatch.setattr("hearth.after.push.push", lambda *_: "a page")
     said = []
-    assert not finished.afterwards(folder, Request(tasks=("a",), push="ada/x"), AGAIN, said.append)
+    assert not finished.afterwards(
+        folder, ResultRequest(eval=("a",), push="ada/x"), AGAIN, said.append
+    )
     unwritten = [line for line in said if str(folder / METRICS) in line]
     assert ["no such task" in line for line in unwritten] == [True, False]
     assert_names(unwritten[1], "a page", "space")

@@ -10,10 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
 
-from hearth.after.card import card_text
-from hearth.after.curve import sparkline
+from hearth.after.card import card_text, sparkline
 from hearth.after.finished import records_of
-from hearth.after.request import Request, by_command, by_hand
+from hearth.after.request import ResultRequest, by_command, by_hand
 from hearth.after.scores import Score, as_records
 from hearth.base.errors import ConfigError
 
@@ -62,33 +61,40 @@ def test_a_curve_is_as_long_as_it_may_be_and_has_the_shape_of_its_values(values,
 
 
 def test_a_request_is_held_to_the_rules_of_the_settings():
-    request = Request.typed("hellaswag, arc_easy", "20", "/mnt/nas", "ada/x", "false", "true")
-    assert request == Request(("hellaswag", "arc_easy"), 20, "/mnt/nas", "ada/x", False, True)
+    request = ResultRequest.typed(
+        eval="hellaswag, arc_easy",
+        eval_limit="20",
+        copy_to="/mnt/nas",
+        push="ada/x",
+        private="false",
+        best="true",
+    )
+    assert request == ResultRequest(("hellaswag", "arc_easy"), 20, "/mnt/nas", "ada/x", False, True)
     assert [part.kind for part in request.parts] == ["eval", "copy_to", "push"]
     with pytest.raises(ConfigError) as caught:
-        Request.typed(limit="0", copy_to="runs", push="ada")
+        ResultRequest.typed(eval_limit="0", copy_to="runs", push="ada")
     assert_names("\n".join(caught.value.findings), "eval_limit", "copy_to", "push", "owner/name")
     with pytest.raises(ConfigError, match="eval_limit"):
-        Request.typed(limit="5", push="ada/x")
+        ResultRequest.typed(eval_limit="5", push="ada/x")
 
 
 @pytest.mark.parametrize("place", ["/mnt/nas", "/mnt/my nas/it's", '/mnt/a "b"', "/mnt/a\\b$c"])
 def test_the_place_that_was_asked_for_can_be_pasted(place):
-    command = by_command("hearth", "r")(Request.typed(copy_to=place))
+    command = by_command("hearth", "r")(ResultRequest.typed(copy_to=place))
     assert shlex.split(command) == ["hearth", "share", "--run", "r", "--copy-to", place]
 
 
 def test_an_address_with_a_password_is_refused_without_showing_it():
     with pytest.raises(ConfigError) as caught:
-        Request.typed(copy_to="sftp://ada:geheim@nas.home/runs")
+        ResultRequest.typed(copy_to="sftp://ada:geheim@nas.home/runs")
     (finding,) = caught.value.findings
     assert_names(finding, "copy_to", "nas.home", "password")
     assert "geheim" not in finding
-    assert Request.typed(copy_to="sftp://ada@nas.home/runs").copy_to
+    assert ResultRequest.typed(copy_to="sftp://ada@nas.home/runs").copy_to
 
 
 def test_each_part_has_the_line_that_repeats_it():
-    request = Request(("a", "b"), 20, "/mnt/my nas", "ada/x", private=False, best=True)
+    request = ResultRequest(("a", "b"), 20, "/mnt/my nas", "ada/x", private=False, best=True)
     play = [by_command("hearth -i inventory/home", "r")(part) for part in request.parts]
     hand = [by_hand("runs/r")(part) for part in request.parts]
     assert [shlex.split(line)[3] for line in play] == [*["eval", "share", "share"]]

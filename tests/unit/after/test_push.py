@@ -11,12 +11,12 @@ from support.stand_in_hub import stand_in_hub
 
 from hearth.after import finished
 from hearth.after.push import check_push, push, refused
-from hearth.after.request import Request, by_command
+from hearth.after.request import ResultRequest, by_command
 from hearth.base.errors import SupplyError
 
 AGAIN = by_command("hearth -i inventory/home", "evening")
 LINE = "hearth -i inventory/home share --run evening --push ada/evening"
-TO_ADA = Request(push="ada/evening")
+TO_ADA = ResultRequest(push="ada/evening")
 
 
 @pytest.fixture
@@ -134,7 +134,7 @@ def test_a_push_that_fails_leaves_the_weights_and_the_line_that_repeats_it(
     hub, folder, monkeypatch
 ):
     monkeypatch.setattr("hearth.after.push.WAITS", ())
-    monkeypatch.setattr("hearth.after.finished.push", lambda *given: push(*given, waits=()))
+    monkeypatch.setattr("hearth.after.push.push", lambda *given: push(*given, waits=()))
     hub.down, said = True, []
     assert not finished.afterwards(folder, TO_ADA, AGAIN, said.append)
     assert_names("\n".join(said), "does not answer", str(folder / "adapter"), LINE)

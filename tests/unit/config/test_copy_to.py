@@ -11,7 +11,7 @@ import yaml
 from support.repository import ROOT
 from support.words import TRAIN
 
-from hearth.after.request import Request
+from hearth.after.request import ResultRequest
 from hearth.base.errors import ConfigError
 from hearth.config import Settings, read_run, resolve, resolve_run, run_of, run_text
 from hearth_controller.inventory.words import parsed
@@ -45,7 +45,7 @@ def refusals(place: str, tmp_path: Path):
         lambda: resolve(given | {"copy_to": place}),
         lambda: resolve(given, file=file),
         lambda: resolve_run(given | {"copy_to": place}, tmp_path),
-        lambda: Request.typed(copy_to=place),
+        lambda: ResultRequest.typed(copy_to=place),
         lambda: run_of(recorded(place), "run.yml"),
     ):
         with pytest.raises(ConfigError) as caught:

@@ -19,7 +19,7 @@ from typing import Any
 from hearth.after.export import ExportRequest, export_run
 from hearth.after.export import check as check_export
 from hearth.after.llama_cpp import SET
-from hearth.after.request import Request, by_command
+from hearth.after.request import ResultRequest, by_command
 from hearth.base.entry import hush, loading, run_verb
 from hearth.base.errors import ConfigError
 from hearth.base.extras import extra_folder, packages_of, use_extra
@@ -27,16 +27,13 @@ from hearth.config import read_run
 from hearth.config.find import find_run
 from hearth.config.layout import Layout
 
-_PARAMETERS = {"eval": "tasks", "eval_limit": "limit"}
-"""Parameters of `Request.typed` by the settings that have other names."""
-
 
 def check(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
     """Find whatever would be in the way once the run in `run_file` has finished."""
     from hearth.after import finished
 
     run = read_run(run_file)
-    finished.check(Request.from_settings(run.settings), run, print)
+    finished.check(ResultRequest.from_settings(run.settings), run, print)
     return {}
 
 
@@ -51,7 +48,7 @@ def finish(run_file: Path, spec: dict[str, Any]) -> dict[str, Any]:
     signal.signal(signal.SIGTERM, lambda number, _: sys.exit(128 + number))
     run = read_run(run_file)
     again = by_command(spec["hearth"], run.name)
-    request = Request.from_settings(run.settings)
+    request = ResultRequest.from_settings(run.settings)
     return {"facts": {"done": finished.afterwards(run_file.parent, request, again, print)}}
 
 
@@ -63,13 +60,12 @@ def again(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
     from hearth.after import finished
     from hearth.supervisor.record import node_lock
 
-    given = {_PARAMETERS.get(name, name): text for name, text in spec["words"].items() if text}
-    request = Request.typed(**given)
+    request = ResultRequest.typed(**{name: text for name, text in spec["words"].items() if text})
     folder = find_run(spec["run"], Layout.from_environment().results)
     run = read_run(folder / "run.yml")
     finished.check_finished(folder, request, print)
     workspace = os.environ.get("HEARTH_WORKSPACE")
-    computes = request.tasks and workspace
+    computes = request.eval and workspace
     with node_lock(Path(workspace), run.name) if computes else nullcontext():
         failed: list[str] = []
 

@@ -6,15 +6,16 @@ name of the file and its checksum.
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import PurePath
+from statistics import fmean
 from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
 
 from hearth import __version__
-from hearth.after.curve import sparkline
 from hearth.after.scores import Score, from_records, rows_of
 from hearth.base.errors import DataError
 from hearth.config import Run, Settings, load_preset, preset_names, shown
@@ -33,6 +34,8 @@ _NOT_SHOWN = frozenset(
     }
 )
 """Settings that say nothing of the result, or hold a path or a name of a person's."""
+
+_BLOCKS = "▁▂▃▄▅▆▇█"
 
 _ALWAYS = ("learning_rate", "global_batch", "sequence_length", "lora_rank", "lora_alpha")
 
@@ -224,3 +227,16 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
 
 def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and math.isfinite(value)
+
+
+def sparkline(values: Sequence[float], width: int = 40) -> str:
+    """Return `values` as at most `width` blocks, each the mean of its part; '' without any."""
+    if not values:
+        return ""
+    count = min(width, len(values))
+    edges = [round(number * len(values) / count) for number in range(count + 1)]
+    means = [fmean(values[a:b]) for a, b in itertools.pairwise(edges)]
+    low, high = min(means), max(means)
+    # Divided first: the inverse of a tiny difference would be infinite.
+    span, top = high - low or 1.0, len(_BLOCKS) - 1
+    return "".join(_BLOCKS[round((mean - low) / span * top)] for mean in means)

@@ -17,6 +17,7 @@ from typing import Any
 import fsspec
 import yaml
 
+from hearth.after.finished import RUN_FILE
 from hearth.base.addresses import links_of
 from hearth.base.errors import SupplyError
 from hearth.base.extras import ensure_extra, use_extra
@@ -27,8 +28,6 @@ from hearth.config import Run
 
 LEAST = 100_000_000
 """Free bytes that a folder must have before a run, whose adapter has no size yet."""
-
-MARK = "run.yml"
 
 _UNFINISHED = ".hearth-unfinished"
 """File of a copy in a bucket that is being written, with the time at which its run was created."""
@@ -52,7 +51,7 @@ def check_copy(target: str, run: Run, say: Say) -> None:
         return
     system, root = _opened(target, say)
     probe = f"{root.rstrip('/')}/.hearth-{secrets.token_hex(4)}"
-    with _told(target):
+    with _explained(target):
         system.pipe_file(probe, b"")
         system.rm_file(probe)
         _check_place(system, target, f"{root.rstrip('/')}/{run.name}", run)
@@ -72,7 +71,7 @@ def copy_result(
         return str(_copy_to_folder(folder_of(target), run, files, texts))
     system, root = _opened(target, say)
     place = f"{root.rstrip('/')}/{run.name}"
-    with _told(target):
+    with _explained(target):
         earlier = _check_place(system, target, place, run)
         sources = {
             "/".join(filter(None, [name, inner])): source
@@ -82,12 +81,12 @@ def copy_result(
         sent = [_UNFINISHED]
         try:
             system.pipe_file(f"{place}/{_UNFINISHED}", run.created.encode())
-            if MARK in earlier:
-                system.rm_file(f"{place}/{MARK}")
+            if RUN_FILE in earlier:
+                system.rm_file(f"{place}/{RUN_FILE}")
             for name, source in sources.items():
                 sent.append(name)
                 system.put_file(str(source), f"{place}/{name}")
-            for name in sorted(texts, key=lambda each: each == MARK):
+            for name in sorted(texts, key=lambda each: each == RUN_FILE):
                 sent.append(name)
                 system.pipe_file(f"{place}/{name}", texts[name].encode())
             for name in ({*earlier} | {_UNFINISHED}) - {*sources, *texts}:
@@ -116,7 +115,7 @@ def _check_folder(folder: Path, run: Run) -> None:
             f"copy_to: there is no folder {folder} on this node; mount it, or make it. It is not "
             "made for you, since it would then lie below an empty mount point"
         )
-    with _told(str(folder)):
+    with _explained(str(folder)):
         probe = folder / f".hearth-{secrets.token_hex(4)}"
         try:
             probe.touch()
@@ -124,7 +123,9 @@ def _check_folder(folder: Path, run: Run) -> None:
             probe.unlink(missing_ok=True)
         free = shutil.disk_usage(folder).free
         place = folder / run.name
-        created = _created_in((place / MARK).read_text()) if (place / MARK).is_file() else None
+        created = (
+            _created_in((place / RUN_FILE).read_text()) if (place / RUN_FILE).is_file() else None
+        )
     if free < LEAST:
         raise SupplyError(
             f"copy_to: {folder} has {byte_count(free)} left, less than {byte_count(LEAST)}; free "
@@ -151,7 +152,7 @@ def _copy_to_folder(
             f"{byte_count(size)}; free some space there, or name another folder"
         )
     place = folder / run.name
-    with _told(str(folder)), replaced_folder(place) as new:
+    with _explained(str(folder)), replaced_folder(place) as new:
         for name, path in files.items():
             if path.is_dir():
                 shutil.copytree(path, new / name, copy_function=shutil.copyfile)
@@ -180,7 +181,7 @@ def _opened(target: str, say: Say) -> tuple[Any, str]:
     for scheme in filter(_BUCKETS.__contains__, schemes):
         use_extra(ensure_extra("stores", f"copy_to={scheme}:// (obstore)", say))
         import_module("obstore.fsspec").register(scheme)
-    with _told(target):
+    with _explained(target):
         try:
             return fsspec.core.url_to_fs(target)
         except ImportError as error:
@@ -204,8 +205,8 @@ def _check_place(system: Any, target: str, place: str, run: Run) -> list[str]:
     top = f"{place.strip('/')}/"
     there = [key.strip("/").removeprefix(top) for key in system.find(place)]
     created = None
-    if MARK in there:
-        created = _created_in(system.cat_file(f"{place}/{MARK}").decode())
+    if RUN_FILE in there:
+        created = _created_in(system.cat_file(f"{place}/{RUN_FILE}").decode())
     elif _UNFINISHED in there:
         created = system.cat_file(f"{place}/{_UNFINISHED}").decode()
     if there and created is None:
@@ -234,7 +235,7 @@ def _check_other(target: str, created: str | None, run: Run) -> None:
 
 
 @contextmanager
-def _told(target: str) -> Iterator[None]:
+def _explained(target: str) -> Iterator[None]:
     """Turn a store's errors into a `SupplyError` with a cure."""
     try:
         yield

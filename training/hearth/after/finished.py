@@ -6,19 +6,17 @@ and keeps none of the others from being done.
 
 from __future__ import annotations
 
+import gc
 import json
+import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Any
 
-from hearth.after.card import card_text
-from hearth.after.copies import MARK, check_copy, copy_result
-from hearth.after.push import check_push, push
-from hearth.after.request import Again, Request
+from hearth.after.request import Again, ResultRequest, by_hand
 from hearth.after.scores import as_records, rows_of
-from hearth.after.scoring import check_tasks, evaluate_run
 from hearth.base.errors import ConfigError, HearthError, check_all
 from hearth.base.hub import brief_scrubbed, scrub
 from hearth.base.text import aligned
@@ -28,31 +26,35 @@ from hearth.record import history
 from hearth.record.history import METRICS
 from hearth.record.result import Result, find_result
 
+RUN_FILE = "run.yml"
+
 Say = Callable[[str], None]
 
 
-def check(request: Request, run: Run, say: Say) -> None:
+def check(request: ResultRequest, run: Run, say: Say) -> None:
     """Check that all of `request` can be done on this node once `run` has finished.
+
+    Each part imports its own libraries: a run without one does without them.
 
     Raises `HearthError` with everything that is in the way.
     """
     check_all(*(partial(_check_part, part, run, say) for part in request.parts))
 
 
-def check_finished(folder: Path, request: Request, say: Say) -> None:
+def check_finished(folder: Path, request: ResultRequest, say: Say) -> None:
     """Check that all of `request` can be done on this node for the run in `folder`.
 
     Raises `HearthError` with everything that is in the way.
     """
     check_all(
         lambda: _finished(folder, request, lambda _: None),
-        lambda: check(request, read_run(folder / MARK), say),
+        lambda: check(request, read_run(folder / RUN_FILE), say),
     )
 
 
-def _finished(folder: Path, request: Request, say: Say) -> tuple[Run, Result]:
+def _finished(folder: Path, request: ResultRequest, say: Say) -> tuple[Run, Result]:
     """Return the finished run in `folder`, and its result. Raises `HearthError` without one."""
-    run = read_run(folder / MARK)
+    run = read_run(folder / RUN_FILE)
     checkpoints = Layout.from_environment().checkpoint_dir(run.name)
     result = find_result(folder, run, checkpoints, say, request.best)
     if result.step is not None:
@@ -62,17 +64,23 @@ def _finished(folder: Path, request: Request, say: Say) -> tuple[Run, Result]:
     return run, result
 
 
-def _check_part(part: Request, run: Run, say: Say) -> None:
+def _check_part(part: ResultRequest, run: Run, say: Say) -> None:
     match part.kind:
         case "eval":
-            check_tasks(part.tasks, say)
+            from hearth.after.scoring import check_tasks
+
+            check_tasks(part.eval, say)
         case "copy_to":
+            from hearth.after.copies import check_copy
+
             check_copy(part.copy_to, run, say)
         case _:
+            from hearth.after.push import check_push
+
             check_push(part.push, part.private)
 
 
-def afterwards(folder: Path, request: Request, again: Again, say: Say) -> bool:
+def afterwards(folder: Path, request: ResultRequest, again: Again, say: Say) -> bool:
     """Do `request` for the finished run in `folder`; return whether all of it was done.
 
     `again` names the command that repeats a part.
@@ -93,7 +101,9 @@ def afterwards(folder: Path, request: Request, again: Again, say: Say) -> bool:
     return done
 
 
-def _attempt(part: Request, run: Run, folder: Path, result: Result, again: Again, say: Say) -> bool:
+def _attempt(
+    part: ResultRequest, run: Run, folder: Path, result: Result, again: Again, say: Say
+) -> bool:
     """Do one part and record what came of it; return whether it was done."""
     about: dict[str, Any] = {"what": part.kind}
     try:
@@ -111,24 +121,30 @@ def _attempt(part: Request, run: Run, folder: Path, result: Result, again: Again
     return "error" not in about
 
 
-def _do(part: Request, run: Run, folder: Path, result: Result, say: Say) -> dict[str, Any]:
+def _do(part: ResultRequest, run: Run, folder: Path, result: Result, say: Say) -> dict[str, Any]:
     """Do one part; return what is recorded of it."""
     match part.kind:
         case "eval":
-            say(f"eval: {', '.join(part.tasks)}")
-            scores = evaluate_run(folder, part.tasks, part.limit, part.best, say)
+            from hearth.after.scoring import evaluate_run
+
+            say(f"eval: {', '.join(part.eval)}")
+            scores = evaluate_run(folder, part.eval, part.eval_limit, part.best, say)
             for line in aligned(rows_of(scores)):
                 say(f"  {line}".rstrip())
-            return {"scores": as_records(scores), "limit": part.limit}
+            return {"scores": as_records(scores), "limit": part.eval_limit}
         case "copy_to":
+            from hearth.after.copies import copy_result
+
             say(f"copy_to: {scrub(part.copy_to)}")
             texts = {"README.md": _card(run, run.name, folder)}
-            texts[MARK] = (folder / MARK).read_text(encoding="utf-8")
+            texts[RUN_FILE] = (folder / RUN_FILE).read_text(encoding="utf-8")
             files = {result.folder.name: result.folder, METRICS: folder / METRICS}
             place = scrub(copy_result(part.copy_to, run, files, texts, say))
             say(f"copied to {place}")
             return {"place": place}
         case _:
+            from hearth.after.push import push
+
             private = "private" if part.private else "public"
             say(f"push: {part.push} ({private})")
             source = run.source
@@ -140,6 +156,8 @@ def _do(part: Request, run: Run, folder: Path, result: Result, say: Say) -> dict
 
 
 def _card(run: Run, name: str, folder: Path) -> str:
+    from hearth.after.card import card_text
+
     return card_text(run, name, records_of(folder))
 
 
@@ -159,3 +177,19 @@ def _record(folder: Path, kind: str, about: dict[str, Any], say: Say) -> None:
             file.write(json.dumps(line) + "\n")
     except OSError as error:  # a full disk must keep none of the other parts from being done
         say(f"{metrics}: {error.strerror}, so that it lacks {json.dumps(line)}")
+
+
+def finish_by_hand(run: Run, folder: Path) -> None:
+    """Do what the finished `run` in `folder` asks for, on rank 0 of a run started by hand.
+
+    A part that fails is reported and recorded.
+    """
+    request = ResultRequest.from_settings(run.settings)
+    if not request.parts:
+        return
+    import torch
+
+    gc.collect()
+    if torch.cuda.is_available():
+        torch.cuda.empty_cache()
+    afterwards(folder, request, by_hand(os.path.relpath(folder)), print)
