@@ -9,9 +9,9 @@ from support.ranks import furthest, trained
 from support.team import SUM, Fault, Team, timeless
 
 from hearth.ranks.control_protocol import Load, Waiting
+from hearth.record.story import Story, read_lines
 from hearth_controller.report.page import page
 from hearth_controller.report.read import read
-from hearth_controller.runs.story import Story, read_lines
 
 pytestmark = pytest.mark.rotated("the record of a changed group")
 STEPS = 6

@@ -18,7 +18,7 @@ from support.ranks import (
     trained,
 )
 
-from hearth_controller.runs.story import Story, read_lines
+from hearth.record.story import Story, read_lines
 
 STEPS, PATIENCE = 40, 2
 

@@ -13,8 +13,8 @@ from support.team import SUM, Fault, Team
 from support.waiting import until
 
 from hearth.ranks.control_protocol import Load, Waiting
+from hearth.record.story import Story
 from hearth_controller.runs.energy import energy_of
-from hearth_controller.runs.story import Story
 
 pytestmark = pytest.mark.rotated("the energy of ranks")
 STEPS = 12

@@ -14,8 +14,8 @@ from pydantic.dataclasses import dataclass
 from hearth.base.errors import LaunchError
 from hearth.base.files import write_whole
 from hearth.config import Settings
-from hearth_controller.runs.story import Story
-from hearth_controller.runs.windows import Window, totals
+from hearth.record.story import Story
+from hearth.record.windows import Window, totals
 
 RankKind = Literal["GPU", "rank"]
 """The kind of a node's ranks: each has a GPU of its own, or is just a rank."""

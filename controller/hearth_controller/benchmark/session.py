@@ -18,6 +18,7 @@ from hearth.base.files import taken, write_whole
 from hearth.base.nvidia import ranks_of, usable_gpus
 from hearth.config import run_of
 from hearth.config.settings import for_run_name
+from hearth.record.story import read_lines
 from hearth_controller.base.paths import as_typed
 from hearth_controller.benchmark.comparison import last_comparable
 from hearth_controller.benchmark.configure import objections, request_from, run_name, variables
@@ -34,7 +35,6 @@ from hearth_controller.benchmark.results import (
 )
 from hearth_controller.benchmark.text import announcement, conclusion, run_line, title
 from hearth_controller.benchmark.turns import remaining
-from hearth_controller.runs.story import read_lines
 
 RECORD = "benchmark.json"
 """The record's name in the folder of a benchmark that is under way."""

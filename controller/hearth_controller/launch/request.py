@@ -15,6 +15,7 @@ from hearth.config.layout import Layout, staged_name
 from hearth.config.presets import known_shape
 from hearth.model.code import code_warning
 from hearth.node.preview import for_preview
+from hearth.record.story import Story, read_lines
 from hearth_controller.inventory.words import EVERY_NODE, Specs, complete, strangers
 from hearth_controller.launch.typed import (
     SLURM_WORDS,
@@ -24,7 +25,6 @@ from hearth_controller.launch.typed import (
     without_all,
 )
 from hearth_controller.runs.outcome import Outcome
-from hearth_controller.runs.story import Story, read_lines
 from hearth_controller.script.request import WORDS, ScriptRequest, new_request, resumed_request
 from hearth_controller.script.run import script_text
 from hearth_controller.script.tree import Tree

@@ -7,9 +7,9 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
+from hearth.record.story import Story, read_lines
 from hearth_controller.base.paths import as_typed
 from hearth_controller.runs.outcome import Outcome
-from hearth_controller.runs.story import Story, read_lines
 from hearth_controller.runs.summary import script_or_model, script_summary, summary
 
 

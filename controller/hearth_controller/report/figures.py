@@ -8,6 +8,9 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
+from hearth.record.absences import Team
+from hearth.record.story import Story
+from hearth.record.windows import Window, by_team, thinned, totals
 from hearth_controller.report.palette import (
     ALARM,
     FAINT,
@@ -19,9 +22,6 @@ from hearth_controller.report.palette import (
     colours_of,
 )
 from hearth_controller.report.svg import as_svg, drawing
-from hearth_controller.runs.story import Story
-from hearth_controller.runs.teams import Team
-from hearth_controller.runs.windows import Window, by_team, thinned, totals
 
 _MOST_WINDOWS = 240
 """Maximum points of a curve; more cannot be distinguished on the page."""

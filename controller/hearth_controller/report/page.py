@@ -16,6 +16,8 @@ from hearth.base.files import write_whole
 from hearth.base.text import duration
 from hearth.config import Settings, shown
 from hearth.node.limit_cost import describe_limit
+from hearth.record.absences import describe_cost
+from hearth.record.windows import totals
 from hearth_controller.report import figures
 from hearth_controller.report.palette import as_variables, colours_of
 from hearth_controller.report.read import RunFolder, read
@@ -23,8 +25,6 @@ from hearth_controller.report.repeat import explicit_settings, repeat_command
 from hearth_controller.report.svg import NARROW, WIDE
 from hearth_controller.runs.energy import energy_of, significant
 from hearth_controller.runs.listing import took
-from hearth_controller.runs.teams import describe_cost
-from hearth_controller.runs.windows import totals
 
 FILE = "report.html"
 """The report's name in the run's folder."""

@@ -9,8 +9,8 @@ import yaml
 
 from hearth.base.errors import ConfigError
 from hearth.config import Run, read_run
+from hearth.record.story import Story, read_lines
 from hearth_controller.runs.outcome import Outcome
-from hearth_controller.runs.story import Story, read_lines
 
 _FILES = ("run.yml", "metrics.jsonl", "adapter", "model", "best", "logs")
 

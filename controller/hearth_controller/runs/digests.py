@@ -10,11 +10,11 @@ from typing import Any, TypeVar
 
 from hearth.base.errors import ConfigError
 from hearth.config import run_of
+from hearth.record.story import Story
 from hearth.supervisor.cause import ENDS, generation_of, telling
 from hearth_controller.runs.job_state import settled
 from hearth_controller.runs.node_digest import Digest, readable
 from hearth_controller.runs.observed import UNDER_WAY, NodeRun, ObservedRun
-from hearth_controller.runs.story import Story
 from hearth_controller.script.run import script_of
 
 T = TypeVar("T")

@@ -6,8 +6,8 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from hearth_controller.runs.story import Story
-from hearth_controller.runs.windows import totals
+from hearth.record.story import Story
+from hearth.record.windows import totals
 
 _JOULES_A_KWH = 3.6e6
 

@@ -8,8 +8,8 @@ from typing import Any
 
 from hearth.base.errors import LaunchError, did_you_mean
 from hearth.config import Run
+from hearth.record.story import Story
 from hearth_controller.runs.energy import watt_hours_per_million
-from hearth_controller.runs.story import Story
 from hearth_controller.script.run import ScriptRun
 
 UNDER_WAY = ("running", "waiting", "queued")

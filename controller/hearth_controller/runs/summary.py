@@ -14,8 +14,6 @@ from hearth.config import read_run
 from hearth_controller.runs.energy import describe, energy_of
 from hearth_controller.runs.listing import took
 from hearth_controller.runs.outcome import Outcome
-from hearth_controller.runs.story import Story
-from hearth_controller.runs.teams import describe_cost
 from hearth_controller.script.run import ScriptRun, read_script
 
 _WIDTH, _LINES = 76, 4

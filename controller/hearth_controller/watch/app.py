@@ -16,8 +16,8 @@ from textual.widget import Widget
 from textual.widgets import DataTable, Footer, ProgressBar, Static
 
 from hearth.base.text import plain
+from hearth.record.windows import thinned
 from hearth_controller.base.verdict import EXIT
-from hearth_controller.runs.windows import thinned
 from hearth_controller.watch.chart import AXIS, CURVE, MARK, chart
 from hearth_controller.watch.child import Checkout, describe, play
 from hearth_controller.watch.dialogs import Help, NodeLog, Question

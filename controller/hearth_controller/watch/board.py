@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hearth.base.files import read_object, write_whole
-from hearth_controller.runs.teams import Team
+from hearth.record.absences import Team
 
 FRESH = 8.0
 """Seconds since a node's last answer after which it no longer counts; they answer every 3 s."""

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 from datetime import timedelta
 
 from hearth.base.text import plain
-from hearth_controller.runs.story import Evaluation, Launch, Story
+from hearth.record.story import Evaluation, Launch, Story
 
 
 @dataclass(frozen=True)

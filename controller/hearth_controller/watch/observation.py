@@ -9,9 +9,9 @@ from collections.abc import Mapping
 from typing import Any
 
 from hearth.base.slurm import newest_job
+from hearth.record.story import Story, parse
 from hearth.supervisor.record import misfit
 from hearth_controller.runs.job_state import settled
-from hearth_controller.runs.story import Story, parse
 from hearth_controller.watch.progress import SplitNews
 
 _TO_THE_SECOND = len("2026-11-20T07:46:11")

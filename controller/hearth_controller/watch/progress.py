@@ -7,10 +7,10 @@ from typing import Any
 
 from hearth.base.text import duration
 from hearth.plan.straggler import has_changed, moves, waited_for
+from hearth.record.story import Plan, Story
 from hearth.supervisor.cause import ENDS
 from hearth.supervisor.open_step import describe_open_step
 from hearth_controller.runs.listing import local_time
-from hearth_controller.runs.story import Plan, Story
 
 _MANY = 0.25
 """Part of a rank's rows that must move to be news; a step's speed varies by less than that."""

@@ -9,9 +9,9 @@ from dataclasses import dataclass
 from typing import Any
 
 from hearth.base.text import NOT_KNOWN, byte_count, duration, plain
+from hearth.record.windows import warmest
 from hearth.supervisor.open_step import describe_open_step
 from hearth_controller.runs.listing import took
-from hearth_controller.runs.windows import warmest
 from hearth_controller.watch.view import SILENT, RunView
 
 TITLES = ("node", "rank", "state", "tokens/s", "share", "temp", "memory", "link")

@@ -6,7 +6,7 @@ from collections.abc import Mapping
 from typing import Any
 
 from hearth.base.text import plain
-from hearth_controller.runs.story import Story
+from hearth.record.story import Story
 from hearth_controller.watch.observation import Observation
 
 SILENT = 15.0

@@ -24,11 +24,11 @@ from support.waiting import HANG, until
 
 from hearth.base.text import duration
 from hearth.diagnose.catalogue import entries
+from hearth.record.story import Story
 from hearth_controller.base.paths import as_typed, hearth_command
 from hearth_controller.base.screen import Screen
 from hearth_controller.runs import collect
 from hearth_controller.runs.outcome import Outcome, with_diagnosis
-from hearth_controller.runs.story import Story
 from hearth_controller.runs.summary import paragraph, script_or_model, summary, table
 from hearth_controller.supply.archive import pack
 from hearth_controller.supply.code import code_files

@@ -21,6 +21,7 @@ from support.waiting import HANG
 from hearth.base.errors import LaunchError
 from hearth.base.places import RUN_NAME
 from hearth.config import resolve_run
+from hearth.record.story import read_lines
 from hearth_controller.benchmark.comparison import changed_versions, last_comparable
 from hearth_controller.benchmark.configure import objections, request_from, run_name, variables
 from hearth_controller.benchmark.nested import (
@@ -51,7 +52,6 @@ from hearth_controller.benchmark.text import (
     table,
 )
 from hearth_controller.benchmark.turns import configurations, remaining, seconds_left
-from hearth_controller.runs.story import read_lines
 
 RECORDED = ROOT / "tests" / "fixtures" / "run" / "evening" / "metrics.jsonl"
 NODES = ("tower", "laptop", "oldbox")

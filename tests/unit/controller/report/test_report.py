@@ -29,6 +29,8 @@ from hearth.config import Settings, in_parallel, read_run, resolve, resolve_run,
 from hearth.config.cli import parse_command_line
 from hearth.config.planned import PlannedPipeline
 from hearth.record.metric_line import MetricLine
+from hearth.record.story import Story, read_lines
+from hearth.record.windows import thinned, totals
 from hearth_controller.cli.parser import parse
 from hearth_controller.cli.paths import Paths
 from hearth_controller.cli.verbs import VERBS
@@ -46,8 +48,6 @@ from hearth_controller.report.page import (
 from hearth_controller.report.read import read
 from hearth_controller.report.repeat import repeat_command
 from hearth_controller.runs.outcome import Outcome
-from hearth_controller.runs.story import Story, read_lines
-from hearth_controller.runs.windows import thinned, totals
 from hearth_controller.watch.happenings import happenings
 
 RECORDED = ROOT / "tests" / "fixtures" / "run" / "evening"

@@ -12,11 +12,11 @@ from support.digests import digest, metrics, run_file
 from support.facts import assert_names
 from support.metric_lines import start_line, step_line
 
+from hearth.record.story import Story
 from hearth_controller.runs.digests import observed_runs
 from hearth_controller.runs.energy import Energy, describe, energy_of, significant
 from hearth_controller.runs.listing import compare
 from hearth_controller.runs.outcome import Outcome
-from hearth_controller.runs.story import Story
 from hearth_controller.runs.summary import summary
 
 KWH = 3.6e6

@@ -12,7 +12,6 @@ from support.repository import ROOT
 from hearth.after.scores import Score, as_records
 from hearth_controller.report.page import write_report
 from hearth_controller.runs.outcome import Outcome
-from hearth_controller.runs.story import Story, parse
 from hearth_controller.runs.summary import summary
 
 SCORES = [Score("arc_easy", "acc", 0.52, 0.01, before=0.41, before_error=0.01, examples=2376)]

@@ -8,11 +8,11 @@ from hypothesis import strategies as st
 from support.facts import assert_names
 from support.metric_lines import start_line, step_line, team_line
 
+from hearth.record.absences import describe_cost
+from hearth.record.story import Story
+from hearth.record.windows import thinned, totals
 from hearth_controller.runs.outcome import Outcome
-from hearth_controller.runs.story import Story
 from hearth_controller.runs.summary import summary
-from hearth_controller.runs.teams import describe_cost
-from hearth_controller.runs.windows import thinned, totals
 
 NODES = ("desk", "lap", "old")
 SILENT = "no sign of life for 6 s"

@@ -6,7 +6,7 @@ import pytest
 from support.facts import assert_names
 from support.metric_lines import slow_links, start_line, step_line, team_line
 
-from hearth_controller.runs.story import Story
+from hearth.record.story import Story
 from hearth_controller.watch.progress import SplitNews, progress_text, state_text
 
 

@@ -16,8 +16,8 @@ from support.waiting import until
 from support.workspace import under_way
 
 from hearth.base.places import MANIFEST
+from hearth.record.story import Story, parse
 from hearth_controller.runs.digests import observed_runs
-from hearth_controller.runs.story import Story, parse
 
 
 def line(kind: str, time: str, **values: object) -> str:

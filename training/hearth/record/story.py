@@ -14,10 +14,10 @@ from typing import Any
 
 from hearth.after.scores import Score, from_records
 from hearth.plan.slow_links import SlowLinks
+from hearth.record.absences import Absence, Team, absences, explained
 from hearth.record.held_out import HeldOut, describe_worse
 from hearth.record.metric_line import is_sound
-from hearth_controller.runs.teams import Absence, Team, absences, explained
-from hearth_controller.runs.windows import NodeWork, Window, sum_of_known, warmest
+from hearth.record.windows import NodeWork, Window, sum_of_known, warmest
 
 
 @dataclass(frozen=True)
