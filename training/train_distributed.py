@@ -48,7 +48,7 @@ from hearth.ranks.control import take_ranks_in_place
 from hearth.ranks.control_protocol import RANK_AGAIN, RANK_APART
 from hearth.ranks.slurm import STEP, take_ranks
 from hearth.ranks.watch import FIRST_USE, IMPORTING, PREPARING, Starting, connect, exit_with
-from hearth.record.held_out import describe_worse, held_out_in
+from hearth.record.story import read_story
 
 
 def requested_run(typed: CommandLine, layout: Layout) -> Run:
@@ -135,7 +135,7 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         print(f"\ninterrupted; continue with --resume {run.name}", file=sys.stderr)
         raise
     if world.leads:
-        if by_hand and (worse := _worse(folder)):
+        if by_hand and (worse := read_story(folder).worse):
             print(worse)
         print(f"{outcome}: {folder}", flush=True)
         if by_hand and outcome == "finished":
@@ -151,14 +151,6 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         del trainer  # it holds the memory that scores need
         finish_by_hand(run, folder)
     return 0
-
-
-def _worse(folder: Path) -> str | None:
-    """Return the text about a held-out loss that rose over the run in `folder`, None if not."""
-    from hearth.record.history import METRICS, records_of  # with torch
-
-    found = held_out_in(records_of(folder / METRICS))
-    return describe_worse(found.get("before"), found.get("after"))
 
 
 def show_preview(run: Run, layout: Layout, examples: int) -> int:

@@ -27,12 +27,12 @@ from support.lab import (
     on,
 )
 from support.lines import assert_line
+from support.metric_lines import records_in
 from support.ranks import SCRIPT, arguments_of
 from support.stand_in_lock import index_of_the_lock, stage_settings
 from support.supervisors import TRAINING
 from support.waiting import until
 
-from hearth.record.history import records_in
 from hearth_lab import plan
 
 pytestmark = [pytest.mark.lab, pytest.mark.long, pytest.mark.rotated("one home for all machines")]
@@ -60,7 +60,7 @@ def home(tmp_path_factory, tiny_model, tiny_data) -> Iterator[Controller]:
 
 def record_of(path: str) -> list[dict]:
     """Return the lines of a run's record, as the home has it."""
-    return [line for _, line in records_in(as_user("laptop", f"cat {path} 2>/dev/null || true"))]
+    return records_in(as_user("laptop", f"cat {path} 2>/dev/null || true"))
 
 
 def steps(path: str) -> list[int]:

@@ -16,10 +16,9 @@ import yaml
 from support.facts import assert_names
 from support.lines import assert_line
 from support.local_cluster import NODES, UNTIL_A_LOSS, LocalCluster, ended
+from support.metric_lines import records_in
 from support.phone import TOKEN, Phone, phone
 from support.waiting import HANG, until
-
-from hearth.record.history import records_in
 
 pytestmark = [pytest.mark.cluster, pytest.mark.long]
 HUB_TOKEN = "hf_planted0123456789abcdefghijklmnop"
@@ -293,7 +292,7 @@ def test_control_c_ends_the_looking_not_the_training_which_outlasts_a_killed_ran
 
     def teams() -> list[dict]:
         text = (local.workspace("desk") / "results/calm/metrics.jsonl").read_text()
-        return [line for _, line in records_in(text) if line["kind"] == "team"]
+        return [line for line in records_in(text) if line["kind"] == "team"]
 
     until(lambda: [team for team in teams() if team["joined"] == ["laptop"]])
     local.play("playbooks/stop.yml", "-e", "run=calm")

@@ -25,8 +25,9 @@ from safetensors.torch import load_file
 
 from hearth.config import resolve_run, write_run
 from hearth.config.layout import staged_name
-from hearth.record.history import METRICS, records_in
+from hearth.record.lines import METRICS
 from support.cables import Cables
+from support.metric_lines import records_in
 from support.programs import stand_in
 from support.ranks import apart, arguments_of, beginning, change, furthest, metrics, trained
 from support.supervisors import TRAINING, Nodes, free_port
@@ -267,7 +268,7 @@ class Assembly(Nodes):
             return []
         if begin:
             text = text.partition("\n")[2]
-        return [line for _, line in records_in(text)]
+        return records_in(text)
 
     def steps(self, node: str, last: int = 0) -> list[Step]:
         """Return the steps on a node's record: all, or those in its `last` bytes."""

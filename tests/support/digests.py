@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from pathlib import Path
 from typing import Any
 
@@ -31,29 +32,34 @@ def cause(node: str, kind: str, message: str) -> dict[str, Any]:
     return {"node": node, "rank": None, "kind": kind, "message": message}
 
 
-def metrics(step: int = 30, nodes: list[str] = NODES, **more: Any) -> dict[str, Any]:
-    """Return the digest of a run's metrics."""
+STEP = {
+    "kind": "step",
+    "step": 30,
+    "steps": 100,
+    "loss": 2.125,
+    "tokens_per_second": 812.5,
+    "eta_seconds": 200.0,
+    "energy_joules": 7.2e5,
+}
+
+
+def metrics(
+    step: int | dict[str, Any] = 30, nodes: list[str] = NODES, generation: int = 0, **lines: Any
+) -> dict[str, Any]:
+    """Return the abridged record of a run; `lines` has other lines by kind, `teams` a list."""
     ranks = [{"rank": rank, "node": node} for rank, node in enumerate(nodes)]
+    began = "2026-11-20T20:01:10+00:00"
+    start = {"kind": "start", "time": began, "generation": generation, "ranks": ranks}
+    before = {"kind": "evaluate", "when": "before", "perplexity": 48.44}
+    teams = lines.pop("teams", [])
+    last = step if isinstance(step, dict) else STEP | {"step": step}
+    known = {"start": start, "before": before, "step": last, **lines}
+    first = known.pop("start")
     return {
-        "began": "2026-11-20T20:01:10+00:00",
-        "start": {
-            "kind": "start",
-            "time": "2026-11-20T20:01:10+00:00",
-            "generation": 0,
-            "ranks": ranks,
-        },
-        "before": {"kind": "evaluate", "when": "before", "perplexity": 48.44},
-        "step": {
-            "kind": "step",
-            "step": step,
-            "steps": 100,
-            "loss": 2.125,
-            "tokens_per_second": 812.5,
-            "eta_seconds": 200.0,
-            "energy_joules": 7.2e5,
-        },
-        "seconds": 95.0,
-        **more,
+        "began": began,
+        "spans": [[0.0, 95.0]],
+        "lines": [json.dumps(line) for line in (first, *teams, *known.values())],
+        "regroups": len(teams),
     }
 
 

@@ -3,7 +3,11 @@
 from __future__ import annotations
 
 import json
+from collections.abc import Mapping
 from typing import Any
+
+from hearth.record.events import parse
+from hearth.record.story import Story
 
 
 def start_line(*nodes: str, **more: Any) -> dict[str, Any]:
@@ -52,3 +56,13 @@ def team_line(step: int, *nodes: str, **more: Any) -> dict[str, Any]:
 def written(*lines: dict[str, Any]) -> str:
     """Return the text of these lines."""
     return "".join(f"{json.dumps(line)}\n" for line in lines)
+
+
+def story_of(*lines: Mapping[str, Any]) -> Story:
+    """Return the state of a run with these lines on record."""
+    return Story.from_events(parse(written(*lines).splitlines()))
+
+
+def records_in(text: str) -> list[dict[str, Any]]:
+    """Return the whole lines of a record as they were written."""
+    return [json.loads(line) for line in text.splitlines(keepends=True) if line.endswith("\n")]

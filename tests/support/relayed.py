@@ -24,7 +24,8 @@ def state(node: str, nodes: Sequence[str], **changes: Any) -> dict[str, Any]:
 
 def lines(*records: dict[str, Any], anew: bool = False) -> dict[str, Any]:
     """Return the event of these lines, which were added to the metrics of a node."""
-    return {"change": {"metrics": {"place": [1, 0], "anew": anew, "text": written(*records)}}}
+    change = {"place": [1, 0], "anew": anew, "behind": False}
+    return {"change": {"metrics": change | {"text": written(*records)}}}
 
 
 class StandInCheckout:

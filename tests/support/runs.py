@@ -9,8 +9,8 @@ from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 
-from hearth.record.history import records_in
 from support.lab import READY, Controller, at_home, bring, machines, of_the_first
+from support.metric_lines import records_in
 from support.waiting import until
 
 _RANK = "[t]rain_distributed.py --run-file"
@@ -79,7 +79,7 @@ def lines(node: str, run: str, last: int = 0) -> list[dict]:
     """Return a run's metrics as a node has them: all lines, or the `last` ones."""
     metrics = f"ai-cluster/results/{run}/metrics.jsonl"
     said = at_home(node, f"tail --lines={last or '+1'} {metrics} 2>/dev/null || true")
-    return [line for _, line in records_in(said)]
+    return records_in(said)
 
 
 def until_step(run: str, step: int, node: str = "tower") -> None:

@@ -9,7 +9,8 @@ from support.ranks import furthest, trained
 from support.team import SUM, Fault, Team, timeless
 
 from hearth.ranks.control_protocol import Load, Waiting
-from hearth.record.story import Story, read_lines
+from hearth.record.events import StepEvent, read_events
+from hearth.record.story import read_story
 from hearth_controller.report.page import page
 from hearth_controller.report.read import read
 
@@ -44,13 +45,13 @@ def changed(tmp_path_factory, settings):
 
 def rows_by_rank(folder):
     """Return each rank's rows in each step of a run."""
-    lines = read_lines(folder / "metrics.jsonl")
-    return [line["rows_by_rank"] for line in lines if line["kind"] == "step"]
+    events = read_events(folder)
+    return [event.rows_by_rank for event in events if isinstance(event, StepEvent)]
 
 
 def test_readers_know_who_was_there(changed):
     folder, _ = changed
-    story = Story.from_lines(read_lines(folder / "metrics.jsonl"))
+    story = read_story(folder)
     assert story.nodes == ["a", "b", "c"]
     assert [list(window.parts) for window in story.windows] == [["a", "c"]] * 2 + [["a"]] * 4
     assert [window.step for window in story.windows] == list(range(1, STEPS + 1))
@@ -59,10 +60,10 @@ def test_readers_know_who_was_there(changed):
     assert (c.node, c.since, c.until) == ("c", 2, None)
     assert c.why
     (team,) = story.teams
-    assert team.nodes == ("a",)
+    assert team.nodes == ["a"]
     assert team.waited >= 0
-    assert story.plans[0].by_node == {"a": 4, "c": 3}
-    assert all(list(plan.by_node) == ["a"] for plan in story.plans if plan.team)
+    assert story.rows_of(story.plans[0]) == {"a": 4, "c": 3}
+    assert all(list(story.rows_of(plan)) == ["a"] for plan in story.plans if plan.team)
     html = page(read(folder))
     assert "c left" in html
     assert html.count("<svg") == 6

@@ -18,7 +18,7 @@ from support.ranks import (
     trained,
 )
 
-from hearth.record.story import Story, read_lines
+from hearth.record.story import read_story
 
 STEPS, PATIENCE = 40, 2
 
@@ -56,7 +56,7 @@ def test_it_ends_in_order_after_so_many_evaluations_and_says_why(alone):
     assert end["step"] == 2 * len(during) < STEPS
     assert figures(night, "evaluate", "when")[-1] == "after"
     assert figures(night, "step", "step")[-1] == end["step"]
-    story = Story.from_lines(read_lines(night / "metrics.jsonl"))
+    story = read_story(night)
     assert (story.state, story.step, story.reason) == ("finished", end["step"], end["reason"])
     assert furthest(learned(cwd, "night"), learned(cwd, "night", "best")) > 0
 

@@ -8,12 +8,12 @@ from datetime import datetime
 from itertools import pairwise
 
 import pytest
+from support.metric_lines import story_of
 from support.nvml import FOLDER, StandInCards
 from support.team import SUM, Fault, Team
 from support.waiting import until
 
 from hearth.ranks.control_protocol import Load, Waiting
-from hearth.record.story import Story
 from hearth_controller.runs.energy import energy_of
 
 pytestmark = pytest.mark.rotated("the energy of ranks")
@@ -108,7 +108,7 @@ def test_what_nodes_use_is_the_integral_of_their_power_while_they_take_part(tmp_
     totals = [line["energy_joules"] for line in (*steps, end)]
     assert totals == sorted(totals)
     assert totals[-1] == pytest.approx(sum(each or 0 for own in found for each in own), abs=0.1)
-    energy = energy_of(Story.from_lines([*lines_of(team, "a", "start"), *steps, end]))
+    energy = energy_of(story_of(*lines_of(team, "a", "start"), *steps, end))
     assert energy.unmeasured == ["c"]
     assert energy.by_node.keys() == {"a", "b"}
 

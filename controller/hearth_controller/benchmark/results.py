@@ -55,10 +55,8 @@ class Timing:
         return self.tokens / self.seconds
 
     @classmethod
-    def from_metrics(
-        cls, lines: Iterable[Mapping[str, Any]], warm_up: int, whole_seconds: float
-    ) -> Timing:
-        """Return the timing of the steps after the first `warm_up`, from a run's metrics.jsonl.
+    def from_story(cls, story: Story, warm_up: int, whole_seconds: float) -> Timing:
+        """Return the timing of the steps of a run after the first `warm_up`.
 
         The first steps are not counted: they compile kernels, reserve memory and adjust the split.
 
@@ -66,7 +64,6 @@ class Timing:
             LaunchError: The run ended before its last step, was without a node for a while, or no
                 step is left to count.
         """
-        story = Story.from_lines(lines)
         if story.step < story.steps:
             raise LaunchError(f"it ended after {story.step} of {story.steps} steps")
         if story.absences:
@@ -79,7 +76,7 @@ class Timing:
             tokens=sum(part.tokens for part, _ in totals(counted).values()),
             seconds=sum(each.seconds for each in counted),
             whole_seconds=whole_seconds,
-            versions=dict(story.facts.get("versions") or {}),
+            versions=story.facts.versions,
             joules=_joules(counted),
         )
 

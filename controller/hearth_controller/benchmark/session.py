@@ -18,7 +18,7 @@ from hearth.base.files import taken, write_whole
 from hearth.base.nvidia import ranks_of, usable_gpus
 from hearth.config import run_of
 from hearth.config.settings import for_run_name
-from hearth.record.story import read_lines
+from hearth.record.story import read_story
 from hearth_controller.base.paths import as_typed
 from hearth_controller.benchmark.comparison import last_comparable
 from hearth_controller.benchmark.configure import objections, request_from, run_name, variables
@@ -118,8 +118,8 @@ def train(plays: Plays) -> dict[str, Any]:
         why = error_message(log.read_text(encoding="utf-8", errors="replace"))
     else:
         try:
-            lines = read_lines(folder / "runs" / run / "metrics.jsonl")
-            timing = Timing.from_metrics(lines, benchmark.request.warm_up, seconds)
+            story = read_story(folder / "runs" / run)
+            timing = Timing.from_story(story, benchmark.request.warm_up, seconds)
         except LaunchError as error:
             why = str(error)
     if timing:

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hearth.plan.slow_links import SlowLinks
-from hearth.record.metric_line import is_sound
+from hearth.record.events import StepEvent, event_in
 
 Part = Literal["inspection", "facts", "packages", "code"]
 """A group of facts that a check may need, see `ExaminedNode.lacks`."""
@@ -89,8 +90,9 @@ class ExaminedNode:
     @property
     def slow_links(self) -> SlowLinks | None:
         """The links that hold up the run that occupies the node."""
-        found = {"kind": "step", "slow_links": self.inspection.get("slow_links") or {}}
-        return SlowLinks.from_record(found["slow_links"]) if self.busy and is_sound(found) else None
+        found = {"kind": "step", "step": 0, "slow_links": self.inspection.get("slow_links")}
+        step = event_in(json.dumps(found)) if self.busy else None
+        return SlowLinks.from_record(step.slow_links) if isinstance(step, StepEvent) else None
 
     def lacks(self, part: Part | None) -> str:
         """Return the reason why a group of facts is missing, or ''."""

@@ -15,7 +15,7 @@ from hearth.config.layout import Layout, staged_name
 from hearth.config.presets import known_shape
 from hearth.model.code import code_warning
 from hearth.node.preview import for_preview
-from hearth.record.story import Story, read_lines
+from hearth.record.story import read_story
 from hearth_controller.inventory.words import EVERY_NODE, Specs, complete, strangers
 from hearth_controller.launch.typed import (
     SLURM_WORDS,
@@ -100,7 +100,7 @@ def requested(
     findings += without_all(run.settings, chosen["elastic"], chosen["min_nodes"])
     trusts = run.settings.trust_remote_code
     warnings = {"warnings": [code_warning(run.source.id)]} if trusts else {}
-    recorded = Story.from_lines(read_lines(runs / run.name / "metrics.jsonl")).reached
+    recorded = read_story(runs / run.name, skim=True).reached
     return {"findings": findings, "recorded": recorded} | chosen | described(run) | warnings
 
 

@@ -7,7 +7,7 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
 
-from hearth.record.story import Story, read_lines
+from hearth.record.story import read_story
 from hearth_controller.base.paths import as_typed
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.summary import script_or_model, script_summary, summary
@@ -47,7 +47,7 @@ def close(run: str, folder: Path, outcome: Outcome) -> Closing:
     script, model = script_or_model(folder / "run.yml")
     if script:
         return Closing(script_summary(script, *common), facts, changed, warning)
-    story = Story.from_lines(read_lines(folder / "metrics.jsonl")).explain(outcome.launches)
+    story = read_story(folder).explain(outcome.launches)
     before, after = story.perplexity
     facts |= {
         "step": story.step,
@@ -56,7 +56,10 @@ def close(run: str, folder: Path, outcome: Outcome) -> Closing:
         "seconds": story.seconds,
         "perplexity": {"before": before, "after": after},
         "scores": [asdict(score) for score in story.scores.values()],
-        "shared": [asdict(each) for each in story.shared.values()],
+        "shared": [
+            {name: getattr(each, name) or "" for name in ("what", "place", "error", "again")}
+            for each in story.shared.values()
+        ],
     }
     text = summary(run, shlex.quote(model), story, *common)
     return Closing(text, facts, changed, warning)

@@ -8,7 +8,7 @@ import numpy as np
 from matplotlib.axes import Axes
 from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 
-from hearth.record.absences import Team
+from hearth.record.events import TeamEvent
 from hearth.record.story import Story
 from hearth.record.windows import Window, by_team, thinned, totals
 from hearth_controller.report.palette import (
@@ -132,7 +132,7 @@ def timeline(story: Story, width: int) -> str:
         _events(events, story, unit)
         for panel in (speed, share, memory, *temperature):
             for launch in story.launches[1:]:
-                panel.axvline(launch.began / unit, color=ALARM, linestyle=":", lw=1.2)
+                panel.axvline(launch.at / unit, color=ALARM, linestyle=":", lw=1.2)
             for team in story.teams:
                 panel.axvline(team.at / unit, color=_colour(team), linestyle="--", lw=1)
         events.set_xlabel(f"{unit_name} since the run began")
@@ -220,12 +220,12 @@ def _number(window: Window, node: str, name: str) -> float:
     return getattr(window.parts.get(node), name, 0)
 
 
-def _colour(team: Team) -> str:
+def _colour(team: TeamEvent) -> str:
     """Return the colour of the line at which a team began."""
     return ALARM if team.left else FAINT
 
 
-def _name_changes(panel: Axes, places: Sequence[tuple[float, Team]]) -> None:
+def _name_changes(panel: Axes, places: Sequence[tuple[float, TeamEvent]]) -> None:
     """Name the nodes that left and joined beside the lines of their teams, if they are few."""
     if len(places) > _MOST_NAMED:
         return
@@ -276,8 +276,8 @@ def _events(panel: Axes, story: Story, unit: int) -> None:
     for number, launch in enumerate(story.launches):
         ends = [each.ended for each in story.windows if each.launch == number]
         last = number == len(story.launches) - 1
-        until = story.length if last else max(ends, default=launch.began)
-        span = (launch.began / unit, max(until - launch.began, 0) / unit)
+        until = story.length if last else max(ends, default=launch.at)
+        span = (launch.at / unit, max(until - launch.at, 0) / unit)
         panel.broken_barh([span], (-0.3, 0.6), color=FAINT, alpha=_REST)
         if number:
             panel.plot(span[0], 0, "|", color=ALARM, markersize=11, markeredgewidth=2.2)

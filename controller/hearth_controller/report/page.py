@@ -141,7 +141,7 @@ def launch_rows(known: RunFolder) -> list[dict[str, Any]]:
         rows.append(
             {
                 "generation": launch.generation,
-                "began": "0 s" if earlier is None else duration(launch.began),
+                "began": "0 s" if earlier is None else duration(launch.at),
                 "step": launch.step,
                 "nodes": ", ".join(launch.present),
                 "reason": next(iter(since), ""),
@@ -183,7 +183,7 @@ def setting_rows(known: RunFolder) -> list[tuple[str, str, str, bool]]:
 def fact_rows(known: RunFolder) -> list[tuple[str, str]]:
     """Return labels and values of versions, fingerprints and resolved `auto` settings."""
     facts, run = known.story.facts, known.run
-    versions = {"hearth": known.hearth} | dict(facts.get("versions") or {})
+    versions = {"hearth": known.hearth} | facts.versions
     rows: list[tuple[str, Any]] = [(name, version) for name, version in versions.items()]
     if run:
         rows += [
@@ -193,20 +193,20 @@ def fact_rows(known: RunFolder) -> list[tuple[str, str]]:
         for name, sha256 in run.data_checksums.items():
             rows += [("data", name), ("data file, sha256", sha256)]
     rows += [
-        ("model fingerprint", facts.get("model")),
-        ("data fingerprint (rows as tokens)", facts.get("data")),
-        ("rows", facts.get("rows")),
-        ("tokens an epoch", facts.get("tokens_per_epoch")),
-        ("parameters that learn", facts.get("trainable_parameters")),
-        ("precision", facts.get("precision")),
-        ("optimizer", facts.get("optimizer")),
-        ("gradients over", facts.get("gradients")),
-        ("bytes exchanged a step", facts.get("exchange_bytes")),
+        ("model fingerprint", facts.model),
+        ("data fingerprint (rows as tokens)", facts.data),
+        ("rows", facts.rows),
+        ("tokens an epoch", facts.tokens_per_epoch),
+        ("parameters that learn", facts.trainable_parameters),
+        ("precision", facts.precision),
+        ("optimizer", facts.optimizer),
+        ("gradients over", facts.gradients),
+        ("bytes exchanged a step", facts.exchange_bytes),
     ]
     rows += _pipeline_rows(known)
     rows += [
         (f"rank {rank.get('rank')}", f"{rank.get('node')}, {rank.get('device')}{_limit(rank)}")
-        for rank in facts.get("ranks") or []
+        for rank in facts.ranks
     ]
     return [
         (name, f"{value:,}" if isinstance(value, int) else str(value))

@@ -9,7 +9,7 @@ import yaml
 
 from hearth.base.errors import ConfigError
 from hearth.config import Run, read_run
-from hearth.record.story import Story, read_lines
+from hearth.record.story import Story, read_story
 from hearth_controller.runs.outcome import Outcome
 
 _FILES = ("run.yml", "metrics.jsonl", "adapter", "model", "best", "logs")
@@ -60,7 +60,7 @@ def read(folder: Path) -> RunFolder:
             f"{folder}: there is no run in this folder; those that were started from here are in "
             "runs/, those of a node in results/ of its workspace"
         )
-    story = Story.from_lines(read_lines(folder / "metrics.jsonl"))
+    story = read_story(folder)
     if outcome:
         story.explain(outcome.launches)
     return _run_folder(folder, story, outcome)

@@ -6,10 +6,13 @@ The digests come from the module `hearth_runs`, which reads the supervisor's rec
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from datetime import datetime
 from typing import Any, TypeVar
 
 from hearth.base.errors import ConfigError
 from hearth.config import run_of
+from hearth.record.events import StartEvent, TeamEvent, parse
 from hearth.record.story import Story
 from hearth.supervisor.cause import ENDS, generation_of, telling
 from hearth_controller.runs.job_state import settled
@@ -18,10 +21,6 @@ from hearth_controller.runs.observed import UNDER_WAY, NodeRun, ObservedRun
 from hearth_controller.script.run import script_of
 
 T = TypeVar("T")
-
-_LINES = ("before", "disk", "step", "after")
-"""The lines of a metrics digest after the launch and its teams, in the order in which they were
-written."""
 
 
 def digests_of(
@@ -80,7 +79,7 @@ def observed_run(
     }
     of_parts = {node: records[node] for node in names if node in records}
     state, decisive = _state(parts, of_parts)
-    metrics = max((digest["metrics"] for digest in known.values()), key=_progress_key)
+    story = max((_story(digest["metrics"]) for digest in known.values()), key=_progress_key)
     checkpoints = [digest["checkpoint"] for digest in known.values() if digest["checkpoint"]]
     texts = [digest["run_file"] for digest in known.values()]
     return ObservedRun(
@@ -89,13 +88,12 @@ def observed_run(
         parts=parts,
         run=_first(run_of, texts),
         script=_first(script_of, texts),
-        metrics=metrics,
-        story=Story.from_lines(_lines_of(metrics)).explain(newest.get("launches") or []),
+        story=story.explain(newest.get("launches") or []),
         checkpoint=max(
             checkpoints, key=lambda one: (one["step"], -one["age_seconds"]), default=None
         ),
         cause=decisive.get("cause"),
-        missing=_missing(state, parts, decisive, metrics),
+        missing=_missing(state, parts, decisive, story.group),
         unreached=decisive.get("unreached") or [] if state in UNDER_WAY else [],
         since=str(decisive.get("since", "")),
         # A stop file left behind by a killed supervisor does not affect the current launch.
@@ -172,47 +170,46 @@ def _missing(
     state: str,
     parts: Mapping[str, NodeRun],
     record: Mapping[str, Any],
-    metrics: Mapping[str, Any],
+    group: StartEvent | TeamEvent | None,
 ) -> list[str]:
     """Return the nodes that an active run lacks."""
     missing = {node for node, part in parts.items() if part.vanished}
     if state == "waiting":
         missing |= set(record.get("missing") or [])
     elif state == "running":
-        newest = _newest_group(metrics)
         # Ranks of an earlier group say nothing about this one. Its own ranks are decisive: a node
         # that does not answer the controller may still take part.
-        if newest and generation_of(newest) == generation_of(record):
-            taking_part = newest.get("nodes") or [rank["node"] for rank in newest.get("ranks", [])]
-            missing = {node for node in parts if node not in taking_part}
+        if group and group.generation == generation_of(record):
+            there = group.present if isinstance(group, StartEvent) else group.nodes
+            missing = {node for node in parts if node not in there}
     else:
         return []
     return [node for node, part in parts.items() if node in missing and part.state != "away"]
 
 
-def _groups_of(metrics: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the lines of a metrics digest that tell of the groups of the last launch."""
-    start = [metrics["start"]] if metrics.get("start") else []
-    return [*start, *metrics.get("teams", [])]
+def _story(metrics: Mapping[str, Any]) -> Story:
+    """Return the state of a run by its abridged record (`hearth.record.lines.abridged`)."""
+    story = Story()
+    with suppress(ValueError):
+        story.began = datetime.fromisoformat(metrics.get("began", ""))
+    for event in parse(metrics.get("lines", [])):
+        story.add(event)
+    # Those of the whole record.
+    story.regroups = metrics.get("regroups", 0)
+    story.spans = [[*span] for span in metrics.get("spans", [])]
+    story.length = story.spans[-1][1] if story.spans else 0.0
+    return story
 
 
-def _lines_of(metrics: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return the lines of a metrics digest in the order in which they were written."""
-    return [*_groups_of(metrics), *(metrics[name] for name in _LINES if name in metrics)]
-
-
-def _newest_group(metrics: Mapping[str, Any]) -> Mapping[str, Any]:
-    """Return the line of the group that trained last, {} without one."""
-    return (_groups_of(metrics) or [{}])[-1]
-
-
-def _progress_key(metrics: Mapping[str, Any]) -> tuple[int, int, str]:
+def _progress_key(story: Story) -> tuple[int, int, str]:
     """Return a sort key for the progress of a run: its last group, then its steps.
 
     A node outside the last launch may have recorded more steps, which that launch repeats.
     """
-    newest, step = _newest_group(metrics), metrics.get("step") or {}
-    return generation_of(newest), int(step.get("step", -1)), str(newest.get("time", ""))
+    group = story.group
+    if group is None:
+        return -1, -1, ""
+    return group.generation, story.step, group.time
 
 
 def _first(reader: Callable[[str, str], T | None], texts: Iterable[str]) -> T | None:

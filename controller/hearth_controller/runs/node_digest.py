@@ -8,7 +8,6 @@ from typing import Annotated, Any
 from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hearth.base.places import RUN_NAME
-from hearth.record.metric_line import is_sound
 from hearth.supervisor.record import misfit
 
 Digest = Mapping[str, Any]
@@ -40,11 +39,10 @@ class _Checkpoint(BaseModel):
 
 class _Metrics(BaseModel):
     model_config = ConfigDict(strict=True)
-    began: str | None = None
-    seconds: _Seconds | None = None
-    elapsed: _Seconds | None = None
+    began: str = ""
+    spans: list[Annotated[list[_Seconds], Field(min_length=2, max_length=2)]] = []
+    lines: list[str] = []
     regroups: _Count = 0
-    teams: list[Any] = []
 
 
 class _Digest(BaseModel):
@@ -63,14 +61,9 @@ class _Digest(BaseModel):
     files: dict[str, _Count]
 
 
-def readable(digests: Iterable[Any]) -> Iterator[dict[str, Any]]:
-    """Yield the digests of a node without those that no module of Hearth can have made.
-
-    Lines of their metrics that the trainer cannot have written are left out.
-    """
-    for digest in digests:
-        if not _misfit(digest):
-            yield {**digest, "metrics": _sound(digest["metrics"])}
+def readable(digests: Iterable[Any]) -> Iterator[Digest]:
+    """Yield the digests of a node without those that no module of Hearth can have made."""
+    return (digest for digest in digests if not _misfit(digest))
 
 
 def damage(nodes: Mapping[str, Iterable[Any] | None]) -> list[str]:
@@ -107,11 +100,3 @@ def _misfit(digest: Any) -> str:
         return f"{'.'.join(map(str, first['loc'])) or 'digest'}: {first['msg']}"
     record = digest["record"]
     return "" if record is None else misfit(record)
-
-
-def _sound(metrics: Mapping[str, Any]) -> dict[str, Any]:
-    """Return a node's metrics without lines that the trainer cannot have written."""
-    others = _Metrics.model_fields.keys() & metrics.keys()
-    lines = {name: line for name, line in metrics.items() if name not in others and is_sound(line)}
-    teams = [line for line in metrics.get("teams", []) if is_sound(line)]
-    return {name: metrics[name] for name in others} | lines | {"teams": teams}

@@ -56,8 +56,7 @@ class ObservedRun:
         run: The request; None if `run.yml` is missing or of another version, and for a run of a
             person's script.
         script: The request of a script run.
-        metrics: The digest of the node that has recorded most steps.
-        story: Its lines, read as the whole record would be.
+        story: Its progress, by the node that has recorded most steps; only the last window.
         checkpoint: The newest checkpoint on any node: `step` and `age_seconds`.
         cause: Why the run ended or waits, as the supervisors agreed (`node`, `message`, …).
         missing: Nodes that an active run lacks, but for those that the owner has.
@@ -75,7 +74,6 @@ class ObservedRun:
     parts: Mapping[str, NodeRun]
     run: Run | None
     script: ScriptRun | None
-    metrics: Mapping[str, Any]
     story: Story
     checkpoint: Mapping[str, Any] | None
     cause: Mapping[str, Any] | None
@@ -130,7 +128,11 @@ class ObservedRun:
     def begun(self) -> str:
         """Time of the first request (ISO 8601), empty if unknown."""
         request = self.run or self.script
-        return (request and request.created) or self.metrics.get("began") or self.since
+        return (
+            (request and request.created)
+            or (self.story.began and self.story.began.isoformat())
+            or self.since
+        )
 
     @property
     def team(self) -> list[str]:
@@ -142,7 +144,7 @@ class ObservedRun:
     @property
     def regroups(self) -> int:
         """Number of times that nodes left or joined its team, in all launches."""
-        return int(self.metrics.get("regroups", 0))
+        return self.story.regroups
 
     @property
     def tokens_per_second(self) -> float | None:
@@ -152,7 +154,7 @@ class ObservedRun:
     @property
     def joules(self) -> float | None:
         """Energy so far of all nodes that measure theirs; None if none does."""
-        return self.metrics.get("end", {}).get("energy_joules", self.story.joules) or None
+        return self.story.joules or None
 
     @property
     def watt_hours_per_million(self) -> float | None:
@@ -173,12 +175,12 @@ class ObservedRun:
     @property
     def seconds(self) -> float | None:
         """Total duration of its launches."""
-        return self.metrics.get("seconds")
+        return self.story.seconds if self.story.spans else None
 
     @property
     def elapsed(self) -> float | None:
         """Seconds from its first record to the last, also between its launches."""
-        return self.metrics.get("elapsed", self.seconds)
+        return self.story.length if self.story.spans else None
 
     @property
     def why(self) -> str | None:

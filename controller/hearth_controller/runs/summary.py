@@ -11,6 +11,8 @@ from hearth.after.scores import rows_of
 from hearth.base.errors import ConfigError
 from hearth.base.text import aligned, duration
 from hearth.config import read_run
+from hearth.record.absences import describe_cost
+from hearth.record.story import Story
 from hearth_controller.runs.energy import describe, energy_of
 from hearth_controller.runs.listing import took
 from hearth_controller.runs.outcome import Outcome

@@ -22,13 +22,13 @@ from hearth_controller.watch.chart import AXIS, CURVE, MARK, chart
 from hearth_controller.watch.child import Checkout, describe, play
 from hearth_controller.watch.dialogs import Help, NodeLog, Question
 from hearth_controller.watch.feed import Feed
-from hearth_controller.watch.happenings import clock_time, happenings
 from hearth_controller.watch.rows import (
     GOOD,
     POOR,
     TITLES,
     NodeRow,
     figures,
+    happenings,
     headline,
     node_rows,
     step_text,
@@ -213,10 +213,8 @@ class WatchApp(App[str]):
         closing = describe(self.feed.answer).splitlines() if self.feed.answer else []
         lines = [Text(line) for line in wrapped(closing, width)]
         lines += [
-            Text.assemble(
-                (f"{clock_time(story, each.at)} ", "dim"), (each.text, "red" if each.alarm else "")
-            )
-            for each in happenings(story)[:_MOST_EVENTS]
+            Text.assemble((f"{time} ", "dim"), (text, "red" if alarm else ""))
+            for time, text, alarm in happenings(story)[:_MOST_EVENTS]
         ]
         return Text("\n").join(lines)
 

@@ -10,7 +10,7 @@ from typing import Any
 from urllib.parse import quote
 
 from hearth.base.files import read_object, write_whole
-from hearth.record.absences import Team
+from hearth.record.events import TeamEvent
 
 FRESH = 8.0
 """Seconds since a node's last answer after which it no longer counts; they answer every 3 s."""
@@ -63,7 +63,7 @@ class Board:
         self._write(_DRAWER, json.dumps({"node": self._node}))
         return True
 
-    def not_yet_told(self, teams: Iterable[Team]) -> list[Team]:
+    def not_yet_told(self, teams: Iterable[TeamEvent]) -> list[TeamEvent]:
         """Return the `teams` that no follower has shown yet; this one shows them now.
 
         The one that drew may be that of the node which left.

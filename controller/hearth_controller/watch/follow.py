@@ -38,6 +38,7 @@ class Follower:
         self._seen = Observation()
         self._gone_since: float | None = None
         self._away = False
+        self._outcome: dict[str, Any] | None = None
         self.facts: dict[str, Any] = {}
 
     def inspect(self) -> dict[str, Any] | None:
@@ -50,15 +51,18 @@ class Follower:
         for change in changes:
             news += self._seen.add(change)
             if "record" in change:
-                outcome = outcome or self._state_changed()
+                self._outcome = self._outcome or self._state_changed()
             if self._seen.record:
                 self.facts["reached"] = self._seen.reached
+        # Its metrics tell how far it came, and whose are the newest.
+        if not self._seen.behind or self._stream.silent > _SECONDS_TILL_MENTIONED:
+            outcome = self._outcome
         draws, story = self._draws(), self._seen.story
         for moved in news if draws else ():
             self._screen.line(moved)
         if draws:
             for team in self._board.not_yet_told(story.teams):
-                self._screen.line(team.text)
+                self._screen.line(team.news)
         # The last steps of a run, all of a short one, come together with its end.
         record = self._seen.current
         if record and changes and draws and (not outcome or story.window):

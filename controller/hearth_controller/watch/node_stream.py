@@ -29,13 +29,6 @@ class _Part(BaseModel):
     text: str
 
 
-class _Reached(BaseModel):
-    model_config = ConfigDict(strict=True)
-    generation: int = 0
-    step: int = 0
-    ended: bool = False
-
-
 class _Change(BaseModel):
     """The fields of a change, as `hearth.record.stream` reports it."""
 
@@ -45,7 +38,6 @@ class _Change(BaseModel):
     queue: tuple[int, str, str] | None = None
     metrics: _Part | None = None
     log: _Part | None = None
-    reached: _Reached | None = None
 
 
 def _change_in(line: bytes) -> dict[str, Any]:

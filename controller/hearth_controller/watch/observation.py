@@ -6,10 +6,12 @@ It is folded from the changes that `hearth.record.stream` reports.
 from __future__ import annotations
 
 from collections.abc import Mapping
+from copy import copy
 from typing import Any
 
 from hearth.base.slurm import newest_job
-from hearth.record.story import Story, parse
+from hearth.record.events import StartEvent, TeamEvent, parse
+from hearth.record.story import Story
 from hearth.supervisor.record import misfit
 from hearth_controller.runs.job_state import settled
 from hearth_controller.watch.progress import SplitNews
@@ -26,7 +28,7 @@ class Observation:
         wrong: The reason why the node's record cannot be used, or ''.
         in_queue: The record as Slurm's queue corrects it, None if the run is in no queue.
         alive: Whether the supervisor's process is alive.
-        reached: How far the node's metrics reach (`hearth.record.stream.Progress`).
+        behind: Whether the node has more of its metrics than has come so far.
         story: The history since this node's supervisor began.
         whole: The history with all earlier launches, as the run's report tells it.
     """
@@ -36,9 +38,17 @@ class Observation:
         self.wrong = ""
         self.in_queue: Mapping[str, Any] | None = None
         self.alive = False
-        self.reached: Mapping[str, Any] = {}
+        self.behind = False
         self.story, self.whole, self._earlier, self._half = Story(), Story(), Story(), ""
         self._news = SplitNews()
+
+    @property
+    def reached(self) -> dict[str, Any]:
+        """The progress on record here: the group, its last step, whether the run ended."""
+        if not (group := self.whole.group):
+            return {}
+        step, ended = self.whole.step, self.whole.ended
+        return {"generation": group.generation, "step": step, "ended": ended}
 
     @property
     def current(self) -> Mapping[str, Any] | None:
@@ -53,8 +63,8 @@ class Observation:
             self.record = None if self.wrong else record
             asked = self.record and change.get("queue")
             self.in_queue = settled(self.record, newest_job(*asked)) if asked else None
-        self.reached = change.get("reached", self.reached)
         metrics = change.get("metrics")
+        self.behind = bool(metrics and metrics["behind"]) if "metrics" in change else self.behind
         return self._add_metrics(metrics) if metrics and self.record else []
 
     def _add_metrics(self, metrics: Mapping[str, Any]) -> list[str]:
@@ -69,18 +79,17 @@ class Observation:
         *lines, self._half = (self._half + metrics["text"]).split("\n")
         began = self.record.get("began", "")[:_TO_THE_SECOND]  # runs of earlier versions
         news = []
-        for line in parse(lines):
-            self.whole.add(line)
-            kind = line["kind"]
-            if str(line.get("time"))[:_TO_THE_SECOND] < began:
-                self._earlier = Story() if kind == "start" else self._earlier
-                self._earlier.add(line)
+        for event in parse(lines):
+            self.whole.add(copy(event))
+            if (event.time or began)[:_TO_THE_SECOND] < began:
+                self._earlier = Story() if isinstance(event, StartEvent) else self._earlier
+                self._earlier.add(event)
                 continue
-            if kind == "team" and not self.story.launches:
+            if isinstance(event, TeamEvent) and not self.story.launches:
                 self.story = self._earlier
-                self._news = SplitNews(self.story.plans)
+                self._news = SplitNews(self.story)
             known, links = len(self.story.plans), len(self.story.links)
-            self.story.add(line)
-            news += filter(None, map(self._news.add, self.story.plans[known:]))
+            self.story.add(event)
+            news += [self._news.add(plan, self.story) for plan in self.story.plans[known:]]
             news += [f"step {mark.step}: {mark.text}" for mark in self.story.links[links:]]
-        return news
+        return [text for text in news if text]

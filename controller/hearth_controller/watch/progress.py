@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from hearth.base.text import duration
 from hearth.plan.straggler import has_changed, moves, waited_for
-from hearth.record.story import Plan, Story
+from hearth.record.events import PlanEvent
+from hearth.record.story import Story
 from hearth.supervisor.cause import ENDS
 from hearth.supervisor.open_step import describe_open_step
 from hearth_controller.runs.listing import local_time
@@ -93,29 +94,30 @@ class SplitNews:
     A plan is compared with that of the message before, and ten minutes lie between two.
     """
 
-    def __init__(self, plans: Iterable[Plan] = ()) -> None:
-        """Begin after these `plans`."""
-        self._said: dict[tuple[int, int, int], tuple[Plan, float]] = {}
-        for plan in plans:
-            self.add(plan)
+    def __init__(self, story: Story | None = None) -> None:
+        """Begin after the plans of a `story`."""
+        self._said: dict[tuple[int, int, int], tuple[PlanEvent, float]] = {}
+        for plan in story.plans if story else ():
+            self.add(plan, story)
 
-    def add(self, plan: Plan) -> str:
-        """Add a plan; return a message on it, or ''."""
+    def add(self, plan: PlanEvent, story: Story) -> str:
+        """Add a plan of a story; return a message on it, or ''."""
         # An epoch's last step has fewer rows: compare only plans of the same number of rows.
         # Of another team, the rows of a node that left or joined moved.
-        alike = plan.launch, plan.team, sum(plan.rows)
+        alike = plan.launch, plan.team, sum(plan.split)
         known, said_at = self._said.setdefault(alike, (plan, -_QUIET_SECONDS))
         if plan.at - said_at < _QUIET_SECONDS or not _matters(known, plan):
             return ""
         self._said[alike] = plan, plan.at
-        return f"the split {moves(known.rows, plan.rows, plan.slowness, plan.nodes)}"
+        nodes = story.launches[plan.launch].nodes
+        return f"the split {moves(known.split, plan.split, plan.slowness, nodes)}"
 
 
-def _matters(known: Plan, plan: Plan) -> bool:
+def _matters(known: PlanEvent, plan: PlanEvent) -> bool:
     """Return whether a plan moves a quarter of a rank's rows, with a changed speed somewhere."""
-    if len(plan.slowness) != len(plan.rows):
+    if len(plan.slowness) != len(plan.split):
         return False
-    moved = zip(known.rows, plan.rows, plan.slowness, strict=True)
+    moved = zip(known.split, plan.split, plan.slowness, strict=True)
     changed = [
         (abs(was - rows) / max(was, rows), has_changed(slow))
         for was, rows, slow in moved

@@ -6,9 +6,11 @@ import re
 import textwrap
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
 from hearth.base.text import NOT_KNOWN, byte_count, duration, plain
+from hearth.record.story import Story
 from hearth.record.windows import warmest
 from hearth.supervisor.open_step import describe_open_step
 from hearth_controller.runs.listing import took
@@ -94,6 +96,20 @@ def headline(view: RunView) -> str:
     if view.state == "running" and view.leader.story.state:
         state = "trained, saving"
     return f"{state}: {node}{why}" if why and view.state != "running" else state
+
+
+def happenings(story: Story) -> list[tuple[str, str, bool]]:
+    """Return time of day, text and alarm of each event of a run, the newest first."""
+    # Of two at the same time, the later one of the list is the newer one.
+    found = sorted([*story.news, *story.replans], key=lambda each: each.at)[::-1]
+    return [(_clock(story, each.at), plain(each.news), each.alarm) for each in found]
+
+
+def _clock(story: Story, at: float) -> str:
+    """Return the local time of day, `at` seconds after the run began; '' if that is unknown."""
+    if story.began is None:
+        return ""
+    return (story.began + timedelta(seconds=at)).astimezone().strftime("%H:%M:%S")
 
 
 def wrapped(lines: Sequence[str], columns: int) -> list[str]:

@@ -15,7 +15,8 @@ from hearth.after.finished import RUN_FILE
 from hearth.after.request import ResultRequest, by_command
 from hearth.base.errors import HearthError, SupplyError
 from hearth.config import read_run
-from hearth.record.history import METRICS
+from hearth.record.events import SharedEvent, read_events
+from hearth.record.lines import METRICS
 
 AGAIN = by_command("hearth", "evening")
 FILES = ["README.md", "adapter/adapter_config.json", "adapter/adapter_model.safetensors"]
@@ -203,9 +204,9 @@ def test_what_an_early_end_leaves_undone_is_on_record_with_the_line_that_does_it
     monkeypatch.setattr("hearth.after.scoring.evaluate_run", ends)
     with pytest.raises(SystemExit):
         finished.afterwards(folder, request, AGAIN, print)
-    records = [each for each in finished.records_of(folder) if each["kind"] == "shared"]
-    assert [each["what"] for each in records] == ["eval", "copy_to", "push"]
-    assert [each["again"] for each in records] == [AGAIN(part) for part in request.parts]
+    records = [each for each in read_events(folder) if isinstance(each, SharedEvent)]
+    assert [each.what for each in records] == ["eval", "copy_to", "push"]
+    assert [each.again for each in records] == [AGAIN(part) for part in request.parts]
     assert below(nas) == []
 
 

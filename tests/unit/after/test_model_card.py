@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 from support.facts import assert_names
 
 from hearth.after.card import card_text, sparkline
-from hearth.after.finished import records_of
 from hearth.after.request import ResultRequest, by_command, by_hand
-from hearth.after.scores import Score, as_records
 from hearth.base.errors import ConfigError
+from hearth.record.events import Score, ScoresEvent
+from hearth.record.story import Story, read_story
 
 HUB = {"kind": "hub", "id": "HuggingFaceTB/SmolLM2-135M-Instruct", "name": "smollm2-135m"}
 
@@ -23,8 +23,9 @@ def test_a_card_says_whence_what_and_how_good(folder, changed):
     data = {"data/words.jsonl": 0.5, "HuggingFaceH4/no_robots": 0.5}
     run = changed(HUB, model="smollm2-135m", dataset=data, lora_rank=32)
     scores = [Score("arc_easy", "acc", 0.5, 0.01, before=0.4, before_error=0.01, examples=2376)]
-    records = [*records_of(folder), {"kind": "scores", "scores": as_records(scores)}]
-    card = ModelCard(card_text(run, "ada/evening", records))
+    story = read_story(folder)
+    story.add(ScoresEvent(scores=scores))
+    card = ModelCard(card_text(run, "ada/evening", story))
     assert card.data.base_model == HUB["id"]
     assert card.data.license == "apache-2.0"
     assert card.data.datasets == ["HuggingFaceH4/no_robots"]
@@ -44,9 +45,9 @@ def test_a_card_says_whence_what_and_how_good(folder, changed):
 
 
 def test_a_whole_model_and_one_from_random_weights_have_cards_of_their_own(folder, changed):
-    whole = ModelCard(card_text(changed(HUB, lora=False), "ada/x", records_of(folder)))
+    whole = ModelCard(card_text(changed(HUB, lora=False), "ada/x", read_story(folder)))
     assert (whole.data.library_name, whole.data.base_model) == ("transformers", HUB["id"])
-    drawn = ModelCard(card_text(changed(HUB, lora=False, scratch=True), "ada/x", []))
+    drawn = ModelCard(card_text(changed(HUB, lora=False, scratch=True), "ada/x", Story()))
     assert drawn.data.base_model is None
     assert "lora" not in whole.data.tags + drawn.data.tags
 

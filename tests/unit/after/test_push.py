@@ -13,6 +13,7 @@ from hearth.after import finished
 from hearth.after.push import check_push, push, refused
 from hearth.after.request import ResultRequest, by_command
 from hearth.base.errors import SupplyError
+from hearth.record.events import SharedEvent, read_events
 
 AGAIN = by_command("hearth -i inventory/home", "evening")
 LINE = "hearth -i inventory/home share --run evening --push ada/evening"
@@ -125,9 +126,8 @@ def test_weights_and_card_arrive_in_a_private_repository(hub, folder):
 def test_a_push_can_be_done_again(hub, folder):
     for _ in range(2):
         assert finished.afterwards(folder, TO_ADA, AGAIN, print)
-    assert [each["place"] for each in finished.records_of(folder) if each["kind"] == "shared"] == [
-        f"{hub.url}/ada/evening"
-    ] * 2
+    places = [each.place for each in read_events(folder) if isinstance(each, SharedEvent)]
+    assert places == [f"{hub.url}/ada/evening"] * 2
 
 
 def test_a_push_that_fails_leaves_the_weights_and_the_line_that_repeats_it(
@@ -139,7 +139,7 @@ def test_a_push_that_fails_leaves_the_weights_and_the_line_that_repeats_it(
     assert not finished.afterwards(folder, TO_ADA, AGAIN, said.append)
     assert_names("\n".join(said), "does not answer", str(folder / "adapter"), LINE)
     assert hub.token not in "".join(said)
-    assert finished.records_of(folder)[-1]["again"] == LINE
+    assert [*read_events(folder)][-1].again == LINE
     assert (folder / "adapter" / "adapter_model.safetensors").read_bytes() == b"weights"
 
 

@@ -6,7 +6,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth.after.scores import Score, as_records, from_records, rows_of, scores_of
+from hearth.after.scores import rows_of, scores_of
+from hearth.record.events import Score, ScoresEvent, event_in
 
 AFTER = {
     "results": {
@@ -37,7 +38,7 @@ def test_tasks_of_a_group_with_a_score_and_what_is_no_number_are_left_out():
 
 def test_scores_survive_the_record_of_a_run():
     scores = scores_of(AFTER, BEFORE)
-    assert from_records(as_records(scores)) == scores
+    assert event_in(ScoresEvent(scores=scores).line).scores == scores
     titles, *rows = rows_of(scores)
     assert {len(row) for row in rows} == {len(titles)}
 

@@ -18,13 +18,13 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support import programs
 from support.facts import assert_names
+from support.metric_lines import story_of
 from support.plugins import PLUGINS, load
 from support.repository import ROOT
 from support.waiting import HANG, until
 
 from hearth.base.text import duration
 from hearth.diagnose.catalogue import entries
-from hearth.record.story import Story
 from hearth_controller.base.paths import as_typed, hearth_command
 from hearth_controller.base.screen import Screen
 from hearth_controller.runs import collect
@@ -132,7 +132,7 @@ FILES = ("adapter", "model", "best", "metrics.jsonl", "logs", "report.html")
 
 
 def closing(lines, ends, files=FILES, hearth="hearth", model="tiny"):
-    name, story = shlex.quote(model), Story.from_lines(lines)
+    name, story = shlex.quote(model), story_of(*lines)
     return summary("r1", name, story, Outcome(ends, hearth), "runs/r1", files)
 
 

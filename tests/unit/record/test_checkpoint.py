@@ -17,7 +17,8 @@ from support.several import on_ranks
 from hearth.base.errors import CheckpointError
 from hearth.record import checkpoint, folders
 from hearth.record.checkpoint import newest, save, share_newest
-from hearth.record.history import METRICS, forget_after, restore
+from hearth.record.history import forget_after, restore
+from hearth.record.lines import METRICS
 from hearth.trainer.training_state import save_parts
 
 

@@ -9,14 +9,14 @@ import pytest
 from support.several import on_ranks
 
 from hearth.ranks.world import World
+from hearth.record.events import read_events
 from hearth.record.history import (
-    METRICS,
     Copies,
     forget_after,
     joules_so_far,
-    records_of,
     restore,
 )
+from hearth.record.lines import METRICS
 from hearth.record.own_disk import OwnDisk
 
 
@@ -113,18 +113,20 @@ FALSE += ['{"kind": "end", "energy_joules": "x"}', '{"kind": "evaluate", "loss":
 @pytest.mark.parametrize("false", FALSE)
 def test_lines_that_no_trainer_has_written_are_skipped(metrics, tmp_path, false):
     metrics.write_text(lines(1) + false + "\n" + lines(2))
-    assert [record["step"] for record in records_of(metrics)] == [1, 2]
+    assert [event.step for event in read_events(tmp_path)] == [1, 2]
     restore(metrics, tmp_path / "kept", 2)
     forget_after(metrics, 2, evaluation_due=True)
     assert metrics.read_text() == lines(1, 2)
     assert joules_so_far([metrics], World()) is None
 
 
-def test_bytes_that_are_no_text_hide_no_other_line(metrics):
-    metrics.write_bytes(lines(1).encode() + b'{"kind": "sample", "question": "\xff"}\n')
-    assert [record["kind"] for record in records_of(metrics)] == ["step", "sample"]
+def test_bytes_that_are_no_text_hide_no_other_line(metrics, tmp_path):
+    metrics.write_bytes(
+        lines(1).encode() + b'{"kind": "example", "source": "\xff", "stretches": []}\n'
+    )
+    assert [event.kind for event in read_events(tmp_path)] == ["step", "example"]
 
 
-def test_a_pipe_in_its_place_is_no_record(metrics):
+def test_a_pipe_in_its_place_is_no_record(metrics, tmp_path):
     os.mkfifo(metrics)
-    assert records_of(metrics) == []
+    assert [*read_events(tmp_path)] == []

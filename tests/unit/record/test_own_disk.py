@@ -10,8 +10,8 @@ from safetensors import SafetensorError
 from support.ranks import python
 
 from hearth.base.errors import CheckpointError
+from hearth.record.history import RecordFile
 from hearth.record.own_disk import WRITES, OwnDisk, number_of, reason
-from hearth.record.record_file import RecordFile
 
 FULL = OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
@@ -68,7 +68,7 @@ def test_a_record_that_a_full_disk_does_not_take_waits_whole(tmp_path):
     script = """if True:
         import resource, signal
         from pathlib import Path
-        from hearth.record.record_file import RecordFile
+        from hearth.record.history import RecordFile
         record, refused = RecordFile(Path("metrics.jsonl")), 0
         signal.signal(signal.SIGXFSZ, signal.SIG_IGN)
         hard = resource.getrlimit(resource.RLIMIT_FSIZE)[1]

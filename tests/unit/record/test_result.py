@@ -11,14 +11,14 @@ from support.finished import make_adapter, make_run
 from hearth.base.errors import ModelError
 from hearth.config import read_run
 from hearth.record.checkpoint import save
-from hearth.record.history import METRICS
+from hearth.record.lines import METRICS
 from hearth.record.result import (
     Result,
     find_result,
     kept_result,
     other_base,
-    recorded_start,
 )
+from hearth.record.story import read_story
 
 
 def test_the_result_of_a_run_and_of_one_that_has_not_ended(tmp_path, tiny_model):
@@ -109,7 +109,7 @@ def test_a_whole_model_is_a_result_too(tmp_path, tiny_model):
 
 def test_another_base_is_known_by_what_the_run_recorded(tmp_path, tiny_model):
     folder = make_run(tmp_path / "runs", "evening", tiny_model, adapter=False)
-    recorded = recorded_start(folder)["model"]
+    recorded = read_story(folder).facts.model
     assert other_base(folder, recorded + "0" * 48) is None
     assert other_base(folder, "f" * 64) == recorded
     (folder / "metrics.jsonl").unlink()

@@ -5,12 +5,12 @@ from __future__ import annotations
 import time
 
 import pytest
+from hearth.notify.progress import Progress
 from support.facts import assert_names
 from support.metric_lines import slow_links, start_line, step_line, written
 
 from hearth.notify.event import READY, RETURN, Event, Limit
 from hearth.notify.messages import compose
-from hearth.notify.progress import Progress
 from hearth.notify.watch import PATIENCE
 from hearth.supervisor import notices
 from hearth.supervisor.notices import Notices

@@ -15,6 +15,7 @@ from types import SimpleNamespace
 import pytest
 
 from hearth.config import resolve_run
+from hearth.record.events import EvaluateEvent, StepEvent
 from hearth.trainer import online
 from hearth.trainer.regrouping import Parting
 from hearth.trainer.telemetry import Telemetry
@@ -41,11 +42,11 @@ def test_a_node_that_joins_goes_on_with_the_record_of_the_others(tmp_path, run, 
     (folders[1] / "metrics.jsonl").write_text('{"kind": "step", "step": 9}\n')
     one.begin(0, False)
     one.lead(True, 0)
-    one.record("step", step=1, loss=0.5)
-    other.record("step", step=7, loss=0.5)  # not in any group yet
+    one.record(StepEvent(step=1, loss=0.5))
+    other.record(StepEvent(step=7, loss=0.5))  # not in any group yet
     other.take_over(one.text())
     for each in (one, other):
-        each.record("step", step=2, loss=float("nan"))
+        each.record(StepEvent(step=2, loss=float("nan")))
         each.say("two")
         each.sync()
         each.close(failed=False)
@@ -67,7 +68,7 @@ def test_another_leader_takes_over_the_boards_and_may_give_them_back(tmp_path, r
     assert (begun, boards(tmp_path)) == ([], 0)
     for leads in (True, True, False, True):
         telemetry.lead(leads, 3)
-        telemetry.record("evaluate", step=3, loss=1.0)
+        telemetry.record(EvaluateEvent(step=3, loss=1.0))
     telemetry.close(failed=False)
     assert (begun, len(ended)) == (["night", "night"], 2)
     assert boards(tmp_path) >= 1
@@ -77,7 +78,7 @@ def test_another_leader_takes_over_the_boards_and_may_give_them_back(tmp_path, r
 def test_a_rank_that_keeps_no_record_writes_nothing(tmp_path, run):
     telemetry = Telemetry(run, tmp_path, keeps=False)
     telemetry.begin(0, False)
-    telemetry.record("step", step=1)
+    telemetry.record(StepEvent(step=1))
     telemetry.take_over("{}\n")
     telemetry.sync()
     telemetry.close(failed=False)
@@ -101,6 +102,7 @@ def test_a_disk_that_fills_under_tensorboard_is_one_error_and_no_traceback(run, 
     script = """if True:
         import pickle, resource, signal, sys
         from pathlib import Path
+        from hearth.record.events import EvaluateEvent
         from hearth.trainer.telemetry import Telemetry
         run, folder = pickle.loads(bytes.fromhex(sys.argv[1])), Path(sys.argv[2])
         telemetry = Telemetry(run, folder, keeps=False)
@@ -109,7 +111,7 @@ def test_a_disk_that_fills_under_tensorboard_is_one_error_and_no_traceback(run, 
         resource.setrlimit(resource.RLIMIT_FSIZE, (4096, 4096))
         try:
             for step in range(1, 100_000):
-                telemetry.record("evaluate", step=step, loss=1.0)
+                telemetry.record(EvaluateEvent(step=step, loss=1.0))
         except OSError as error:
             telemetry.close(failed=True)
             sys.exit(f"refused: {error.strerror}")
@@ -147,7 +149,7 @@ def steps_taken(tmp_path, then=lambda: None, **settings):
     telemetry.begin(0, False)
     telemetry.lead(True, 0)
     for step, loss in ALL:
-        telemetry.record("step", step=step, loss=loss)
+        telemetry.record(StepEvent(step=step, loss=loss))
     then()
     telemetry.close(failed=False)
     assert [(each["step"], each["loss"]) for each in records(tmp_path)] == ALL
@@ -239,7 +241,7 @@ def test_a_rank_that_leads_no_more_does_not_wait_for_the_service(tmp_path, monke
     telemetry, started = Telemetry(run, tmp_path, keeps=False), time.monotonic()
     for step in (1, 2, 3):  # leads in the first and the last
         telemetry.lead(step != 2, step)
-        telemetry.record("step", step=step, loss=float(step))
+        telemetry.record(StepEvent(step=step, loss=float(step)))
     assert time.monotonic() - started < 10
     late.set()
     telemetry.close(failed=True)

@@ -6,6 +6,7 @@ from types import SimpleNamespace
 
 import pytest
 
+from hearth.record.events import StepEvent
 from hearth.trainer.reports import Reports
 
 STEPS = 1000
@@ -17,9 +18,9 @@ class StandInTelemetry:
     def __init__(self) -> None:
         self.left: list[float] = []
 
-    def record(self, kind: str, **values: object) -> None:
+    def record(self, event: StepEvent) -> None:
         """Keep what a step says."""
-        self.left.append(values["eta_seconds"])
+        self.left.append(event.eta_seconds)
 
     def say(self, text: str) -> None:
         """Print nothing."""

@@ -13,6 +13,7 @@ import platform
 import signal
 import sys
 from contextlib import nullcontext
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
@@ -147,10 +148,9 @@ def scores(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
     """Score the run in `folder`, with its `best` weights, on at most `limit` examples a task."""
     loaded = _loaded_tasks(spec)
     from hearth.after.evaluator import compare
-    from hearth.after.scores import as_records
 
     found = compare(Path(spec["folder"]), loaded, spec["limit"], spec["best"], print)
-    return {"facts": {"scores": as_records(found)}}
+    return {"facts": {"scores": [asdict(each) for each in found]}}
 
 
 if __name__ == "__main__":

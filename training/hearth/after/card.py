@@ -7,19 +7,19 @@ name of the file and its checksum.
 from __future__ import annotations
 
 import itertools
-import math
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Sequence
 from pathlib import PurePath
 from statistics import fmean
-from typing import Any
 
 from huggingface_hub import ModelCard, ModelCardData
 
 from hearth import __version__
-from hearth.after.scores import Score, from_records, rows_of
+from hearth.after.scores import rows_of
 from hearth.base.errors import DataError
 from hearth.config import Run, Settings, load_preset, preset_names, shown
 from hearth.data.locate import HubDataset, locate
+from hearth.record.events import Score
+from hearth.record.story import Story
 
 CARD_TAG = "hearth"
 """Tag of each card, by which a repository is known as Hearth's."""
@@ -40,10 +40,10 @@ _BLOCKS = "▁▂▃▄▅▆▇█"
 _ALWAYS = ("learning_rate", "global_batch", "sequence_length", "lora_rank", "lora_alpha")
 
 
-def card_text(run: Run, name: str, records: Sequence[Mapping[str, Any]]) -> str:
+def card_text(run: Run, name: str, story: Story) -> str:
     """Return the card of `run` for a repository or folder `name`.
 
-    `records` are the lines of its metrics.jsonl.
+    `story` is what its record tells.
     """
     lora, scratch = run.settings.lora, run.settings.scratch
     licence = licence_of(run)
@@ -60,10 +60,10 @@ def card_text(run: Run, name: str, records: Sequence[Mapping[str, Any]]) -> str:
         f"---\n{data.to_yaml()}\n---",
         f"# {name.split('/')[-1]}",
         _about(run),
-        _results(records),
-        _scores(_newest_scores(records)),
-        _data(run, records),
-        _settings(run, records),
+        _results(story),
+        _scores(list(story.scores.values())),
+        _data(run, story),
+        _settings(run, story),
         _use(run, name),
         _licence(run, licence),
     ]
@@ -111,36 +111,20 @@ def _about(run: Run) -> str:
     return f"{what}{at}, trained with Hearth {__version__} on {run.created[:10]}."
 
 
-def _results(records: Sequence[Mapping[str, Any]]) -> str:
+def _results(story: Story) -> str:
     """Return the losses before and after, and the curve."""
-    last = {each.get("when"): each for each in records if each.get("kind") == "evaluate"}
-    before, after = last.get("before", {}), last.get("after", {})
+    before, after = (story.held_out.get(when) for when in ("before", "after"))
     rows = []
     for label, key in (("held-out loss", "loss"), ("held-out perplexity", "perplexity")):
-        if _is_number(before.get(key)) and _is_number(after.get(key)):
-            rows.append((label, f"{before[key]:.4g}", f"{after[key]:.4g}"))
-    losses = [each["loss"] for each in _steps(records) if _is_number(each.get("loss"))]
+        values = [getattr(each, key, None) for each in (before, after)]
+        if None not in values:
+            rows.append((label, *(f"{value:.4g}" for value in values)))
+    losses = [each.loss for each in story.windows if each.loss is not None]
     if losses:
         rows.append(("training loss", f"{losses[0]:.4g}", f"{losses[-1]:.4g}"))
     curve = f"Training loss over the steps:\n\n```\n{sparkline(losses)}\n```" if losses else ""
     table = _table([("", "before", "after"), *rows]) if rows else ""
     return "\n\n".join(filter(None, ["## Result" if rows else "", table, curve]))
-
-
-def _steps(records: Iterable[Mapping[str, Any]]) -> list[Mapping[str, Any]]:
-    """Return the records of steps, of a resumed run the latest of each."""
-    steps = {each.get("step"): each for each in records if each.get("kind") == "step"}
-    return [steps[number] for number in sorted(steps)]
-
-
-def _newest_scores(records: Iterable[Mapping[str, Any]]) -> list[Score]:
-    """Return the scores that were taken last of each task."""
-    found = {}
-    for record in records:
-        if record.get("kind") == "scores":
-            for score in from_records(record["scores"]):
-                found[score.task, score.metric] = score
-    return list(found.values())
 
 
 def _scores(scores: Sequence[Score]) -> str:
@@ -152,20 +136,19 @@ def _scores(scores: Sequence[Score]) -> str:
     )
 
 
-def _data(run: Run, records: Iterable[Mapping[str, Any]]) -> str:
-    starts = [each for each in records if each.get("kind") == "start"]
-    fingerprint = starts[-1].get("data") if starts else None
+def _data(run: Run, story: Story) -> str:
     rows = [("data set", "share", "SHA-256")]
     for name, share in run.settings.data_sets.items():
         checksum = run.data_checksums.get(name)
         on_hub = f"[{name}](https://huggingface.co/datasets/{name.partition(':')[0]})"
         label = on_hub if _on_hub(name) else PurePath(name).name
         rows.append((label, f"{share:.0%}", f"`{checksum[:16]}…`" if checksum else "–"))
-    said = f"\n\nFingerprint of the rows as tokens: `{fingerprint}`." if fingerprint else ""
+    rows_of_data = story.facts.data
+    said = f"\n\nFingerprint of the rows as tokens: `{rows_of_data}`." if rows_of_data else ""
     return f"## Data\n\n{_table(rows)}{said}"
 
 
-def _settings(run: Run, records: Iterable[Mapping[str, Any]]) -> str:
+def _settings(run: Run, story: Story) -> str:
     """Return the settings that make the result, and the steps that were taken."""
     values = run.settings.model_dump()
     wanted = {
@@ -175,13 +158,10 @@ def _settings(run: Run, records: Iterable[Mapping[str, Any]]) -> str:
         and (name in _ALWAYS or value != Settings.model_fields[name].default)
         and (run.settings.lora or not name.startswith("lora_"))
     }
-    steps = _steps(records)
     rows = [("setting", "value"), *((f"`{name}`", text) for name, text in wanted.items())]
-    if steps:
-        rows.append(("steps", str(steps[-1]["step"])))
-    starts = [each for each in records if each.get("kind") == "start"]
-    versions = starts[-1].get("versions", {}) if starts else {}
-    made = ", ".join(f"{name} {version}" for name, version in versions.items())
+    if story.step:
+        rows.append(("steps", str(story.step)))
+    made = ", ".join(f"{name} {version}" for name, version in story.facts.versions.items())
     more = f"\n\nMade with {made}." if made else ""
     return f"## Settings\n\n{_table(rows)}{more}"
 
@@ -223,10 +203,6 @@ def _table(rows: Sequence[Sequence[str]]) -> str:
     lines = ["| " + " | ".join(cell.replace("|", "\\|") for cell in row) + " |" for row in rows]
     lines.insert(1, "|" + "---|" * len(rows[0]))
     return "\n".join(lines)
-
-
-def _is_number(value: Any) -> bool:
-    return isinstance(value, int | float) and math.isfinite(value)
 
 
 def sparkline(values: Sequence[float], width: int = 40) -> str:

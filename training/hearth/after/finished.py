@@ -7,24 +7,23 @@ and keeps none of the others from being done.
 from __future__ import annotations
 
 import gc
-import json
 import os
 from collections.abc import Callable
 from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
-from typing import Any
 
 from hearth.after.request import Again, ResultRequest, by_hand
-from hearth.after.scores import as_records, rows_of
+from hearth.after.scores import rows_of
 from hearth.base.errors import ConfigError, HearthError, check_all
 from hearth.base.hub import brief_scrubbed, scrub
 from hearth.base.text import aligned
 from hearth.config import Run, read_run
 from hearth.config.layout import Layout
-from hearth.record import history
-from hearth.record.history import METRICS
+from hearth.record.events import RunEvent, ScoresEvent, SharedEvent
+from hearth.record.lines import METRICS
 from hearth.record.result import Result, find_result
+from hearth.record.story import read_story
 
 RUN_FILE = "run.yml"
 
@@ -95,8 +94,8 @@ def afterwards(folder: Path, request: ResultRequest, again: Again, say: Say) -> 
             left = left[1:]
     except (SystemExit, KeyboardInterrupt):  # the node is wanted elsewhere, or somebody stopped it
         for part in left:
-            about = {"what": part.kind, "error": f"{part.kind}: ended before it was done"}
-            _record(folder, "shared", about | {"again": again(part)}, say)
+            error = f"{part.kind}: ended before it was done"
+            _record(folder, SharedEvent(what=part.kind, error=error, again=again(part)), say)
         raise
     return done
 
@@ -105,24 +104,23 @@ def _attempt(
     part: ResultRequest, run: Run, folder: Path, result: Result, again: Again, say: Say
 ) -> bool:
     """Do one part and record what came of it; return whether it was done."""
-    about: dict[str, Any] = {"what": part.kind}
+    why = ""
     try:
-        about |= _do(part, run, folder, result, say)
+        event = _do(part, run, folder, result, say)
     except HearthError as error:
-        about["error"] = "; ".join(error.findings)
+        why = "; ".join(error.findings)
     except Exception as error:  # a bug of a library must not hide that the run has finished
-        about["error"] = f"{part.kind}: {type(error).__name__}: {brief_scrubbed(error)}"
-    kind = "scores" if "scores" in about else "shared"
-    if "error" in about:
-        about["again"] = again(part)
-        say(f"{about['error']}. Nothing is lost: the weights are in {result.folder}")
-        say(f"again: {about['again']}")
-    _record(folder, kind, about, say)
-    return "error" not in about
+        why = f"{part.kind}: {type(error).__name__}: {brief_scrubbed(error)}"
+    if why:
+        event = SharedEvent(what=part.kind, error=why, again=again(part))
+        say(f"{why}. Nothing is lost: the weights are in {result.folder}")
+        say(f"again: {event.again}")
+    _record(folder, event, say)
+    return not why
 
 
-def _do(part: ResultRequest, run: Run, folder: Path, result: Result, say: Say) -> dict[str, Any]:
-    """Do one part; return what is recorded of it."""
+def _do(part: ResultRequest, run: Run, folder: Path, result: Result, say: Say) -> RunEvent:
+    """Do one part; return the event to record."""
     match part.kind:
         case "eval":
             from hearth.after.scoring import evaluate_run
@@ -131,7 +129,7 @@ def _do(part: ResultRequest, run: Run, folder: Path, result: Result, say: Say) -
             scores = evaluate_run(folder, part.eval, part.eval_limit, part.best, say)
             for line in aligned(rows_of(scores)):
                 say(f"  {line}".rstrip())
-            return {"scores": as_records(scores), "limit": part.eval_limit}
+            return ScoresEvent(scores=scores, limit=part.eval_limit)
         case "copy_to":
             from hearth.after.copies import copy_result
 
@@ -141,7 +139,7 @@ def _do(part: ResultRequest, run: Run, folder: Path, result: Result, say: Say) -
             files = {result.folder.name: result.folder, METRICS: folder / METRICS}
             place = scrub(copy_result(part.copy_to, run, files, texts, say))
             say(f"copied to {place}")
-            return {"place": place}
+            return SharedEvent(what=part.kind, place=place)
         case _:
             from hearth.after.push import push
 
@@ -152,31 +150,25 @@ def _do(part: ResultRequest, run: Run, folder: Path, result: Result, say: Say) -
             card = _card(run, part.push, folder)
             page = push(result.folder, part.push, part.private, card, base, say)
             say(f"pushed to {page}")
-            return {"place": page, "private": part.private}
+            return SharedEvent(what=part.kind, place=page, private=part.private)
 
 
 def _card(run: Run, name: str, folder: Path) -> str:
     from hearth.after.card import card_text
 
-    return card_text(run, name, records_of(folder))
+    return card_text(run, name, read_story(folder))
 
 
-def records_of(folder: Path) -> list[dict[str, Any]]:
-    """Return the metrics of the run in `folder`, none if it has none."""
-    return history.records_of(folder / METRICS)
-
-
-def _record(folder: Path, kind: str, about: dict[str, Any], say: Say) -> None:
-    """Append a line to the metrics of a run, which a resumed run drops again (`when`)."""
-    step = max((each.get("step", 0) for each in records_of(folder)), default=0)
-    time = datetime.now(UTC).isoformat(timespec="milliseconds")
-    line = {"kind": kind, "time": time, "step": step, "when": "after", **about}
+def _record(folder: Path, event: RunEvent, say: Say) -> None:
+    """Append an event to the record of a run; a resumed run drops it again (`when`)."""
+    event.step, event.when = read_story(folder, skim=True).step, "after"
+    event.time = datetime.now(UTC).isoformat(timespec="milliseconds")
     metrics = folder / METRICS
     try:
         with metrics.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(line) + "\n")
+            file.write(event.line)
     except OSError as error:  # a full disk must keep none of the other parts from being done
-        say(f"{metrics}: {error.strerror}, so that it lacks {json.dumps(line)}")
+        say(f"{metrics}: {error.strerror}, so that it lacks {event.line.rstrip()}")
 
 
 def finish_by_hand(run: Run, folder: Path) -> None:

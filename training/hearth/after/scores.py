@@ -2,45 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import asdict, dataclass
+from collections.abc import Mapping, Sequence
 from typing import Any
 
+from hearth.record.events import Score
+
 _NOT_A_SCORE = ("alias", "sample_len", "sample_count")
-
-
-@dataclass(frozen=True)
-class Score:
-    """A metric of a task before and after the training, with standard errors.
-
-    `before` is None where there was no model before. `higher` is whether more is better, `examples`
-    the number of them.
-    """
-
-    task: str
-    metric: str
-    after: float
-    after_error: float | None = None
-    before: float | None = None
-    before_error: float | None = None
-    higher: bool = True
-    examples: int = 0
-
-    @property
-    def verdict(self) -> str:
-        """`better`, `worse`, or `about the same`: a change within two standard errors."""
-        if self.before is None:
-            return ""
-        change = (self.after - self.before) * (1 if self.higher else -1)
-        noise = 2 * _together(self.before_error, self.after_error)
-        if not change or abs(change) <= noise:
-            return "about the same"
-        return "better" if change > 0 else "worse"
-
-
-def _together(*errors: float | None) -> float:
-    """Return the standard error of a difference of two scores with these."""
-    return sum(error**2 for error in errors if error is not None) ** 0.5
 
 
 def scores_of(after: Mapping[str, Any], before: Mapping[str, Any] | None) -> list[Score]:
@@ -91,16 +58,6 @@ def _metrics(numbers: Mapping[str, Any]) -> list[str]:
 def _number(value: Any) -> float | None:
     """Return a number as such, None for what lm-eval writes instead of one ("N/A")."""
     return float(value) if isinstance(value, int | float) and value == value else None
-
-
-def as_records(scores: Iterable[Score]) -> list[dict[str, Any]]:
-    """Return scores as JSON, for the record of a run."""
-    return [asdict(score) for score in scores]
-
-
-def from_records(records: Iterable[Mapping[str, Any]]) -> list[Score]:
-    """Return the scores in the record of a run."""
-    return [Score(**record) for record in records]
 
 
 def rows_of(scores: Sequence[Score]) -> list[tuple[str, ...]]:

@@ -15,13 +15,13 @@ from typing import Any
 import httpx
 from huggingface_hub.constants import HF_HOME, HF_HUB_CACHE
 
-from hearth.after.scores import Score, from_records
 from hearth.base.errors import ConfigError, HearthError, SupplyError
 from hearth.base.extras import ensure_extra, extra_folder
 from hearth.base.hub import PROBE_SECONDS, hub_api
 from hearth.base.places import OF_A_LAUNCH, python_path
 from hearth.base.text import listed
 from hearth.config.settings import is_file
+from hearth.record.events import Score
 
 _CODE = Path(__file__).resolve().parents[2]
 
@@ -58,7 +58,7 @@ def evaluate_run(
     Raises `HearthError` with everything that is in the way.
     """
     spec = {"tasks": list(tasks), "folder": str(folder), "limit": limit, "best": best}
-    return from_records(_call("scores", spec, say)["scores"])
+    return [Score(**each) for each in _call("scores", spec, say)["scores"]]
 
 
 def _call(verb: str, spec: dict[str, Any], say: Callable[[str], None]) -> dict[str, Any]:

@@ -18,8 +18,8 @@ from hearth.diagnose.catalogue import explanation
 from hearth.notify.event import Event
 from hearth.notify.messages import compose
 from hearth.notify.outbox import TIMEOUT
-from hearth.notify.progress import read_progress
 from hearth.notify.send import deliver, faults
+from hearth.record.story import read_story
 
 MARGIN = 3.0
 """Seconds of the supervisor's timeout for the start of this process."""
@@ -45,7 +45,7 @@ def send() -> int:
     log = _tail(Path(event.log)) if event.log else ""
     # Without the log it is not known whether Hearth itself raised the error, and named the cure.
     explained = explanation(event.message, log, event.by_rank and bool(log))
-    message = compose(event, read_progress(Path(event.results)), explained)
+    message = compose(event, read_story(Path(event.results), skim=True), explained)
     print(*deliver(request["urls"], message, TIMEOUT - MARGIN), sep="\n", flush=True)
     os._exit(0)  # a thread may still wait for its server
 

@@ -5,7 +5,6 @@ from __future__ import annotations
 import re
 import textwrap
 from collections.abc import Iterable, Sequence
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import datetime
 from typing import Literal
@@ -13,7 +12,7 @@ from typing import Literal
 from hearth.base.clock import when
 from hearth.base.text import duration, plain
 from hearth.notify.event import READY, Event
-from hearth.notify.progress import Progress
+from hearth.record.story import Story
 
 MOST_LINES = 6
 """Lines below the title."""
@@ -41,7 +40,7 @@ class Message:
         return "\n".join(self.lines)
 
 
-def compose(event: Event, progress: Progress, explanation: Sequence[str] = ()) -> Message:
+def compose(event: Event, story: Story, explanation: Sequence[str] = ()) -> Message:
     """Return the message for an event.
 
     `explanation` are the lines on cause and cure that the catalogue of errors has for it.
@@ -49,12 +48,12 @@ def compose(event: Event, progress: Progress, explanation: Sequence[str] = ()) -
     run, about = event.run, ", ".join(event.about)
     match event.kind:
         case "finished":
-            return _message("success", f"{run} finished", _finished(event, progress))
+            return _message("success", f"{run} finished", _finished(event, story))
         case "failed":
-            lines = [*_cause(event, explanation), _when_it_ended(event, progress), _more(event)]
+            lines = [*_cause(event, explanation), _when_it_ended(event, story), _more(event)]
             return _message("failure", f"{run} failed on {about}", lines)
         case "stopped":
-            lines = [_when_it_ended(event, progress), _error(event)]
+            lines = [_when_it_ended(event, story), _error(event)]
             return _message("warning", f"{run} was stopped", lines)
         case "apart":
             lines = [*_cause(event, explanation), _more(event)]
@@ -63,15 +62,15 @@ def compose(event: Event, progress: Progress, explanation: Sequence[str] = ()) -
             why = f"Its disk takes none: {event.message}. Other nodes write them."
             return _message("warning", f"{run} goes on without checkpoints of {about}", [why])
         case "waiting":
-            since = _joined(f"since {_clock(event.began, event)}", _so_far(event, progress))
+            since = _joined(f"since {_clock(event.began, event)}", _so_far(event, story))
             lines = [since, _error(event), _outlook(event), _more(event)]
             return _message("warning", f"{run} waits for {about}", lines)
         case "slow_link":
-            lines = [*event.message.splitlines(), _so_far(event, progress), _more(event)]
+            lines = [*event.message.splitlines(), _so_far(event, story), _more(event)]
             return _message("warning", f"{run} is slow: {about or 'its network'}", lines)
         case "back":
             are = "is" if len(event.about) == 1 else "are"
-            lines = [_so_far(event, progress), f"It had waited {_elapsed(event)}."]
+            lines = [_so_far(event, story), f"It had waited {_elapsed(event)}."]
             return _message("info", f"{run} goes on: {about} {are} back", lines)
         case "unreached":
             lines = [
@@ -88,44 +87,44 @@ def _message(colour: Colour, title: str, lines: Iterable[str]) -> Message:
     return Message(plain(title), tuple(line for line in short if line)[:MOST_LINES], colour)
 
 
-def _finished(event: Event, progress: Progress) -> list[str]:
+def _finished(event: Event, story: Story) -> list[str]:
     """Return the lines of a run that has finished."""
-    seconds = event.at - event.began if progress.seconds is None else progress.seconds
-    what = event.script or f"{progress.step} of {progress.steps} steps"
-    nodes = progress.nodes or event.nodes
+    seconds = story.length if story.ended and story.length else event.at - event.began
+    what = event.script or f"{story.step} of {story.steps} steps"
+    nodes = story.present or event.nodes
     without = [node for node in event.nodes if node not in nodes]
-    early = f"ended early: {progress.reason}" if progress.reason else ""
+    early = f"ended early: {story.reason}" if story.reason else ""
     return [
         f"{what} in {duration(seconds)}",
         f"on {', '.join(nodes)}" + (f"; at the end without {', '.join(without)}" * bool(without)),
-        _perplexity(progress),
+        _perplexity(story),
         early,
     ]
 
 
-def _perplexity(progress: Progress) -> str:
+def _perplexity(story: Story) -> str:
     """Return the line on held-out data, '' if it was not evaluated."""
-    before, after = progress.perplexity
+    before, after = story.perplexity
     if before and after:
         return f"held-out perplexity {before:.2f} → {after:.2f} ({after / before - 1:+.0%})"
     return f"held-out perplexity {after:.2f}" if after else ""
 
 
-def _when_it_ended(event: Event, progress: Progress) -> str:
+def _when_it_ended(event: Event, story: Story) -> str:
     """Return the line with the steps of a run and the time that they took."""
     began = event.began
-    with suppress(ValueError):  # else a run that was resumed did all its steps since then
-        began = min(began, datetime.fromisoformat(progress.began).timestamp())
+    if story.began:  # else a run that was resumed did all its steps since then
+        began = min(began, story.began.timestamp())
     elapsed = duration(max(0.0, event.at - began))
-    return _joined(_so_far(event, progress), f"{elapsed} after its start")
+    return _joined(_so_far(event, story), f"{elapsed} after its start")
 
 
-def _so_far(event: Event, progress: Progress) -> str:
+def _so_far(event: Event, story: Story) -> str:
     """Return the steps done so far; not every node has them on record, and no script tells any."""
     if event.script:
         return event.script
-    if progress.steps:
-        return f"{progress.step} of {progress.steps} steps done"
+    if story.steps:
+        return f"{story.step} of {story.steps} steps done"
     return "" if event.begun else "before its first step"
 
 

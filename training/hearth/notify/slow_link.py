@@ -2,22 +2,15 @@
 
 from __future__ import annotations
 
-import json
 from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 
-from hearth.base.files import tail
-from hearth.notify.progress import METRICS
 from hearth.plan.slow_links import SlowLinks
+from hearth.record.lines import METRICS, newest_step
 
 QUIET = 3600.0
 """Seconds between two messages on the same links: a bad cable may come and go all night."""
-
-_TAIL = 1 << 16
-"""Bytes at the end of a record that have its newest step."""
-
-_STEP = '{"kind": "step"'
 
 
 @dataclass
@@ -37,8 +30,6 @@ class SlowLinkNews:
 
 def slow_links_now(results: Path) -> SlowLinks | None:
     """Return the slow links in the newest step of a run's record, None without any."""
-    with suppress(OSError, LookupError, TypeError, ValueError, AttributeError, RecursionError):
-        *lines, _ = tail(results / METRICS, _TAIL).split("\n")
-        newest = next((line for line in reversed(lines) if line.startswith(_STEP)), "{}")
-        return SlowLinks.from_record(json.loads(newest).get("slow_links"))
+    with suppress(LookupError, TypeError, ValueError, AttributeError):
+        return SlowLinks.from_record(newest_step(results / METRICS).get("slow_links"))
     return None

@@ -24,7 +24,7 @@ from typing import TYPE_CHECKING, Any
 from hearth.base.errors import CheckpointError, DiskError
 from hearth.base.files import read_object, sha256_of, sync, sync_below
 from hearth.record.folders import broadcast_folder, files_below, inside, store_pieces
-from hearth.record.history import METRICS
+from hearth.record.lines import METRICS
 from hearth.record.own_disk import DISK_ERRORS, number_of
 
 if TYPE_CHECKING:  # with torch

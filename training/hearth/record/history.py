@@ -1,4 +1,4 @@
-"""The record of a run, `metrics.jsonl`: reading, trimming for a resume, copies on all nodes.
+"""The record of a run, `metrics.jsonl`: writing, trimming for a resume, copies on all nodes.
 
 Rank 0 writes it. The nodes with a folder of their own receive its new lines with every checkpoint,
 so that it survives if the run is resumed with another rank 0 or if that node's disk is lost.
@@ -8,45 +8,94 @@ It only grows, or is replaced by another file: checkpoints have links to it.
 
 from __future__ import annotations
 
-import json
-from collections.abc import Iterable, Iterator
+import os
+from collections.abc import Iterable
+from contextlib import suppress
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 from hearth.base.files import open_regular, write_whole
-from hearth.record.metric_line import is_sound
-from hearth.record.record_file import RECORD, RecordFile
+from hearth.record.events import EndEvent, EvaluateEvent, StepEvent, event_in, parse
+from hearth.record.lines import text_lines
 
 if TYPE_CHECKING:  # with torch
     from hearth.ranks.world import World
     from hearth.record.own_disk import OwnDisk
 
-METRICS = "metrics.jsonl"
+RECORD = "the record"
+"""Name of the record among the files that a rank writes."""
 
 
-def text_of(metrics: Path) -> str:
-    """Return the text of a record; bytes that are no UTF-8 are replaced. Raises `OSError`."""
-    with open_regular(metrics) as file:
-        return file.read().decode("utf-8", "replace")
+class RecordFile:
+    """Lines that are appended to a file, each of them whole."""
 
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        self._descriptor: int | None = None
+        self._size = 0
+        self._waiting: list[str] = []
+        self._replacement: str | None = None
 
-def records_in(text: str) -> Iterator[tuple[str, dict[str, Any]]]:
-    """Yield each line and its JSON object, stopping at a line that a crash cut short.
+    def replace(self, text: str) -> None:
+        """Let `text` be the content, instead of all lines so far; see `flush`."""
+        self._shut()
+        self._replacement, self._waiting = text, []
+        self.flush()
 
-    Lines that no trainer can have written are skipped.
-    """
-    for line in text.splitlines():
+    def add(self, lines: str) -> None:
+        """Append whole lines; see `flush`."""
+        self._waiting.append(lines)
+        self.flush()
+
+    def flush(self) -> None:
+        """Write what waits.
+
+        Raises `OSError` if the disk does not take it: it goes on to wait, and no part is written.
+        """
+        if self._replacement is not None:
+            write_whole(self._path, self._replacement, synced=True)
+            self._replacement = None
+        if self._descriptor is None:
+            flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+            self._descriptor = os.open(self._path, flags, 0o666)
+            self._size = os.fstat(self._descriptor).st_size
+        content = "".join(self._waiting).encode()
+        written = 0
         try:
-            record = json.loads(line)
-        except (ValueError, RecursionError):
-            return
-        if is_sound(record):
-            yield line, record
+            while written < len(content):
+                written += os.write(self._descriptor, content[written:])
+        except OSError:
+            with suppress(OSError):
+                os.ftruncate(self._descriptor, self._size)
+            raise
+        self._size += len(content)
+        self._waiting = []
 
+    def text(self) -> str:
+        """Return the whole content, what waits included."""
+        known = self._replacement
+        if known is None:
+            known = self._path.read_text(encoding="utf-8") if self._path.exists() else ""
+        return known + "".join(self._waiting)
 
-def records_of(metrics: Path) -> list[dict[str, Any]]:
-    """Return the lines of a record, none if there is no such file."""
-    return [record for _, record in records_in(text_of(metrics))] if metrics.is_file() else []
+    def sync(self) -> None:
+        """Write what waits, and have it on the disk. Raises `OSError`, as `flush` does."""
+        self.flush()
+        assert self._descriptor is not None
+        os.fsync(self._descriptor)
+
+    def close(self) -> None:
+        """Write what waits, and close the file. Raises `OSError`, as `flush` does."""
+        try:
+            if self._waiting or self._replacement is not None:
+                self.flush()
+        finally:
+            self._shut()
+
+    def _shut(self) -> None:
+        if self._descriptor is not None:
+            os.close(self._descriptor)
+        self._descriptor = None
 
 
 def restore(metrics: Path, kept: Path, step: int, recorded: int = -1) -> None:
@@ -54,8 +103,8 @@ def restore(metrics: Path, kept: Path, step: int, recorded: int = -1) -> None:
 
     The checkpoint's are the first `recorded` bytes of `kept`, all of them for -1.
     """
-    own = records_of(metrics)
-    reached = any(each["kind"] == "step" and each.get("step") == step for each in own)
+    own = parse(text_lines(metrics))
+    reached = any(isinstance(each, StepEvent) and each.step == step for each in own)
     if not reached and kept.exists():
         with open_regular(kept) as file:
             write_whole(metrics, file.read(recorded).decode("utf-8", "replace"), synced=True)
@@ -70,12 +119,13 @@ def forget_after(metrics: Path, step: int, evaluation_due: bool = False) -> None
         return
     kept = []
     # A run that starts from step 0 keeps no history.
-    for line, record in records_in(text_of(metrics)) if step else ():
-        over = record["kind"] == "end" or record.get("when") == "after"
-        owed = evaluation_due and record["kind"] == "evaluate" and record.get("step") == step
-        if over or owed or record.get("step", 0) > step:
+    for line in text_lines(metrics) if step else ():
+        if (event := event_in(line)) is None:
             continue
-        kept.append(line + "\n")
+        over = isinstance(event, EndEvent) or event.when == "after" or event.step > step
+        owed = evaluation_due and isinstance(event, EvaluateEvent) and event.step == step
+        if not (over or owed):
+            kept.append(line.removesuffix("\n") + "\n")
     write_whole(metrics, "".join(kept), synced=True)
 
 
@@ -84,15 +134,14 @@ def joules_so_far(records: Iterable[Path], world: World) -> float | None:
 
     All ranks take part; None if no record has any.
     """
-    found = [_joules_in(each) for each in records if each.exists()]
-    known = [each for own in world.gather(found) for each in own if each is not None]
+    found = [
+        joules
+        for each in records
+        for event in parse(text_lines(each))
+        if isinstance(event, StepEvent | EndEvent) and (joules := event.energy_joules) is not None
+    ]
+    known = [each for each in world.gather(max(found, default=None)) if each is not None]
     return max(known, default=None)
-
-
-def _joules_in(metrics: Path) -> float | None:
-    """Return the highest energy of a run in its record, None without any."""
-    told = [record.get("energy_joules") for record in records_of(metrics)]
-    return max((each for each in told if each is not None), default=None)
 
 
 class Copies:

@@ -10,12 +10,12 @@ from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from pathlib import Path
 from tempfile import TemporaryDirectory
-from typing import Any, Literal
+from typing import Literal
 
 from hearth.base.errors import ModelError
 from hearth.config import Run
 from hearth.record.checkpoint import newest
-from hearth.record.history import METRICS, records_of
+from hearth.record.story import read_story
 
 _DIGITS = 16
 """Number of digits of a fingerprint that a run records."""
@@ -112,17 +112,10 @@ def kept_result(find: Callable[[], Result]) -> Iterator[Result]:
         )
 
 
-def recorded_start(folder: Path) -> dict[str, Any]:
-    """Return the record of the last start of the run in `folder`; {} if it has none."""
-    starts = [record for record in records_of(folder / METRICS) if record["kind"] == "start"]
-    return starts[-1] if starts else {}
-
-
 def _goes_on(folder: Path) -> bool:
     """Return whether the run in `folder` has begun, or was resumed, and has not ended."""
-    kinds = (record["kind"] for record in records_of(folder / METRICS))
-    bounds = [kind for kind in kinds if kind in ("start", "end")]
-    return bounds[-1:] == ["start"]
+    story = read_story(folder, skim=True)
+    return bool(story.launches) and not story.ended
 
 
 def other_base(folder: Path, fingerprint: str) -> str | None:
@@ -130,5 +123,5 @@ def other_base(folder: Path, fingerprint: str) -> str | None:
 
     Return the recorded one if they differ, None if they agree or nothing was recorded.
     """
-    recorded = recorded_start(folder).get("model")
+    recorded = read_story(folder, skim=True).facts.model
     return recorded if recorded and not fingerprint.startswith(recorded[:_DIGITS]) else None

@@ -1,10 +1,10 @@
-"""The history of a run from `metrics.jsonl`: launches, teams, steps, evaluations, checkpoints."""
+"""The state of a run, folded from its events: launches, teams, steps, evaluations, checkpoints."""
 
 from __future__ import annotations
 
 import itertools
-import json
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+import math
+from collections.abc import Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from datetime import datetime
@@ -12,41 +12,27 @@ from pathlib import Path
 from statistics import fmean
 from typing import Any
 
-from hearth.after.scores import Score, from_records
 from hearth.plan.slow_links import SlowLinks
-from hearth.record.absences import Absence, Team, absences, explained
-from hearth.record.held_out import HeldOut, describe_worse
-from hearth.record.metric_line import is_sound
+from hearth.record.absences import Absence, absences, explained
+from hearth.record.events import (
+    CheckpointEvent,
+    DiskEvent,
+    EndEvent,
+    EvaluateEvent,
+    ExampleEvent,
+    PlanEvent,
+    RunEvent,
+    SampleEvent,
+    Score,
+    ScoresEvent,
+    SharedEvent,
+    SkipEvent,
+    StartEvent,
+    StepEvent,
+    TeamEvent,
+    read_events,
+)
 from hearth.record.windows import NodeWork, Window, sum_of_known, warmest
-
-
-@dataclass(frozen=True)
-class Launch:
-    """One start of the ranks.
-
-    Attributes:
-        began: Seconds since the run began.
-        step: Number of steps before it.
-        nodes: By rank: its node, also of ranks that were away.
-        present: The nodes that it began with.
-    """
-
-    generation: int
-    began: float
-    step: int
-    nodes: tuple[str, ...]
-    present: tuple[str, ...]
-
-
-@dataclass(frozen=True)
-class Evaluation:
-    """Evaluation on held-out data after `step`; `at` is seconds since the run began."""
-
-    at: float
-    step: int
-    when: str
-    perplexity: float | None
-    loss: float | None
 
 
 @dataclass(frozen=True)
@@ -60,83 +46,32 @@ class Sample:
 
 
 @dataclass(frozen=True)
-class TrainedExample:
-    """One example as it was trained: its place in the data, and its texts, learned or not."""
-
-    source: str
-    stretches: tuple[tuple[bool, str], ...]
-
-
-@dataclass(frozen=True)
 class Mark:
-    """An event after a step; `at` is seconds since the run began."""
+    """A change after a step; `at` is seconds since the run began, `alarm` marks a loss or fault."""
 
     at: float
     step: int
     text: str
-
-
-@dataclass(frozen=True)
-class Plan:
-    """A split of the rows from `step` on; `at` is seconds since the run began.
-
-    Attributes:
-        launch: Index of its launch in `Story.launches`.
-        team: Number of regroups of its launch before it.
-        present: The nodes that shared the rows.
-        per: What is split: a `step`, or a `round` of local steps.
-        nodes, rows, slowness: By rank: its node, its rows, and its current time as a multiple of
-            the measured one (empty if not recorded).
-    """
-
-    at: float
-    step: int
-    launch: int
-    team: int
-    present: tuple[str, ...]
-    per: str
-    nodes: tuple[str, ...]
-    rows: tuple[int, ...]
-    slowness: tuple[float, ...]
+    alarm: bool = False
 
     @property
-    def mark(self) -> Mark:
-        """The plan as an event, with the rows by node."""
-        shares = ", ".join(f"{node} {count}" for node, count in self.by_node.items())
-        return Mark(self.at, self.step, f"rows a {self.per}: {shares}")
-
-    @property
-    def by_node(self) -> dict[str, int]:
-        """Rows by node, without nodes that were away."""
-        rows = _by_node(self.nodes, self.rows, sum)
-        return {node: count for node, count in rows.items() if count or node in self.present}
-
-
-@dataclass(frozen=True)
-class Shared:
-    """A part of what was to follow the training: `what` is `eval`, `copy_to` or `push`.
-
-    `place` is the address of what was done, `error` why it was not and `again` the command that
-    repeats it.
-    """
-
-    what: str
-    place: str = ""
-    error: str = ""
-    again: str = ""
+    def news(self) -> str:
+        """The change in a line for people."""
+        return f"step {self.step}: {self.text}"
 
 
 @dataclass
 class Story:
-    """The history of a run; for a resumed run, the latest records count.
+    """The state and the history of a run; for a resumed run, the latest records count.
 
     Attributes:
-        ended: Whether an end is on record.
+        ended: Whether the last launch has an end on record.
         state: `finished` or `stopped`, or None without an end on record.
         reason: Why the run finished before its last step; None if it did not.
         length: Seconds from the first record to the last.
         spans: By launch, its first and its last record, in seconds since the run began.
-        facts: The latest `start` record: precision, rows, versions and more.
+        facts: The latest start: precision, rows, versions and more.
+        regroups: Number of times that nodes left or joined, in all launches.
         loss, learning_rate, tokens_per_second, eta_seconds: As of the last step, if they are known.
         slow_links: The links that hold up the exchange as of the last step; None without any.
         links: The steps at which a link became slow, or no link was slow any more.
@@ -147,6 +82,7 @@ class Story:
         scores: By task and metric, those of lm-eval before and after.
         shared: By kind and place, the parts that followed the training; of a kind that failed, the
             last failure, until one of that kind is done.
+        news: All events that people want to know of, in order.
     """
 
     step: int = 0
@@ -165,60 +101,73 @@ class Story:
     links: list[Mark] = field(default_factory=list)
     joules: float | None = None
     joules_at_end: dict[str, float] = field(default_factory=dict)
-    facts: Mapping[str, Any] = field(default_factory=dict)
-    launches: list[Launch] = field(default_factory=list)
-    teams: list[Team] = field(default_factory=list)
+    facts: StartEvent = field(default_factory=StartEvent)
+    regroups: int = 0
+    launches: list[StartEvent] = field(default_factory=list)
+    teams: list[TeamEvent] = field(default_factory=list)
     windows: list[Window] = field(default_factory=list)
-    evaluations: list[Evaluation] = field(default_factory=list)
+    evaluations: list[EvaluateEvent] = field(default_factory=list)
     samples: dict[str, Sample] = field(default_factory=dict)
-    example: TrainedExample | None = None
-    checkpoints: list[Mark] = field(default_factory=list)
-    plans: list[Plan] = field(default_factory=list)
-    skips: list[Mark] = field(default_factory=list)
+    example: ExampleEvent | None = None
+    checkpoints: list[CheckpointEvent] = field(default_factory=list)
+    plans: list[PlanEvent] = field(default_factory=list)
+    skips: list[SkipEvent] = field(default_factory=list)
     disks: dict[str, str] = field(default_factory=dict)
     disk_news: list[Mark] = field(default_factory=list)
     scores: dict[tuple[str, str], Score] = field(default_factory=dict)
-    shared: dict[tuple[str, str], Shared] = field(default_factory=dict)
+    shared: dict[tuple[str, str], SharedEvent] = field(default_factory=dict)
+    news: list[Mark | RunEvent] = field(default_factory=list)
 
     @classmethod
-    def from_lines(cls, lines: Iterable[Mapping[str, Any]]) -> Story:
-        """Build the history from the lines of a `metrics.jsonl`."""
+    def from_events(cls, events: Iterable[RunEvent]) -> Story:
+        """Fold the events of a run."""
         story = cls()
-        for line in lines:
-            story.add(line)
+        for event in events:
+            story.add(event)
         return story
 
     def explain(self, launches: Sequence[Mapping[str, Any]]) -> Story:
         """Take the reasons why nodes left from a supervisor's record; return this story.
 
-        `launches` are as in `teams.explained`.
+        `launches` are as in `absences.explained`.
         """
         for number, team in enumerate(self.teams):
             earlier = self.teams[number - 1] if number else None
             same = earlier and earlier.launch == team.launch
             since = earlier.generation if same else self.launches[team.launch].generation
-            self.teams[number] = explained(team, since, launches)
+            team.left = explained(team, since, launches)
         return self
 
-    def add(self, line: Mapping[str, Any]) -> None:
-        """Add a line of a `metrics.jsonl`; a malformed one is skipped."""
-        with suppress(LookupError, TypeError, ValueError, AttributeError, ZeroDivisionError):
-            self._add(line)
+    def add(self, event: RunEvent) -> None:
+        """Add an event; of one that contradicts those before it only the part that fits."""
+        at = event.at = self._at(event)
+        start = isinstance(event, StartEvent)
+        if start or not self.spans:
+            self.spans.append([at, at])
+        self.spans[-1][1] = at
+        self.length = max(self.length, at)
+        event.launch = len(self.launches) - (not start)
+        event.team = 0 if start else len(self._teams_of_launch)
+        with suppress(LookupError, TypeError, ValueError, ZeroDivisionError):
+            self._add(event)
 
     @property
     def replans(self) -> list[Mark]:
         """Changes of the split of full batches, or of full rounds."""
-        whole = max((sum(plan.rows) for plan in self.plans), default=0)
-        full = [plan for plan in self.plans if sum(plan.rows) == whole]
-        pairs = itertools.pairwise(full)
-        return [now.mark for before, now in pairs if before.by_node != now.by_node]
+        whole = max((sum(plan.split) for plan in self.plans), default=0)
+        full = [(plan, self.rows_of(plan)) for plan in self.plans if sum(plan.split) == whole]
+        found = []
+        for (_, before), (plan, now) in itertools.pairwise(full):
+            if before != now:
+                per = "step" if plan.rows_of_round is None else "round"
+                shares = ", ".join(f"{node} {count}" for node, count in now.items())
+                found.append(Mark(plan.at, plan.step, f"rows a {per}: {shares}"))
+        return found
 
     @property
     def present(self) -> tuple[str, ...]:
         """The nodes of the newest team; () before the first launch."""
-        if teams := self._teams_of_launch:
-            return teams[-1].nodes
-        return self.launches[-1].present if self.launches else ()
+        return self._present(len(self.launches) - 1, None) if self.launches else ()
 
     @property
     def absences(self) -> list[Absence]:
@@ -241,7 +190,12 @@ class Story:
         return bool(later) and found[min(later)]
 
     @property
-    def _teams_of_launch(self) -> list[Team]:
+    def group(self) -> StartEvent | TeamEvent | None:
+        """The newest group of the last launch, None before the first one."""
+        return next(iter([*self._teams_of_launch[-1:], *self.launches[-1:]]), None)
+
+    @property
+    def _teams_of_launch(self) -> list[TeamEvent]:
         """The regroups of the last launch."""
         return [team for team in self.teams if team.launch == len(self.launches) - 1]
 
@@ -259,13 +213,18 @@ class Story:
     @property
     def reached(self) -> int | None:
         """The step of the newest checkpoint, None without any."""
-        return max((mark.step for mark in self.checkpoints), default=None)
+        return max((each.step for each in self.checkpoints), default=None)
+
+    @property
+    def held_out(self) -> dict[str, EvaluateEvent]:
+        """The last evaluation of each time: `before`, `during`, `after`."""
+        return {each.when or "": each for each in self.evaluations}
 
     @property
     def perplexity(self) -> tuple[float | None, float | None]:
         """Held-out perplexity before and after training."""
-        last = {each.when: each.perplexity for each in self.evaluations}
-        return last.get("before"), last.get("after")
+        before, after = (self.held_out.get(when) for when in ("before", "after"))
+        return before and before.perplexity, after and after.perplexity
 
     @property
     def seconds(self) -> float:
@@ -275,8 +234,14 @@ class Story:
     @property
     def worse(self) -> str | None:
         """The held-out loss that rose over the run, and what to change; None if it did not."""
-        last = {each.when: HeldOut(each.loss, each.perplexity) for each in self.evaluations}
-        return describe_worse(last.get("before"), last.get("after"))
+        before, after = (self.held_out.get(when) for when in ("before", "after"))
+        if before is None or after is None or not _rose(before, after):
+            return None
+        return (
+            f"WORSE THAN BEFORE: the held-out perplexity rose from {_shown(before.perplexity)} to "
+            f"{_shown(after.perplexity)}. Start a new run with a lower learning_rate or fewer "
+            "epochs; eval_every=STEPS keeps the best weights of a run in best/"
+        )
 
     @property
     def sample(self) -> Sample | None:
@@ -285,124 +250,110 @@ class Story:
         both = (each for each in samples if each.before is not None and each.after is not None)
         return next(both, samples[0] if samples else None)
 
-    def _add(self, line: Mapping[str, Any]) -> None:
-        at = self._at(line)
-        if line["kind"] == "start" or not self.spans:
-            self.spans.append([at, at])
-        self.spans[-1][1] = at
-        self.length = max(self.length, at)
-        match line["kind"]:
-            case "start":
-                self.facts, self.steps, self.disks = line, line.get("steps", 0), {}
-                self.slow_links = None
-                present = tuple(str(rank["node"]) for rank in line.get("ranks", []))
-                nodes = tuple(line.get("layout", present))
-                generation, step = line.get("generation", 0), line.get("step", 0)
-                began_with = tuple(dict.fromkeys(present))
-                self.launches.append(Launch(generation, at, step, nodes, began_with))
-            case "team":
-                self._team(line, at)
-            case "step":
-                self.step, self.steps = line["step"], line.get("steps", self.steps)
-                self.loss, self.eta_seconds = line.get("loss"), line.get("eta_seconds")
-                self.tokens_per_second = line.get("tokens_per_second")
-                self.learning_rate = line.get("learning_rate")
-                self.joules = line.get("energy_joules")
-                self._links(SlowLinks.from_record(line.get("slow_links")), at)
-                self._window(line, at)
-            case "plan":
-                self._plan(line, at)
-            case "evaluate":
-                step = line.get("step", self.step)
-                self.evaluations.append(
-                    Evaluation(at, step, line["when"], line["perplexity"], line.get("loss"))
-                )
-            case "sample":
-                self._sample(line)
-            case "example":
-                stretches = ((each["learned"], each["text"]) for each in line["stretches"])
-                self.example = self.example or TrainedExample(line["source"], tuple(stretches))
-            case "checkpoint":
-                self.checkpoints.append(Mark(at, line["step"], f"checkpoint {line['step']}"))
-            case "skip":
-                rows = ", ".join(line["rows"]) or "no row by itself"
-                self.skips.append(Mark(at, line["step"], f"not finite: {rows}"))
-            case "disk":
-                self._disks(line, at)
-            case "scores":
-                for score in from_records(line["scores"]):
-                    self.scores[score.task, score.metric] = score
-                self.shared.pop(("eval", ""), None)
-            case "shared":
-                told = (str(line.get(name, "")) for name in ("place", "error", "again"))
-                part = Shared(line["what"], *told)
-                self.shared.pop((part.what, ""), None)
-                self.shared[part.what, part.place] = part
-            case "end":
-                self.ended = True
-                self.step, self.state = line["step"], line.get("state")
-                self.reason = line.get("reason")
-                self._energy_at_end(line)
-
-    def _at(self, line: Mapping[str, Any]) -> float:
-        """Return the time of a line, in seconds since the run began."""
-        if "time" not in line:
+    def _at(self, event: RunEvent) -> float:
+        """Return the time of an event, in seconds since the run began."""
+        try:
+            time = datetime.fromisoformat(event.time)
+            self.began = self.began or time
+            return (time - self.began).total_seconds()
+        except (ValueError, TypeError):  # none, or one without a zone among others
             return self.length
-        time = datetime.fromisoformat(line["time"])
-        self.began = self.began or time
-        return (time - self.began).total_seconds()
 
-    def _disks(self, line: Mapping[str, Any], at: float) -> None:
-        """Process a `disk` line: all nodes that write no checkpoints from its step on."""
-        before, self.disks = self.disks, dict(line.get("failing", {}))
+    def _add(self, event: RunEvent) -> None:
+        match event:
+            case StartEvent():
+                self.facts, self.step, self.steps = event, event.step, event.steps
+                self.ended, self.state, self.reason = False, None, None
+                self.disks, self.slow_links = {}, None
+                self.launches.append(event)
+            case TeamEvent():
+                self.regroups += 1
+                if not self.launches:
+                    return
+                self.teams.append(event)
+            case StepEvent():
+                self.step, self.steps = event.step, event.steps or self.steps
+                self.loss, self.eta_seconds = event.loss, event.eta_seconds
+                self.tokens_per_second = event.tokens_per_second
+                self.learning_rate, self.joules = event.learning_rate, event.energy_joules
+                self._links(event)
+                self._window(event)
+            case PlanEvent():
+                if len(event.split) == len(self.launches[-1].nodes):
+                    self.plans.append(event)
+            case EvaluateEvent():
+                self.evaluations.append(event)
+            case SampleEvent():
+                self._sample(event)
+            case ExampleEvent():
+                self.example = self.example or event
+            case CheckpointEvent():
+                self.checkpoints.append(event)
+            case SkipEvent():
+                self.skips.append(event)
+            case DiskEvent():
+                self._disks(event)
+            case ScoresEvent():
+                self.scores |= {(score.task, score.metric): score for score in event.scores}
+                self.shared.pop(("eval", ""), None)
+            case SharedEvent():
+                self.shared.pop((event.what, ""), None)
+                self.shared[event.what, event.place or ""] = event
+            case EndEvent():
+                self.ended = True
+                self.step, self.state, self.reason = event.step, event.state, event.reason
+                if event.energy_joules is not None:
+                    self.joules = event.energy_joules
+                self._energy_at_end(event)
+        if event.news:
+            self.news.append(event)
+
+    def _disks(self, event: DiskEvent) -> None:
+        """Process all nodes that write no checkpoints from an event on."""
+        before, self.disks = self.disks, event.failing
         texts = [f"{node} writes no checkpoints ({why})" for node, why in self.disks.items()]
         texts += [f"{node} writes again" for node in before.keys() - self.disks.keys()]
-        self.disk_news += [Mark(at, line["step"], text) for text in texts]
+        for text in texts:
+            self.disk_news.append(Mark(event.at, event.step, text, alarm=True))
+            self.news.append(self.disk_news[-1])
 
-    def _team(self, line: Mapping[str, Any], at: float) -> None:
-        """Process a `team` line; one before any launch tells nothing."""
-        if not self.launches:
-            return
-        self.teams.append(
-            Team(
-                at,
-                line["step"],
-                len(self.launches) - 1,
-                line.get("generation", 0),
-                tuple(line["nodes"]),
-                dict(line.get("left") or {}),
-                tuple(line.get("joined") or ()),
-                line.get("waited"),
-            )
-        )
+    def _links(self, event: StepEvent) -> None:
+        """Process the slow links of a step; those that were slow before are no news."""
+        before, slow = self.slow_links, SlowLinks.from_record(event.slow_links)
+        self.slow_links, text = slow, ""
+        if slow and not (before and before.hops == slow.hops):
+            text = f"{slow.text}; {slow.advised}"
+        elif before and not slow:
+            text = "no link holds up the exchange any more"
+        if text:
+            self.links.append(Mark(event.at, event.step, text, alarm=True))
+            self.news.append(self.links[-1])
 
-    def _window(self, line: Mapping[str, Any], at: float) -> None:
-        """Process a `step` line."""
+    def _window(self, event: StepEvent) -> None:
+        """Add the window that ends with a step."""
         if not self.launches:  # the `start` line is lost
-            ranks = tuple(f"rank {n}" for n in range(len(line["rows_by_rank"])))
-            self.launches.append(Launch(0, 0.0, 0, ranks, ranks))
+            ranks = [{"node": f"rank {number}"} for number in range(len(event.rows_by_rank))]
+            self.launches.append(StartEvent(ranks=ranks))
+            event.launch = 0
         since = self.window.step if self.window else self.launches[-1].step
-        steps = line["step"] - since
-        seconds = line["tokens"] / line["tokens_per_second"]
+        steps, seconds = event.step - since, event.tokens / event.tokens_per_second
         columns = {
-            "tokens": (sum, "tokens_per_second_by_rank", seconds),
-            "rows": (sum, "rows_by_rank", 1),
-            "compute_seconds": (fmean, "compute_seconds_by_rank", steps),
-            "wait_seconds": (fmean, "wait_seconds_by_rank", steps),
-            "peak_memory_mib": (max, "peak_memory_mib_by_rank", 1),
+            "tokens": (sum, event.tokens_per_second_by_rank, seconds),
+            "rows": (sum, event.rows_by_rank, 1),
+            "compute_seconds": (fmean, event.compute_seconds_by_rank, steps),
+            "wait_seconds": (fmean, event.wait_seconds_by_rank, steps),
+            "peak_memory_mib": (max, event.peak_memory_mib_by_rank, 1),
         }
-        if not (steps > 0 and seconds > 0 and sum(line["rows_by_rank"]) > 0):
+        if not (steps > 0 and seconds > 0 and sum(event.rows_by_rank) > 0):
             return  # figures are means over these
         nodes = self.launches[-1].nodes
         unknown = [None] * len(nodes)
-        temperatures = line.get("celsius_by_rank") or unknown
-        energies = line.get("energy_joules_by_rank") or unknown
         work = {
-            name: _by_node(nodes, [number * times for number in line[key]], together)
-            for name, (together, key, times) in columns.items()
+            name: _by_node(nodes, [number * times for number in numbers], together)
+            for name, (together, numbers, times) in columns.items()
         } | {
-            "celsius": _by_node(nodes, temperatures, warmest),
-            "joules": _by_node(nodes, energies, sum_of_known),
+            "celsius": _by_node(nodes, event.celsius_by_rank or unknown, warmest),
+            "joules": _by_node(nodes, event.energy_joules_by_rank or unknown, sum_of_known),
         }
         parts = {
             node: NodeWork(**{name: numbers[node] for name, numbers in work.items()})
@@ -410,66 +361,41 @@ class Story:
             # One that has left within the window worked in its first steps.
             if node in self.present or work["tokens"][node]
         }
-        launch, loss, team = len(self.launches) - 1, line.get("loss"), len(self._teams_of_launch)
-        self.windows.append(Window(launch, line["step"], steps, at, seconds, loss, parts, team))
+        ended = event.launch, event.step, steps, event.at
+        self.windows.append(Window(*ended, seconds, event.loss, parts, event.team))
 
-    def _links(self, slow: SlowLinks | None, at: float) -> None:
-        """Process the slow links of a step, of which those that were slow before are no news."""
-        before, self.slow_links = self.slow_links, slow
-        if slow and not (before and before.hops == slow.hops):
-            self.links.append(Mark(at, self.step, f"{slow.text}; {slow.advised}"))
-        elif before and not slow:
-            self.links.append(Mark(at, self.step, "no link holds up the exchange any more"))
-
-    def _energy_at_end(self, line: Mapping[str, Any]) -> None:
-        """Process the energy in an `end` line."""
-        self.joules = line.get("energy_joules", self.joules)
-        if by_rank := line.get("energy_joules_by_rank"):
+    def _energy_at_end(self, event: EndEvent) -> None:
+        """Process the energy after the last step."""
+        if by_rank := event.energy_joules_by_rank:
             found = _by_node(self.launches[-1].nodes, by_rank, sum_of_known)
             self.joules_at_end = {node: each for node, each in found.items() if each is not None}
 
-    def _plan(self, line: Mapping[str, Any], at: float) -> None:
-        """Process a `plan` line."""
-        nodes, rows = self.launches[-1].nodes, line.get("rows_of_round", line["rows"])
-        if len(rows) == len(nodes):
-            per = "round" if "rows_of_round" in line else "step"
-            by_rank = nodes, tuple(map(int, rows)), tuple(line.get("slowness", ()))
-            team = len(self.launches) - 1, len(self._teams_of_launch), self.present
-            self.plans.append(Plan(at, line["step"], *team, per, *by_rank))
-
-    def _sample(self, line: Mapping[str, Any]) -> None:
-        """Process a `sample` line."""
-        question = line["question"]
-        had = self.samples.get(question, Sample(question))
+    def _sample(self, event: SampleEvent) -> None:
+        """Add an answer to those of its question."""
+        had = self.samples.get(event.question, Sample(event.question))
         answers = {
             "before": had.before,
             "after": had.after,
-            "expected": line.get("expected") or had.expected,
-            line["when"]: line["answer"],
+            "expected": event.expected or had.expected,
+            event.when: event.answer,
         }
-        self.samples[question] = Sample(question, **answers)
+        self.samples[event.question] = Sample(event.question, **answers)
+
+    def _present(self, launch: int, regroups: int | None) -> tuple[str, ...]:
+        """Return the nodes of a launch after so many of its regroups, or after all."""
+        teams = [team for team in self.teams if team.launch == launch][:regroups]
+        return tuple(teams[-1].nodes) if teams else self.launches[launch].present
+
+    def rows_of(self, plan: PlanEvent) -> dict[str, int]:
+        """Return the rows of a plan by node, without nodes that were away."""
+        rows = _by_node(self.launches[plan.launch].nodes, plan.split, sum)
+        present = self._present(plan.launch, plan.team)
+        return {node: count for node, count in rows.items() if count or node in present}
 
 
-def read_lines(metrics: Path) -> Iterator[dict[str, Any]]:
-    """Yield the records of a `metrics.jsonl`; none if the file is missing."""
-    try:
-        text = metrics.read_text(encoding="utf-8", errors="replace")
-    except FileNotFoundError:
-        return
-    yield from parse(text.splitlines())
-
-
-def parse(lines: Iterable[str]) -> Iterator[dict[str, Any]]:
-    """Yield the records of these lines of a `metrics.jsonl`, skipping truncated and false ones."""
-    for line in lines:
-        with suppress(ValueError, RecursionError):
-            record = json.loads(line)
-            if "\\u" in line:
-                json.dumps(
-                    record, ensure_ascii=False
-                ).encode()  # half of a surrogate pair is no text
-            if is_sound(record):
-                yield record
+def read_story(folder: Path, skim: bool = False) -> Story:
+    """Return the state of the run in `folder` by its record; with `skim` without most windows."""
+    return Story.from_events(read_events(folder, skim))
 
 
 def _by_node(nodes: Sequence[str], by_rank: Sequence[Any], together: Any) -> dict[str, Any]:
@@ -478,3 +404,17 @@ def _by_node(nodes: Sequence[str], by_rank: Sequence[Any], together: Any) -> dic
     for node, number in zip(nodes, by_rank, strict=True):
         found.setdefault(node, []).append(number)
     return {node: together(numbers) for node, numbers in found.items()}
+
+
+def _rose(before: EvaluateEvent, after: EvaluateEvent) -> bool:
+    """Return whether the held-out loss rose, also to one that is not finite."""
+    for first, last in ((before.loss, after.loss), (before.perplexity, after.perplexity)):
+        if first is not None and last is not None:
+            return last > first
+    known = (before.loss, before.perplexity) != (None, None)
+    return known and (after.loss, after.perplexity) == (None, None)
+
+
+def _shown(perplexity: float | None) -> str:
+    """Format a perplexity; None is one that was not finite or too large for a number."""
+    return "infinity" if perplexity is None or math.isinf(perplexity) else f"{perplexity:.2f}"

@@ -22,9 +22,6 @@ _HEARTBEAT = 3.0
 _BETWEEN_QUERIES = 3.0
 """Seconds between two queries of Slurm's queue."""
 
-# Every line of metrics.jsonl begins with its kind; most are steps, and parsing those is skipped.
-_STEP = b'{"kind": "step"'
-
 _READER_TIMEOUT = 60
 """Seconds without a word of the reader after which this process ends, also in a blocked write."""
 
@@ -64,69 +61,11 @@ class Tail:
         return {"place": self.place, "anew": anew, "behind": len(data) == _CHUNK, "text": text}
 
 
-class Progress:
-    """The progress of a run as far as the metrics file on this node records it."""
-
-    def __init__(self, path: str) -> None:
-        self._path = path
-        self._inode, self._offset = 0, 0
-        self._known: dict[str, Any] = {}
-
-    def now(self) -> dict[str, Any]:
-        """Return the progress, empty without a record.
-
-        It has the `generation` of the last group, the last `step`, and whether the run has `ended`.
-        """
-        try:
-            with open(self._path, "rb") as file:
-                status = os.fstat(file.fileno())
-                if self._inode != status.st_ino or self._offset > status.st_size:
-                    self._inode, self._offset, self._known = status.st_ino, 0, {}
-                file.seek(self._offset)
-                self._read(file)
-        except OSError:
-            return {}
-        return self._known
-
-    def _read(self, file: Any) -> None:
-        """Take in the whole lines that were added."""
-        step = b""
-        for line in file:
-            if not line.endswith(b"\n"):
-                break
-            self._offset += len(line)
-            if line.startswith(_STEP):
-                step = line
-                continue
-            self._add(step)
-            self._add(line)
-            step = b""
-        self._add(step)
-
-    def _add(self, line: bytes) -> None:
-        """Take in a line; one that no trainer has written is skipped."""
-        try:
-            record = json.loads(line) if line else {}
-            kind = record.get("kind")
-            if kind in ("start", "team"):
-                self._known = {
-                    "generation": int(record.get("generation", 0)),
-                    "step": int(record.get("step", 0)),
-                    "ended": False,
-                }
-            elif kind in ("step", "end") and self._known:
-                new = {"step": int(record["step"]), "ended": kind == "end"}
-                self._known = {**self._known, **new}
-        except (ValueError, LookupError, TypeError, AttributeError, RecursionError):
-            return
-
-
 class Watch:
     """A run on this node; `request` names `run`, `workspace` and the `files` to read.
 
     `queue` is the command that lists the run's jobs in Slurm's queue. `files` has `metrics` or
-    `log`, each with a `place` and the number of last `lines`, either of them None. With `metrics`
-    the progress that they record (`Progress.now`) is reported as `reached`, too.
+    `log`, each with a `place` and the number of last `lines`, either of them None.
     """
 
     def __init__(self, request: dict[str, Any]) -> None:
@@ -137,8 +76,6 @@ class Watch:
             "log": os.path.join(workspace, "logs", f"{run}.log"),
         }
         self._tails = {name: Tail(paths[name], **how) for name, how in request["files"].items()}
-        self._progress = Progress(paths["metrics"]) if "metrics" in request["files"] else None
-        self._reached: dict[str, Any] = {}
         self._record = os.path.join(results, "supervisor.json")
         self._state: dict[str, Any] | None = None
         self._command = request["queue"]
@@ -154,9 +91,6 @@ class Watch:
             more = tail.more()
             if first or (more and (more["text"] or more["anew"])):
                 found[name] = more
-        reached = self._progress.now() if self._progress else {}
-        if reached != self._reached:
-            found["reached"] = self._reached = reached
         return found
 
     def _state_now(self) -> dict[str, Any]:

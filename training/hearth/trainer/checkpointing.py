@@ -17,10 +17,11 @@ from hearth.config.layout import Layout
 from hearth.ranks.world import World
 from hearth.record import checkpoint
 from hearth.record.checkpoint import Checkpoint
+from hearth.record.events import CheckpointEvent
 from hearth.record.folders import broadcast_folder, store_pieces
-from hearth.record.history import METRICS, Copies, restore
+from hearth.record.history import RECORD, Copies, restore
+from hearth.record.lines import METRICS
 from hearth.record.own_disk import OwnDisk
-from hearth.record.record_file import RECORD
 from hearth.trainer.telemetry import Telemetry
 from hearth.trainer.training_state import TrainingState
 
@@ -143,12 +144,8 @@ class Checkpointer:
         if self._disk.fails(_CHECKPOINT):
             return False
         self.newest_step = step
-        telemetry.record(
-            "checkpoint",
-            step=step,
-            path=str(path),
-            seconds=round(time.perf_counter() - started, 3),
-        )
+        seconds = round(time.perf_counter() - started, 3)
+        telemetry.record(CheckpointEvent(step=step, path=str(path), seconds=seconds))
         return True
 
     def save(self, state: TrainingState, name: str) -> Path:

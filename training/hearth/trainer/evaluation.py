@@ -16,6 +16,7 @@ from hearth.data.rows import Rows
 from hearth.plan.planner import Planner
 from hearth.ranks.control_protocol import EVALUATION
 from hearth.ranks.world import World
+from hearth.record.events import EvaluateEvent, SampleEvent
 from hearth.trainer.compute import Computing
 from hearth.trainer.telemetry import Telemetry
 from hearth.trainer.work import Work
@@ -80,13 +81,14 @@ class Evaluator:
         answers = settings.eval_held_out and self._compute.answers != "no" and when != "during"
         sample = self._sample() if answers else None
         telemetry.record(
-            "evaluate",
-            step=step,
-            when=when,
-            perplexity=perplexity,
-            loss=loss,
-            tokens=tokens,
-            **({"perplexity_by_set": by_set} if by_set else {}),
+            EvaluateEvent(
+                step=step,
+                when=when,
+                perplexity=perplexity,
+                loss=loss,
+                tokens=tokens,
+                perplexity_by_set=by_set or None,
+            )
         )
         each = ", ".join(f"{name} {value:.2f}" for name, value in by_set.items())
         telemetry.say(
@@ -100,7 +102,7 @@ class Evaluator:
         elif when == "during":
             self.since_best += 1
         if sample:
-            telemetry.record("sample", step=step, when=when, **sample)
+            telemetry.record(SampleEvent(step=step, when=when, **sample))
 
     def _losses(self, rows: Rows) -> tuple[float, int, dict[str, float]]:
         """Return mean loss and tokens of the held-out rows, and a mixture's perplexity by name."""

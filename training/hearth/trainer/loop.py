@@ -32,8 +32,10 @@ from hearth.ranks.control_protocol import Disk
 from hearth.ranks.energy import Meter
 from hearth.ranks.world import World, agree
 from hearth.record.checkpoint import Checkpoint, not_written
+from hearth.record.events import EndEvent, ExampleEvent
 from hearth.record.folders import choose_writers
-from hearth.record.history import METRICS, joules_so_far
+from hearth.record.history import joules_so_far
+from hearth.record.lines import METRICS
 from hearth.record.own_disk import DISK_ERRORS, OwnDisk, reason
 from hearth.trainer.assembly import assemble, limit_resources
 from hearth.trainer.checkpointing import BEST, Checkpointer
@@ -334,14 +336,15 @@ class Trainer:
         result = self.checkpointer.save(self.state, self.model.learned)
         ends_early = outcome == "finished" and self.progress.step < self.steps
         self.telemetry.record(
-            "end",
-            state=outcome,
-            step=self.progress.step,
-            exchanged_bytes=self.exchange.given + self.compute.sent,
-            energy_joules=self.progress.joules,
-            energy_joules_by_rank=joules_by_rank,
-            **{self.model.learned: str(result)},
-            **({"reason": self._why_early()} if ends_early else {}),
+            EndEvent(
+                state=outcome,
+                step=self.progress.step,
+                exchanged_bytes=self.exchange.given + self.compute.sent,
+                energy_joules=self.progress.joules,
+                energy_joules_by_rank=joules_by_rank,
+                reason=self._why_early() if ends_early else None,
+                **{self.model.learned: str(result)},
+            )
         )
         return outcome
 
@@ -404,7 +407,7 @@ class Trainer:
         )
         if not self.progress.step:
             for example in first_examples(self.model.tokenizer, self.rows, 1):
-                self.telemetry.record("example", step=0, **record_of(example))
+                self.telemetry.record(ExampleEvent(**record_of(example)))
         self.progress.announced = True
         self.progress.done += 1
 

@@ -18,7 +18,10 @@ from hearth.plan.planner import Fixed, Known, Planner, Record, Replayed
 from hearth.plan.speed import UNKNOWN, Speed
 from hearth.plan.split import Plan, Plans, shares_for
 from hearth.ranks.world import World
-from hearth.record.history import METRICS, records_in, text_of
+from hearth.record.events import PlanEvent, StartEvent, StepEvent, event_in
+from hearth.record.lines import METRICS, text_lines
+
+_PLAN = '{"kind": "plan"'
 
 
 def choose_planner(
@@ -103,31 +106,25 @@ def recorded_plans(run: str, path: Path) -> tuple[list[tuple[int, Plan]], int]:
     Raises `ConfigError` if there are none, or if the run was a pipeline: its record has the rows of
     a step once for each stage.
     """
-    try:
-        text = text_of(path)
-    except OSError as error:
+    if not path.is_file():
         raise ConfigError(
-            f"replay: {path} cannot be read ({error.strerror}); the record of run '{run}' must be "
-            "on the node of rank 0"
-        ) from error
-    everything = [record for _, record in records_in(text)]
-    if any(record.get("stages") for record in everything):
-        raise ConfigError(
-            f"replay: run '{run}' trained with parallel=pipeline, which divides the layers over "
-            "the ranks, not the rows, so there is no split to repeat; leave replay out"
+            f"replay: {path} is missing; the record of run '{run}' must be on the node of rank 0"
         )
-    records = [record for record in everything if record["kind"] in ("plan", "step")]
-    try:
-        plans = [
-            (record["step"] - 1, Plan(tuple(record["rows"]), tuple(record["micro_batch"])))
-            for record in records
-            if record["kind"] == "plan"
-        ]
-        last = max((record["step"] for record in records), default=0)
-    except (KeyError, TypeError, ValueError) as error:
-        raise ConfigError(
-            f"replay: {path} has a damaged plan ({error!r}); leave replay out"
-        ) from error
+    plans, last = [], 0
+    for line in text_lines(path):
+        match event_in(line):
+            case StartEvent(stages=[_, *_]):
+                raise ConfigError(
+                    f"replay: run '{run}' trained with parallel=pipeline, which divides the layers "
+                    "over the ranks, not the rows, so there is no split to repeat; leave replay out"
+                )
+            case PlanEvent(step=step, rows=rows, micro_batch=[*sizes]):
+                plans.append((step - 1, Plan(tuple(rows), tuple(sizes))))
+                last = max(last, step)
+            case StepEvent(step=step):
+                last = max(last, step)
+            case _ if line.startswith(_PLAN):
+                raise ConfigError(f"replay: {path} has a damaged plan; leave replay out")
     if not plans:
         raise ConfigError(f"replay: {path} contains no plans")
     return plans, last

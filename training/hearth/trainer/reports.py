@@ -23,6 +23,15 @@ from hearth.plan.split import Plans
 from hearth.plan.staged import describe_stages
 from hearth.plan.straggler import moves
 from hearth.ranks.world import World
+from hearth.record.events import (
+    DiskEvent,
+    DriftEvent,
+    PlanEvent,
+    SkipEvent,
+    StartEvent,
+    StepEvent,
+    TeamEvent,
+)
 from hearth.trainer.drift import Drift
 from hearth.trainer.links import exchanged
 from hearth.trainer.planning import rows_over, slowness_of
@@ -82,22 +91,23 @@ class Reports:
             learning = sum(self._world.gather(learning))
         parts = self._stages() if self._placement else self._shards(trained)
         self._telemetry.record(
-            "start",
-            run=self._run.name,
-            generation=self._world.generation,
-            world_size=self._world.size,
-            # By rank, as all figures; `ranks` are those that the run begins with.
-            layout=self._world.layout,
-            ranks=ranks,
-            step=step,
-            steps=self._steps,
-            **self._epoch(rows),
-            trainable_parameters=learning,
-            versions=versions_here(),
-            **facts,
-            gradients=self._world.carrier,
-            exchange_bytes=exchange_bytes,
-            **parts,
+            StartEvent(
+                run=self._run.name,
+                generation=self._world.generation,
+                world_size=self._world.size,
+                # By rank, as all figures; `ranks` are those that the run begins with.
+                layout=self._world.layout,
+                ranks=ranks,
+                step=step,
+                steps=self._steps,
+                **self._epoch(rows),
+                trainable_parameters=learning,
+                versions=versions_here(),
+                **facts,
+                gradients=self._world.carrier,
+                exchange_bytes=exchange_bytes,
+                **parts,
+            )
         )
         where = ", ".join(f"{rank['node']} ({rank['device']})" for rank in ranks)
         settings = self._run.settings
@@ -161,12 +171,13 @@ class Reports:
         for number, plan in enumerate(plans, step + 1):
             if plan != last:
                 self._telemetry.record(
-                    "plan",
-                    step=number,
-                    rows=plan.rows,
-                    micro_batch=plan.micro_batch,
-                    slowness=slowness,
-                    **in_round,
+                    PlanEvent(
+                        step=number,
+                        rows=plan.rows,
+                        micro_batch=plan.micro_batch,
+                        slowness=slowness,
+                        **in_round,
+                    )
                 )
             last = plan
         if isinstance(self._planner, AdaptivePlanner) and sum(was) == sum(now) and was != now:
@@ -181,7 +192,7 @@ class Reports:
         unit = "round" if self._local_steps else "step"
         named = result.bad
         rows = f"row{'s' * (len(named) > 1)} {', '.join(named)}" if named else "no row by itself"
-        self._telemetry.record("skip", step=step, rows=named)
+        self._telemetry.record(SkipEvent(step=step, rows=named))
         skipped = f"step {step} skipped"
         if self._local_steps:
             steps = f"{result.skipped} local step{'s' * (result.skipped > 1)}"
@@ -230,9 +241,9 @@ class Reports:
             "grad_norm": last.norm,
             "energy_joules": joules,
             "eta_seconds": round(per_step * (self._steps - step), 1),
-            **({"slow_links": slow.record} if slow else {}),
+            "slow_links": slow and slow.record,
         }
-        self._telemetry.record("step", **record)
+        self._telemetry.record(StepEvent(**record))
         present = nodes_of(self._world)
         self._telemetry.say(step_line(record, self._world.layout, present, bool(self._placement)))
 
@@ -240,7 +251,7 @@ class Reports:
         """Report the nodes whose disks take no writes `now`, with the reasons, if that changed."""
         if before == now:
             return
-        self._telemetry.record("disk", step=step, failing=dict(now))
+        self._telemetry.record(DiskEvent(step=step, failing=dict(now)))
         for node, why in now.items():
             if node not in before:
                 self._telemetry.say(
@@ -257,7 +268,8 @@ class Reports:
         layout, leader = self._world.layout, self._world.leader
         count, largest = len(drift.numbers), max(drift.ranks.values())
         nodes = list(dict.fromkeys(layout[rank] for rank in drift.ranks))
-        self._telemetry.record("drift", step=step, tensors=count, largest=largest, nodes=nodes)
+        drifted = DriftEvent(step=step, tensors=count, largest=largest, nodes=nodes)
+        self._telemetry.record(drifted)
         self._telemetry.say(
             f"step {step}: {count} of {drift.all} tensors of weights and moments on "
             f"{', '.join(nodes)} had drifted from those of {layout[leader]} by up to "
@@ -279,13 +291,14 @@ class Reports:
         `left` has the nodes that are gone and why, `waited` are the seconds from then on.
         """
         self._telemetry.record(
-            "team",
-            step=step,
-            generation=generation,
-            nodes=nodes,
-            left=left,
-            joined=joined,
-            waited=waited,
+            TeamEvent(
+                step=step,
+                generation=generation,
+                nodes=nodes,
+                left=left,
+                joined=joined,
+                waited=waited,
+            )
         )
         gone = [f"without {node} ({why})" for node, why in left.items()]
         came = [f"with {', '.join(joined)}"] if joined else []

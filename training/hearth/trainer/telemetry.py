@@ -3,15 +3,12 @@
 Every rank knows all that is recorded: it gets the other ranks' measurements in the step's one
 exchange. Under a supervisor that forms groups in place every node keeps the whole record, else the
 leader does.
-The rest of Hearth reads `metrics.jsonl`: one JSON object per line, each with its `kind`:
-start, plan, step, skip, drift, disk, evaluate, sample, checkpoint, team or end. What follows the
-training adds scores and shared (`hearth.after`).
+The rest of Hearth reads `metrics.jsonl`: one event per line (`hearth.record.events`). What follows
+the training adds scores and shared (`hearth.after`).
 """
 
 from __future__ import annotations
 
-import json
-import math
 import threading
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import nullcontext, suppress
@@ -25,12 +22,14 @@ from hearth.base.text import duration
 from hearth.config import Run
 from hearth.plan.slow_links import SlowLinks
 from hearth.plan.straggler import waited_for
-from hearth.record.history import METRICS, forget_after
+from hearth.record.events import EvaluateEvent, RunEvent, StepEvent
+from hearth.record.history import RECORD, RecordFile, forget_after
+from hearth.record.lines import METRICS
 from hearth.record.own_disk import OwnDisk
-from hearth.record.record_file import RECORD, RecordFile
 from hearth.trainer.online import WeightsAndBiases
 
 _BOARD = "TensorBoard's files"
+_NO_CURVES = ("step", "steps", "at", "launch", "team")
 
 
 class Telemetry:
@@ -89,17 +88,16 @@ class Telemetry:
             with self._disk.spared(_BOARD):
                 self._close_board()
 
-    def record(self, kind: str, **values: Any) -> None:
-        """Write one line of `kind` to metrics.jsonl, and its numbers to TensorBoard and W&B."""
-        now = datetime.now(UTC).isoformat(timespec="milliseconds")
-        line = {"kind": kind, "time": now} | {key: _finite(value) for key, value in values.items()}
+    def record(self, event: RunEvent) -> None:
+        """Write an event to metrics.jsonl, and its numbers to TensorBoard and W&B."""
+        event.time = datetime.now(UTC).isoformat(timespec="milliseconds")
         if self._file:
             with self._disk.spared(RECORD):
-                self._file.add(json.dumps(line, allow_nan=False) + "\n")
-        if kind in ("step", "evaluate"):
-            numbers = dict(_numbers(kind, values))
-            self._draw(numbers, values["step"])
-            self._wandb.log(numbers, values["step"])
+                self._file.add(event.line)
+        if isinstance(event, StepEvent | EvaluateEvent):
+            numbers = dict(_numbers(event))
+            self._draw(numbers, event.step)
+            self._wandb.log(numbers, event.step)
 
     def _draw(self, numbers: Mapping[str, float], step: int) -> None:
         """Give numbers to TensorBoard, which is begun anew once a disk that was full takes them."""
@@ -155,29 +153,23 @@ def _report_unless_kept(failure: threading.ExceptHookArgs) -> None:
         threading.__excepthook__(failure)
 
 
-def _finite(value: Any) -> Any:
-    """Return None for NaN and infinity, which JSON lacks, else the value; also within a mapping."""
-    if isinstance(value, dict):
-        return {key: _finite(each) for key, each in value.items()}
-    return None if isinstance(value, float) and not math.isfinite(value) else value
-
-
-def _numbers(kind: str, values: Mapping[str, Any]) -> Iterator[tuple[str, float]]:
-    """Yield name and value of each curve in a record.
+def _numbers(event: StepEvent | EvaluateEvent) -> Iterator[tuple[str, float]]:
+    """Yield name and value of each curve in an event.
 
     A list by rank gives a curve per rank, a mapping by data set one per set. None values are left
     out.
     """
-    for name, value in values.items():
+    room = "train" if isinstance(event, StepEvent) else "held_out"
+    for name, value in vars(event).items():
         if name.endswith("_by_rank"):
-            for rank, number in enumerate(value):
+            for rank, number in enumerate(value or ()):
                 if number is not None:
                     yield f"{name.removesuffix('_by_rank')}/rank{rank}", number
         elif name.endswith("_by_set"):
-            for each, number in value.items():
+            for each, number in (value or {}).items():
                 yield f"held_out/{name.removesuffix('_by_set')}/{each}", number
-        elif isinstance(value, int | float) and name not in ("step", "steps"):
-            yield f"{'train' if kind == 'step' else 'held_out'}/{name}", value
+        elif isinstance(value, int | float) and name not in _NO_CURVES:
+            yield f"{room}/{name}", value
 
 
 def step_line(

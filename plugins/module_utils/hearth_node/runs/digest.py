@@ -9,9 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Iterator
 from contextlib import suppress
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -20,6 +18,7 @@ from ansible.module_utils.hearth.base.locks import queued_runs
 from ansible.module_utils.hearth.base.places import QUEUE, RUN_NAME
 from ansible.module_utils.hearth.base.slurm import queued
 from ansible.module_utils.hearth.base.systemd import units_of
+from ansible.module_utils.hearth.record.lines import METRICS, abridged, newest_step, seconds_of
 from ansible.module_utils.hearth.supervisor.cause import ENDS
 from ansible.module_utils.hearth_node.base import (
     remove_path,
@@ -27,12 +26,6 @@ from ansible.module_utils.hearth_node.base import (
     text_of,
 )
 from ansible.module_utils.hearth_node.runs.dashboard import curves
-
-# Every line of metrics.jsonl begins with its kind; most are steps, and parsing those is skipped.
-_STEP = b'{"kind": "step"'
-
-_MOST_TEAMS = 100
-"""Number of regroups of a launch that are told; the last ones, if there were more."""
 
 
 def look(workspace: str, now: float | None = None) -> list[dict[str, Any]]:
@@ -42,7 +35,7 @@ def look(workspace: str, now: float | None = None) -> list[dict[str, Any]]:
     none), whether a supervisor is `alive`, the time since its last sign of life (`silent_seconds`),
     the stop file's request (`asked`, None without one), the newest job in Slurm's `queue` of a run
     whose job has no supervisor here (else None), the `turn` of a run in the queue of this node
-    (`position`, `at` and `submitted`; else None), a digest of its `metrics`, the newest
+    (`position`, `at` and `submitted`; else None), its abridged `metrics`, the newest
     `checkpoint` with `step` and `age_seconds`, the age of its TensorBoard `curves` in seconds (None
     without any), its `files`: bytes by path in the workspace, and what is `damaged` of it: a
     sentence for each file. `now` is in seconds since 1970.
@@ -72,7 +65,7 @@ def _seen(workspace: str, name: str, busy: str, waiting: list[str], now: float) 
     stop = os.path.join(folder, "stop")
     record, no_record = _record(os.path.join(folder, "supervisor.json"))
     run_file, no_run_file = _run_file(os.path.join(folder, "run.yml"))
-    heard = _time((record or {}).get("heartbeat"))
+    heard = seconds_of((record or {}).get("heartbeat"))
     job = record and busy != name and record["state"] not in ENDS and record.get("job")
     return {
         "name": name,
@@ -84,7 +77,7 @@ def _seen(workspace: str, name: str, busy: str, waiting: list[str], now: float) 
         "asked": text_of(stop) if os.path.exists(stop) else None,
         "queue": queued(name) if isinstance(job, str) else None,
         "turn": _json(text_of(os.path.join(workspace, QUEUE, f"{name}.json"))),
-        "metrics": digest(os.path.join(folder, "metrics.jsonl"), now if busy == name else None),
+        "metrics": abridged(_metrics(workspace, name), now if busy == name else None),
         "checkpoint": _checkpoint(os.path.join(workspace, "checkpoints", name), now),
         "curves": _age(curves(workspace, name), now),
         "files": {path: size(os.path.join(workspace, path)) for path in paths(workspace, name)},
@@ -114,76 +107,15 @@ def _run_file(path: str) -> tuple[str, str]:
         return "", f"{path} cannot be read ({error})"
 
 
-def digest(path: str, now: float | None = None) -> dict[str, Any]:
-    """Return a summary of a `metrics.jsonl`; empty if there is none.
-
-    The first `began` (time) and the last `start`, the last `step`, `before` and `after` (held-out
-    evaluation), `checkpoint` and `end`, each the whole line, of the last launch its last `disk`,
-    the total `seconds` of its launches, and those from its first record to the last (`elapsed`); a
-    run that is under way counts up to `now`. If nodes have left or joined, also the newest `teams`
-    of the last launch, and the number of `regroups` of all launches.
-    """
-    story: dict[str, Any] = {}
-    teams: list[dict[str, Any]] = []
-    regroups = 0
-    spans: list[list[float]] = []
-    for line in _told_lines(path):
-        kind, at = line.get("kind"), _time(line.get("time"))
-        if at is not None and (kind == "start" or not spans):
-            story.setdefault("began", line["time"])
-            spans.append([at, at])
-        elif at is not None:
-            spans[-1][1] = at
-        if kind == "evaluate" and line.get("when") in ("before", "during", "after"):
-            story[line["when"]] = line
-        elif kind in ("start", "step", "disk", "checkpoint", "end"):
-            story[kind] = line
-        if kind == "start":
-            teams = []
-            story.pop("disk", None)
-        elif kind == "team":
-            regroups += 1
-            teams = [*teams[1 - _MOST_TEAMS :], line]
-    if regroups:
-        story |= {"teams": teams, "regroups": regroups}
-    if now is not None and spans and "end" not in story:
-        spans[-1][1] = max(now, spans[-1][0])
-    if spans:
-        story["seconds"] = round(sum(last - first for first, last in spans), 1)
-        story["elapsed"] = round(spans[-1][1] - spans[0][0], 1)
-    return story
-
-
 def slow_links(workspace: str) -> dict[str, Any] | None:
     """Return the links that hold up the run under way on this node (`hearth.plan.slow_links`)."""
     run = run_under_way(workspace)
-    path = os.path.join(workspace, "results", run, "metrics.jsonl")
-    step = digest(path).get("step", {}) if run else {}
-    found = step.get("slow_links")
+    found = newest_step(_metrics(workspace, run)).get("slow_links") if run else None
     return found if isinstance(found, dict) else None
 
 
-def _told_lines(path: str) -> Iterator[dict[str, Any]]:
-    """Yield the lines of a metrics file, without steps that are followed by another step.
-
-    An incomplete line, left by a power cut or read while being written, is skipped.
-    """
-    held = b""
-    try:
-        with open_regular(path) as file:
-            for line in file:
-                if line.startswith(_STEP) and line.endswith(b"\n"):
-                    held = line
-                    continue
-                yield from map(_line, [held, line] if held else [line])
-                held = b""
-    except OSError:
-        return
-    yield from map(_line, [held] if held else [])
-
-
-def _line(text: bytes) -> dict[str, Any]:
-    return _json(text.decode("utf-8", "replace")) or {}
+def _metrics(workspace: str, run: str) -> Path:
+    return Path(workspace, "results", run, METRICS)
 
 
 def _checkpoint(folder: str, now: float) -> dict[str, Any] | None:
@@ -264,13 +196,3 @@ def _shallow(content: Any, levels: int = 10) -> bool:
     return not isinstance(content, (dict, list)) or (
         levels > 0 and all(_shallow(each, levels - 1) for each in inner)
     )
-
-
-def _time(text: Any) -> float | None:
-    """Return an ISO 8601 time as seconds since 1970, or None if it is invalid or has no zone."""
-    try:
-        # Only Python 3.11 and newer parse a final `Z`; milliseconds parse on older ones too.
-        read = datetime.fromisoformat(str(text).replace("Z", "+00:00"))
-        return read.timestamp() if read.tzinfo else None
-    except (ValueError, OverflowError):
-        return None

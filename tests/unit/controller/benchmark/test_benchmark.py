@@ -15,13 +15,13 @@ from ansible.utils.display import Display
 from hypothesis import example, given
 from hypothesis import strategies as st
 from support.facts import assert_names, refuses
+from support.metric_lines import records_in, story_of
 from support.repository import ROOT
 from support.waiting import HANG
 
 from hearth.base.errors import LaunchError
 from hearth.base.places import RUN_NAME
 from hearth.config import resolve_run
-from hearth.record.story import read_lines
 from hearth_controller.benchmark.comparison import changed_versions, last_comparable
 from hearth_controller.benchmark.configure import objections, request_from, run_name, variables
 from hearth_controller.benchmark.nested import (
@@ -225,7 +225,7 @@ def test_speed_and_time_are_those_of_the_steps_after_the_warm_up():
     lines = [json.loads(line) for line in RECORDED.read_text().splitlines()]
     steps = [line | {"steps": 12} for line in lines if line["kind"] == "step"][:12]
     first = [line | {"steps": 12} for line in lines if line["kind"] == "start"][:1]
-    came = Timing.from_metrics([*first, *steps], 2, 33.0)
+    came = Timing.from_story(story_of(*first, *steps), 2, 33.0)
     assert came.steps == 10
     counted = steps[2:]
     assert came.tokens == pytest.approx(sum(line["tokens"] for line in counted), rel=1e-3)
@@ -235,21 +235,21 @@ def test_speed_and_time_are_those_of_the_steps_after_the_warm_up():
 
 
 def test_a_run_without_a_counted_step_or_that_ended_early_is_not_counted():
-    lines = list(read_lines(RECORDED))
+    lines = records_in(RECORDED.read_text())
     with refuses(LaunchError, "first 200"):
-        Timing.from_metrics(lines, 200, 1.0)
+        Timing.from_story(story_of(*lines), 200, 1.0)
     steps = [line for line in lines if line["kind"] in ("start", "step")][:9]
     with refuses(LaunchError, "8 of 80 steps"):
-        Timing.from_metrics(steps, 2, 1.0)
+        Timing.from_story(story_of(*steps), 2, 1.0)
 
 
 def test_a_run_that_was_without_a_node_for_a_while_is_not_counted():
-    lines = list(read_lines(RECORDED))
+    lines = records_in(RECORDED.read_text())
     nodes = [rank["node"] for rank in lines[0]["ranks"]]
     team = {"kind": "team", "step": 3, "nodes": nodes[1:], "left": {nodes[0]: "silent for 6 s"}}
     whole = [{**team, "step": 5, "nodes": nodes, "left": {}, "joined": nodes[:1]}]
     with refuses(LaunchError, f"{nodes[0]} left after step 3", "silent for 6 s"):
-        Timing.from_metrics([lines[0], team, *whole, *lines[1:]], 2, 1.0)
+        Timing.from_story(story_of(lines[0], team, *whole, *lines[1:]), 2, 1.0)
 
 
 def test_the_cluster_is_compared_with_the_sum_and_with_the_fastest():
@@ -340,9 +340,9 @@ def test_energy_of_a_benchmark_is_that_of_its_counted_steps_on_all_nodes():
     steps = [line | {"steps": 12} for line in lines if line["kind"] == "step"][:12]
     first = [line | {"steps": 12} for line in lines if line["kind"] == "start"][:1]
     whole = [line | {"energy_joules_by_rank": [300.0, 200.0, 100.0]} for line in steps]
-    assert Timing.from_metrics([*first, *whole], 2, 33.0).joules == 10 * 600.0
+    assert Timing.from_story(story_of(*first, *whole), 2, 33.0).joules == 10 * 600.0
     whole[5]["energy_joules_by_rank"] = [300.0, 200.0, None]
-    assert Timing.from_metrics([*first, *whole], 2, 33.0).joules is None
+    assert Timing.from_story(story_of(*first, *whole), 2, 33.0).joules is None
 
 
 def test_one_node_only_is_said_and_is_one_row():

@@ -22,14 +22,13 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support import programs
 from support.facts import assert_names
-from support.metric_lines import slow_links, start_line, step_line, written
+from support.metric_lines import slow_links, start_line, step_line, story_of, written
 from support.repository import ROOT
 
 from hearth.config import Settings, in_parallel, read_run, resolve, resolve_run, write_run
 from hearth.config.cli import parse_command_line
 from hearth.config.planned import PlannedPipeline
-from hearth.record.metric_line import MetricLine
-from hearth.record.story import Story, read_lines
+from hearth.record.story import read_story
 from hearth.record.windows import thinned, totals
 from hearth_controller.cli.parser import parse
 from hearth_controller.cli.paths import Paths
@@ -48,7 +47,7 @@ from hearth_controller.report.page import (
 from hearth_controller.report.read import read
 from hearth_controller.report.repeat import repeat_command
 from hearth_controller.runs.outcome import Outcome
-from hearth_controller.watch.happenings import happenings
+from hearth_controller.watch.rows import happenings
 
 RECORDED = ROOT / "tests" / "fixtures" / "run" / "evening"
 NODES = ["desk", "laptop", "oldbox"]
@@ -114,25 +113,23 @@ def test_the_story_of_a_run_that_was_launched_twice(known):
 
 
 def test_a_run_has_reached_its_newest_checkpoint_wherever_that_stands():
-    assert Story.from_lines([]).reached is None
+    assert story_of().reached is None
     # A run that went on from step 20 writes 30 anew, behind an older 40.
     lines = [{"kind": "checkpoint", "step": step} for step in (20, 40, 30)]
-    assert Story.from_lines(lines).reached == 40
+    assert story_of(*lines).reached == 40
 
 
 def test_a_short_round_and_what_its_steps_make_up_for_are_no_new_split():
     def plan(step: int, *rows: int, of_round: tuple[int, int]) -> dict:
         return {"kind": "plan", "step": step, "rows": rows, "rows_of_round": of_round}
 
-    story = Story.from_lines(
-        [
-            start_line("desk", "laptop"),
-            plan(1, 5, 2, of_round=(9, 5)),
-            plan(2, 4, 3, of_round=(9, 5)),
-            plan(3, 2, 1, of_round=(2, 1)),
-            plan(4, 5, 2, of_round=(9, 5)),
-            plan(5, 6, 1, of_round=(11, 3)),
-        ]
+    story = story_of(
+        start_line("desk", "laptop"),
+        plan(1, 5, 2, of_round=(9, 5)),
+        plan(2, 4, 3, of_round=(9, 5)),
+        plan(3, 2, 1, of_round=(2, 1)),
+        plan(4, 5, 2, of_round=(9, 5)),
+        plan(5, 6, 1, of_round=(11, 3)),
     )
     (mark,) = story.replans
     assert (mark.step, mark.text) == (5, "rows a round: desk 11, laptop 3")
@@ -140,7 +137,7 @@ def test_a_short_round_and_what_its_steps_make_up_for_are_no_new_split():
 
 def test_a_split_before_any_launch_is_on_record_tells_nothing():
     step = {"kind": "step", "step": 5, "steps": 9}
-    assert Story.from_lines([{"kind": "plan", "step": 1, "rows": [4, 2]}, step]).step == 5
+    assert story_of({"kind": "plan", "step": 1, "rows": [4, 2]}, step).step == 5
 
 
 @pytest.mark.parametrize("most", [1, 7, 30, 1000])
@@ -169,7 +166,7 @@ def test_ranks_of_one_node_are_put_together():
         start_line("big", "big", "small"),
         step_line(50.0, 40.0, 10.0, step=4, loss=None, **ranks),
     ]
-    (window,) = Story.from_lines(lines).windows
+    (window,) = story_of(*lines).windows
     big = window.parts["big"]
     assert (window.steps, window.seconds, window.loss) == (4, 10.0, None)
     assert (big.tokens, big.rows, big.compute_seconds, big.wait_seconds) == (900, 9, 6.0, 2.0)
@@ -183,7 +180,7 @@ def test_the_limit_on_a_gpus_power_stands_with_its_rank_and_what_it_costs(known)
     for number, (rank, power) in enumerate(zip(start["ranks"], (limited, usual), strict=False)):
         rank |= {"rank": number, "device": "cuda:0", "power": power}
     start["ranks"][2] |= {"rank": 2, "device": "cpu"}
-    rows = dict(fact_rows(replace(known, story=Story.from_lines([start]))))
+    rows = dict(fact_rows(replace(known, story=story_of(start))))
     cost = "8% slower than at 300 W (measured 2026-11-20)"
     assert rows["rank 0"] == f"tower, cuda:0, limited to 220 of 300 W, {cost}"
     assert rows["rank 1"] == "oldbox, cuda:0, limited to 290 W"
@@ -197,13 +194,13 @@ def test_a_record_that_is_cut_short_anywhere_still_tells_what_came_before(
 ):
     metrics = tmp_path_factory.mktemp("cut") / "metrics.jsonl"
     metrics.write_text(TEXT[:cut] + other, encoding="utf-8")
-    story = Story.from_lines(read_lines(metrics))
+    story = read_story(metrics.parent)
     whole = TEXT[:cut].rpartition("\n")[0]
     assert len(story.windows) >= whole.count('"kind": "step"')
 
 
 LINES = {line["kind"]: line for line in map(json.loads, TEXT.splitlines())}
-READ = MetricLine.model_fields.keys() - {"kind", "expected", "when"}
+READ = {name for line in LINES.values() for name in line} - {"kind", "expected", "when"}
 CHANGED = [
     LINES[kind] | {name: value}
     for kind in LINES
@@ -264,7 +261,7 @@ def test_a_link_that_held_up_the_exchange_stands_with_its_steps(run, html):
     text = Elements(page(read(run))).text
     assert_names(text, "oldbox → laptop", "5.0 Mbit/s", "940", "sync_every=16", "640 tokens/s")
     assert any(
-        "oldbox → laptop" in each.text and each.alarm for each in happenings(read(run).story)
+        "oldbox → laptop" in text and alarm for _, text, alarm in happenings(read(run).story)
     )
 
 

@@ -25,7 +25,7 @@ QUEUE = {"job": "7", "state": "PENDING", "reason": "Priority"}
 FULL = digest("desk", record_more={"cause": LOST, "missing": ["laptop"], "away": ""}) | {
     "turn": TURN,
     "queue": QUEUE,
-    "metrics": metrics(teams=[team(1, 5, *NODES)], regroups=1),
+    "metrics": metrics(teams=[team(1, 5, *NODES)]),
 }
 WRONG = ([[]], {"a": []}, 10**400, True, "\ud800", -1)
 
@@ -61,15 +61,14 @@ def broken():
     yield {"name": "evening", "damaged": ["it cannot be summarised"]}
 
 
-@pytest.mark.parametrize("one", broken(), ids=lambda one: "")
-def test_a_field_of_another_type_hides_no_other_run(one):
-    nodes = {"desk": [one, OTHER], "laptop": [digest("laptop")]}
-    runs = observed_runs(nodes)
-    assert {run.name for run in runs} == {"evening", "morning"}
-    assert "morning" in shown(runs)
-    left_out = one not in [*readable([one])] and FULL | {"metrics": one.get("metrics")} != one
-    assert bool(damage(nodes)) or not left_out
-    assert nodes_with_curves("morning", {"desk": readable(nodes["desk"])}) == ["desk"]
+def test_a_field_of_another_type_hides_no_other_run():
+    for one in broken():
+        nodes = {"desk": [one, OTHER], "laptop": [digest("laptop")]}
+        runs = observed_runs(nodes)
+        assert {run.name for run in runs} == {"evening", "morning"}
+        assert "morning" in shown(runs)
+        assert bool(damage(nodes)) or one in [*readable([one])]
+        assert nodes_with_curves("morning", {"desk": readable(nodes["desk"])}) == ["desk"]
 
 
 @pytest.mark.parametrize("one", [None, 5, "x", [], {}, {"name": ["x"]}, {"name": "../up"}])

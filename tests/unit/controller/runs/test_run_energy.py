@@ -10,9 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.digests import digest, metrics, run_file
 from support.facts import assert_names
-from support.metric_lines import start_line, step_line
+from support.metric_lines import start_line, step_line, story_of
 
-from hearth.record.story import Story
 from hearth_controller.runs.digests import observed_runs
 from hearth_controller.runs.energy import Energy, describe, energy_of, significant
 from hearth_controller.runs.listing import compare
@@ -36,7 +35,7 @@ def end(total: float | None, *by_rank: float | None) -> dict:
 
 
 def of(*lines: dict, price: float = 0.0) -> Energy | None:
-    return energy_of(Story.from_lines(lines), price)
+    return energy_of(story_of(*lines), price)
 
 
 def test_energy_is_told_by_node_and_in_sum():
@@ -99,7 +98,7 @@ def test_what_was_used_for_lost_steps_is_in_the_sum_alone():
 def closing(*lines: dict, price: float = 0.0) -> str:
     ends = {node: {"state": "finished", "rank": n} for n, node in enumerate(("desk", "laptop"))}
     outcome = Outcome(ends, electricity_price=price)
-    return summary("night", "-e model=m", Story.from_lines(lines), outcome, "runs/night", [])
+    return summary("night", "-e model=m", story_of(*lines), outcome, "runs/night", [])
 
 
 def test_the_closing_text_tells_energy_and_cost_or_nothing():
@@ -121,24 +120,26 @@ def test_the_price_of_an_end_is_kept_with_it(tmp_path):
 
 def test_a_run_under_way_tells_its_energy_so_far_and_that_of_its_last_steps():
     line = step(30, 7.2e5, 1800.0, 1800.0)
-    told = metrics() | {"start": TWO | {"time": "2026-11-20T20:01:10+00:00"}, "step": line}
-    (run,) = observed_runs({"desk": [digest("desk", metrics=told)], "laptop": []})
+    start = TWO | {"time": "2026-11-20T20:01:10+00:00"}
+
+    def observed(line, **more):
+        told = metrics(line, start=start, **more)
+        (run,) = observed_runs({"desk": [digest("desk", metrics=told)], "laptop": []})
+        return run
+
+    run = observed(line)
     assert run.joules == 7.2e5
     assert run.watt_hours_per_million == pytest.approx(500)
-    told["end"] = end(7.5e5)
-    (run,) = observed_runs({"desk": [digest("desk", metrics=told)], "laptop": []})
-    assert run.joules == 7.5e5
-    told["step"] = step(30, 7.2e5, 1800.0, None)
-    (run,) = observed_runs({"desk": [digest("desk", metrics=told)], "laptop": []})
-    assert run.watt_hours_per_million is None
+    assert observed(line, end=end(7.5e5)).joules == 7.5e5
+    assert observed(step(30, 7.2e5, 1800.0, None)).watt_hours_per_million is None
 
 
 def test_two_runs_are_compared_by_their_energy_if_one_was_measured(tmp_path):
-    told = metrics() | {"step": step(30, 7.2e6, 1800.0, 1800.0)}
+    told = metrics(step(30, 7.2e6, 1800.0, 1800.0))
     text = run_file(tmp_path, "evening")
     measured, other = (
         observed_runs({"desk": [digest("desk", metrics=each, run_file=text)]})[0]
-        for each in (told, metrics() | {"step": step(30, None, None, None)})
+        for each in (told, metrics(step(30, None, None, None)))
     )
     assert re.search(r"^energy +2\.00 kWh +–$", "\n".join(compare(measured, other)), re.MULTILINE)
     assert "energy" not in "\n".join(compare(other, other))

@@ -120,7 +120,7 @@ def test_a_node_that_is_out_of_reach_or_left_out_is_named(desk, laptop, missing,
 
 
 SILENT = "no sign of life for 6 s"
-GONE_ON = metrics(teams=[team(1, 12, "desk", laptop=SILENT)], regroups=1)
+GONE_ON = metrics(teams=[team(1, 12, "desk", laptop=SILENT)])
 IN_TEAM_1 = {"record_more": {"generation": 1}}
 
 
@@ -133,7 +133,7 @@ def test_a_node_that_is_not_in_the_team_is_missing_and_says_why_it_left(laptop):
 
 def test_a_node_that_has_joined_again_is_not_missing():
     teams = [team(1, 12, "desk", laptop=SILENT), team(2, 20, "desk", "laptop")]
-    now = {"metrics": metrics(teams=teams, regroups=2), "record_more": {"generation": 2}}
+    now = {"metrics": metrics(teams=teams), "record_more": {"generation": 2}}
     run = seen(digest("desk", **now), digest("laptop", **now))
     assert (run.missing, run.why, run.team, run.regroups) == ([], None, ["desk", "laptop"], 2)
 
@@ -145,7 +145,7 @@ def test_a_team_of_an_earlier_group_says_nothing_of_who_is_missing():
 
 @pytest.mark.parametrize("alive", [True, False])
 def test_rank_0_may_be_the_one_that_left(alive):
-    gone_on = metrics(step=31, teams=[team(1, 30, "laptop", desk="broke off")], regroups=1)
+    gone_on = metrics(step=31, teams=[team(1, 30, "laptop", desk="broke off")])
     # Its own record ends with the group that it was in.
     desk = digest("desk", metrics=metrics(step=30), alive=alive)
     run = seen(desk, digest("laptop", metrics=gone_on, **IN_TEAM_1))
@@ -169,8 +169,7 @@ def test_of_several_metrics_those_with_most_steps_count():
     behind = digest("laptop", "finished", False, metrics=metrics(step=25))
     assert seen(digest("desk", "finished", False), behind).story.step == 30
     # A node that is left out knows of steps that the last launch makes anew.
-    again = metrics(step=4, nodes=["laptop"])
-    again["start"]["generation"] = 1
+    again = metrics(step=4, nodes=["laptop"], generation=1)
     assert seen(digest("desk", "finished", False), digest("laptop", metrics=again)).story.step == 4
     # Rank 0's disk is gone: the copies that came with the checkpoints are what there is.
     assert seen(None, behind).story.step == 25

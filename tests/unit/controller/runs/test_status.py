@@ -7,7 +7,19 @@ import re
 
 import jsonschema
 import pytest
-from support.digests import ALONE, KILLED, LOST, NODES, WAITS, cause, digest, ended, metrics, team
+from support.digests import (
+    ALONE,
+    KILLED,
+    LOST,
+    NODES,
+    STEP,
+    WAITS,
+    cause,
+    digest,
+    ended,
+    metrics,
+    team,
+)
 from support.facts import assert_names
 from support.metric_lines import slow_links
 from support.repository import ROOT
@@ -62,15 +74,14 @@ HOT = "GPU 0 (stand-in of a card) is throttled: heat"
 
 IN_PLACE = digest(
     "desk",
-    metrics=metrics(teams=[team(1, 12, "desk", laptop="no sign of life for 6 s")], regroups=1),
+    metrics=metrics(teams=[team(1, 12, "desk", laptop="no sign of life for 6 s")]),
     record_more={"generation": 1},
 )
 """Of a run that goes on in place without the laptop."""
 
 
 FULL = {"kind": "disk", "step": 9, "failing": {"laptop": "No space left on device"}}
-STEP = metrics()["step"]
-SLOW = metrics() | {"step": STEP | {"slow_links": slow_links(("laptop", "desk"))}}
+SLOW = metrics(step=STEP | {"slow_links": slow_links(("laptop", "desk"))})
 SLOW_LINK = {"desk": digest("desk", metrics=SLOW), "laptop": digest("laptop")}
 OLD = {"step": 31, "seconds": 142, "waits_for": {}, "link": ["laptop", "desk", 0.19]}
 OLD_STEP = {"desk": digest("desk", record_more={"open_step": OLD}), "laptop": digest("laptop")}
@@ -219,7 +230,7 @@ HAD = {"away": GAME, "cause": cause("laptop", "away", f"away: {GAME}"), "generat
 def test_a_node_whose_machine_the_house_has_is_away_with_the_reason_and_no_fault():
     lends = digest(
         "desk",
-        metrics=metrics(teams=[team(1, 12, "desk", laptop=f"away: {GAME}")], regroups=1),
+        metrics=metrics(teams=[team(1, 12, "desk", laptop=f"away: {GAME}")]),
         record_more={"generation": 1},
     )
     answer = seen(lends, digest("laptop", "waiting", record_more=HAD))

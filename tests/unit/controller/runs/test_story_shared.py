@@ -3,20 +3,21 @@
 from __future__ import annotations
 
 import shutil
+from dataclasses import asdict
 
 import pytest
 from support.facts import assert_names
-from support.metric_lines import start_line, step_line, written
+from support.metric_lines import start_line, step_line, story_of, written
 from support.repository import ROOT
 
-from hearth.after.scores import Score, as_records
+from hearth.record.events import Score
 from hearth_controller.report.page import write_report
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.runs.summary import summary
 
 SCORES = [Score("arc_easy", "acc", 0.52, 0.01, before=0.41, before_error=0.01, examples=2376)]
 FOUND = {"kind": "scores", "what": "eval", "when": "after", "step": 12} | {
-    "scores": as_records(SCORES)
+    "scores": [asdict(each) for each in SCORES]
 }
 END = {"kind": "end", "state": "finished", "step": 12}
 FAILED = "push: the Hub does not answer"
@@ -29,12 +30,11 @@ def shared(what, **more):
 
 def closing(*lines):
     """Return the closing text of a finished run with these lines after its end."""
-    text = written(start_line("desk"), step_line(100), END, *lines)
     outcome = Outcome({"desk": {"state": "finished"}})
     return summary(
         "r",
         "-e model=m",
-        Story.from_lines(parse(text.splitlines())),
+        story_of(start_line("desk"), step_line(100), END, *lines),
         outcome,
         "runs/r",
         ["adapter"],
@@ -67,7 +67,7 @@ def test_a_finished_run_ends_with_the_lines_that_share_it_and_score_it():
 
 @pytest.mark.parametrize("damage", ["after", "task"])
 def test_a_damaged_line_of_scores_costs_that_line_only(damage):
-    scores = [as_records(SCORES)[0] | {damage: {"what": "this"}}]
+    scores = [asdict(SCORES[0]) | {damage: {"what": "this"}}]
     text = closing(FOUND | {"scores": scores}, shared("copy_to", place="/mnt/nas/r"))
     assert "arc_easy" not in text
     assert_names(text, "/mnt/nas/r")

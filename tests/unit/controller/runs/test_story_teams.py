@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
-from support.metric_lines import start_line, step_line, team_line
+from support.metric_lines import start_line, step_line, story_of, team_line
 
 from hearth.record.absences import describe_cost
 from hearth.record.story import Story
@@ -24,7 +24,7 @@ BACK = team_line(40, *NODES, generation=2, joined=["lap"], waited=0.75)
 
 
 def story(*lines) -> Story:
-    return Story.from_lines(lines)
+    return story_of(*lines)
 
 
 def texts(*lines) -> list[str]:
@@ -94,10 +94,10 @@ def test_a_split_tells_only_of_those_that_are_there():
 
 def test_a_regroup_is_told_in_one_line():
     (gone, back) = story(START, GONE, BACK).teams
-    assert gone.text == f"after step 12: lap left ({SILENT}); desk, old went on after 6.4 s"
-    assert back.text == "after step 40: lap joined; desk, lap, old went on after 0.8 s"
+    assert gone.news == f"after step 12: lap left ({SILENT}); desk, old went on after 6.4 s"
+    assert back.news == "after step 40: lap joined; desk, lap, old went on after 0.8 s"
     same = story(START, team_line(3, *NODES)).teams[0]
-    assert "the same nodes" in same.text
+    assert "the same nodes" in same.news
 
 
 def test_a_reason_cannot_be_a_command_to_the_terminal():

@@ -7,8 +7,14 @@ from support.metric_lines import start_line, step_line, team_line
 from support.relayed import lines, state
 
 from hearth_controller.watch.chart import MARKER, chart
-from hearth_controller.watch.happenings import clock_time, happenings
-from hearth_controller.watch.rows import figures, headline, node_rows, step_text, wrapped
+from hearth_controller.watch.rows import (
+    figures,
+    happenings,
+    headline,
+    node_rows,
+    step_text,
+    wrapped,
+)
 from hearth_controller.watch.view import RunView
 
 NODES = ("desk", "laptop", "tower")
@@ -113,12 +119,17 @@ def test_what_happened_is_newest_first_and_a_loss_has_the_reason_that_supervisor
     ]
     view = view_of(START, STEP, *records, launches=LAUNCHES)
     skipped, left, checkpoint, began = happenings(view.story)
-    assert_names(skipped.text, "14", "d.jsonl:7")
-    assert_names(left.text, "laptop left", "its power failed", "desk, tower")
-    assert_names(checkpoint.text, "10")
-    assert_names(began.text, *NODES)
-    assert [each.alarm for each in (skipped, left, checkpoint, began)] == [True, True, False, False]
-    assert clock_time(view.story, left.at) > clock_time(view.story, checkpoint.at)
+    assert_names(skipped[1], "14", "d.jsonl:7")
+    assert_names(left[1], "laptop left", "its power failed", "desk, tower")
+    assert_names(checkpoint[1], "10")
+    assert_names(began[1], *NODES)
+    assert [alarm for _, _, alarm in (skipped, left, checkpoint, began)] == [
+        True,
+        True,
+        False,
+        False,
+    ]
+    assert left[0] > checkpoint[0]
 
 
 def test_earlier_launches_are_history_and_the_figures_are_those_of_this_one():

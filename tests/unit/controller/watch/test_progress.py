@@ -4,19 +4,20 @@ from __future__ import annotations
 
 import pytest
 from support.facts import assert_names
-from support.metric_lines import slow_links, start_line, step_line, team_line
+from support.metric_lines import slow_links, start_line, step_line, story_of, team_line
 
 from hearth.record.story import Story
 from hearth_controller.watch.progress import SplitNews, progress_text, state_text
 
 
 def text_after(*lines):
-    return progress_text(Story.from_lines(lines))
+    return progress_text(story_of(*lines))
 
 
 def news_after(*lines):
     """Return the news of the plans among these lines."""
-    return [*filter(None, map(SplitNews().add, Story.from_lines(lines).plans))]
+    news, story = SplitNews(), story_of(*lines)
+    return [text for plan in story.plans if (text := news.add(plan, story))]
 
 
 START = start_line("desk", "desk", "lap")
@@ -49,7 +50,7 @@ def test_a_link_that_holds_up_the_exchange_is_named_and_no_node_for_it():
 @pytest.mark.parametrize("age", [3, 47])
 def test_a_step_that_takes_long_says_since_when_and_for_whom(age):
     step = {"step": 13, "seconds": age, "waits_for": {"lap": "micro-batch"}, "link": None}
-    text = state_text({"state": "running", "open_step": step}, Story.from_lines([START, STEP]))
+    text = state_text({"state": "running", "open_step": step}, story_of(*[START, STEP]))
     assert text.startswith("step 12/60")
     assert ("step 13 for 47 s, waits for lap" in text[:80]) == (age == 47)
 
@@ -77,7 +78,7 @@ def test_the_line_says_who_trains_and_who_is_away():
 def test_a_node_that_joins_is_told_by_the_metrics_alone():
     cause = {"node": "lap", "rank": None, "kind": "node_back", "message": "lap joined"}
     record = {"state": "waiting", "cause": cause, "missing": []}
-    assert "lap joined" not in state_text(record, Story.from_lines([START, STEP]))
+    assert "lap joined" not in state_text(record, story_of(*[START, STEP]))
 
 
 def test_a_run_of_which_the_house_has_all_machines_says_who_has_them():

@@ -226,6 +226,7 @@ def test_a_node_that_has_come_back_shows_the_run_and_not_what_it_had_done_before
     before = [start_line("desk", "laptop", time="2026-11-22T06:00:00Z")]
     before += [step_line(10, 10, step=7, time="2026-11-22T06:30:00Z")]
     back = {"kind": "team", "step": 9, "generation": 3, "time": SINCE}
+    back["nodes"] = ["desk", "laptop"]
     change = {"record": record(), "alive": True, "metrics": metrics_of(*before)}
     node = Reported([change])
     follower = follow(node, lines)

@@ -16,7 +16,9 @@ from support.waiting import until
 from support.workspace import under_way
 
 from hearth.base.places import MANIFEST
-from hearth.record.story import Story, parse
+from hearth.record.events import parse
+from hearth.record.lines import abridged
+from hearth.record.story import read_story
 from hearth_controller.runs.digests import observed_runs
 
 
@@ -84,12 +86,14 @@ def test_a_run_is_told_in_short(workspace):
     assert run["record"]["state"] == "finished"
     assert run["silent_seconds"] > 0
     metrics = run["metrics"]
-    assert (metrics["step"]["step"], metrics["before"]["perplexity"]) == (5, 48.0)
     assert metrics["began"].startswith("2026-11-20T20:00:00")
-    assert metrics["seconds"] == 9.0  # both launches, not the time between them
-    lines = (workspace / "results" / "evening" / "metrics.jsonl").read_text().splitlines()
-    story = Story.from_lines(parse(lines))
-    assert (story.seconds, story.length) == (metrics["seconds"], metrics["elapsed"])
+    told = [*parse(metrics["lines"])]
+    assert {each.when: each.perplexity for each in told if each.kind == "evaluate"}["before"] == 48
+    assert [each.step for each in told if each.kind == "step"] == [5]
+    seconds = sum(last - first for first, last in metrics["spans"])
+    assert seconds == 9.0  # both launches, not the time between them
+    story = read_story(workspace / "results" / "evening")
+    assert (story.seconds, story.length) == (seconds, metrics["spans"][-1][1])
     assert run["checkpoint"]["step"] == 5
     assert run["files"]["logs/evening.log"] == 6
     assert run["files"]["checkpoints/evening"] == 4
@@ -110,25 +114,23 @@ def test_the_age_of_the_newest_curves_is_known(workspace):
 
 def test_the_teams_of_the_last_launch_are_told_and_all_regroups_counted(workspace):
     metrics = workspace / "results" / "evening" / "metrics.jsonl"
-    assert "teams" not in digest.digest(str(metrics))
+    assert abridged(metrics)["regroups"] == 0
     teams = [line("team", "20:09:00", step=step, nodes=["desk"]) for step in range(150)]
     again = line("start", "20:10:00", steps=5)
     metrics.write_text(teams[0] + again + "".join(teams))
-    told = digest.digest(str(metrics))
+    told = abridged(metrics)
     assert told["regroups"] == 151
-    assert [team["step"] for team in told["teams"]] == list(range(50, 150))
+    assert told["lines"] == [again, *teams[50:]]
     metrics.write_text("".join(teams) + again)
-    assert (digest.digest(str(metrics))["regroups"], digest.digest(str(metrics))["teams"]) == (
-        150,
-        [],
-    )
+    assert (abridged(metrics)["regroups"], abridged(metrics)["lines"]) == (150, [again])
 
 
 def test_a_run_under_way_is_alive_and_its_clock_runs(held):
     (held / "results" / "evening" / "stop").write_text("stop\n")
     (run,) = runs(held)["runs"]
     assert (run["alive"], run["asked"]) == (True, "stop\n")
-    assert run["metrics"]["seconds"] > 3600
+    (_, last) = run["metrics"]["spans"][-1]
+    assert last > 3600
 
 
 def test_a_node_without_a_workspace_has_no_runs(tmp_path):
@@ -141,7 +143,7 @@ def test_broken_files_hide_no_run(workspace):
     (results / "metrics.jsonl").write_bytes(b'\xff\n[1]\n{"kind": "step"}\n')
     (run,) = runs(workspace)["runs"]
     assert (run["record"], run["silent_seconds"]) == (None, None)
-    assert run["metrics"] == {"step": {"kind": "step"}}
+    assert run["metrics"] == {"lines": ['{"kind": "step"}\n'], "regroups": 0}
 
 
 def test_files_that_are_nested_deep_hide_no_run(workspace):
