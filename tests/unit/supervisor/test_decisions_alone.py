@@ -240,16 +240,15 @@ def test_a_limit_that_is_not_the_one_for_lost_nodes_is_named():
 
 
 def test_a_node_that_waits_for_its_turn_is_waited_for_until_long_after_its_last_word():
-    terms = {
-        "team": None,
-        "settings": Settings(NODES, first_timeout=600),
-        "queued": {"shelf": ("waits", 900)},
-    }
-    seen = situation(report("desk", "ready", None), report("laptop", "ready", None), **terms)
+    terms = {"team": None, "settings": Settings(NODES, first_timeout=600)}
+    states = {"desk": "ready", "laptop": "ready", "shelf": "queued"}
+    seen = situation(*(report(node, state, None) for node, state in states.items()), **terms)
     mind = Mind()
     assert [type(move) for move in moves(replace(seen, now=1), mind)] == [SayWaiting]
-    assert moves(replace(seen, now=1500), mind) == []
-    cause = end(moves(replace(seen, now=1501), mind)).outcome.cause
+    assert moves(replace(seen, now=900), mind) == []
+    gone = replace(seen, heard={"laptop": seen.heard["laptop"]})
+    assert moves(replace(gone, now=1500), mind) == []
+    cause = end(moves(replace(gone, now=1501), mind)).outcome.cause
     assert (cause.node, cause.kind) == ("shelf", "not_ready")
     assert_names(cause.message, "600 s")
 

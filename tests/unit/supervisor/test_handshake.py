@@ -10,11 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hearth.supervisor.handshake import (
-    InTurn,
     challenge,
     hello_proof,
     present,
-    put_off,
     refuse,
     same,
     welcome,
@@ -44,15 +42,13 @@ def test_a_proof_fits_one_hello_and_one_challenge(change):
     assert "token" not in proof
 
 
-async def meet(caller: str, answerer: str, refusal: str = "", why: str = ""):
+async def meet(caller: str, answerer: str, refusal: str = ""):
     """Have a caller and an answerer meet who know these tokens; return what became of each."""
     done = asyncio.get_running_loop().create_future()
 
     async def answer(reader, writer):
         try:
             hello = await challenge(reader, writer, answerer, "first")
-            if why:
-                await put_off(writer, why)
             if refusal:
                 await refuse(writer, refusal)
             welcome(writer, answerer, hello, "127.0.0.2")
@@ -84,10 +80,3 @@ def test_a_refusal_is_for_good():
     said, heard = asyncio.run(meet("token", "token", "it ended"))
     assert type(said) is ProtocolError
     assert str(heard) == "it ended"
-
-
-def test_a_node_that_waits_for_its_turn_says_why():
-    why = "waits behind evening, 1st in the queue"
-    said, heard = asyncio.run(meet("token", "token", why=why))
-    assert type(said) is InTurn
-    assert str(said) == str(heard) == why

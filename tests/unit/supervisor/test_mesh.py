@@ -67,9 +67,7 @@ class Node:
         self.events: asyncio.Queue = asyncio.Queue()
         spec = spec_of(given | changes, name)
         self.stuck = False
-        self.peers = Mesh(
-            spec, self.events, self.said.append, self._spawn, bool, lambda: self.stuck
-        )
+        self.peers = Mesh(spec, self.events, self.said.append, self._spawn, lambda: self.stuck)
 
     def _spawn(self, work) -> asyncio.Task:
         async def guarded() -> None:

@@ -2,19 +2,27 @@
 
 from __future__ import annotations
 
+import asyncio
 import fcntl
 import json
 import threading
 import time
+from contextlib import suppress
 from dataclasses import replace
 from datetime import UTC, datetime
 
 import pytest
 from support.facts import assert_names, refuses
+from support.supervisors import free_port
 
 from hearth.base import systemd
 from hearth.base.errors import LaunchError
 from hearth.supervisor import in_turn
+from hearth.supervisor.cause import Cause, LaunchOutcome
+from hearth.supervisor.decisions.events import PeerSaid
+from hearth.supervisor.decisions.voting import Config, Votes
+from hearth.supervisor.mesh import Mesh
+from hearth.supervisor.messages import Report, Stop
 from hearth.supervisor.queue import (
     Entry,
     coming_back,
@@ -25,7 +33,7 @@ from hearth.supervisor.queue import (
     mark_begun,
     read_queue,
 )
-from hearth.supervisor.record import RunRecord
+from hearth.supervisor.record import RunRecord, node_lock
 from hearth.supervisor.spec import Spec, record_file
 
 
@@ -217,3 +225,56 @@ def test_an_address_that_does_not_come_ends_the_run_on_this_node_and_its_place(w
     assert record["state"] == "failed"
     assert_names(record["cause"]["message"], "198.51.100.77")
     assert read_queue(workspace) == []
+
+
+async def waits(workspace, *messages: object) -> tuple[Spec | None, list[Report], RunRecord]:
+    """Have a run wait here behind another one while a node of it, at work, says these messages.
+
+    Return what comes of the wait, the reports that the node got, and the record.
+    """
+    ports = (free_port(), free_port())
+    pair = replace(
+        spec(workspace), nodes=("desk", "laptop"), addresses=("127.0.0.1",) * 2, ports=ports
+    )
+    own = replace(pair, node="laptop", rank=1)
+    enter_queue(own)
+    events: asyncio.Queue = asyncio.Queue()
+    at_work = Mesh(pair, events, print, asyncio.create_task, lambda: False)
+    await at_work.open()
+    record = RunRecord.from_spec(own, state="queued")
+    task = asyncio.create_task(in_turn._Waiter(own, record).wait())
+    reports = []
+    while not task.done():
+        with suppress(TimeoutError):
+            event = await asyncio.wait_for(events.get(), 0.2)
+            if isinstance(event, PeerSaid):
+                reports.append(event.message)
+        if reports and messages:
+            message, *messages = messages
+            at_work.tell("laptop", message)
+    await at_work.close()
+    return task.result(), reports, record
+
+
+@pytest.mark.parametrize(
+    ("ended", "state", "told"),
+    [
+        (Stop("desk"), "stopped", "as asked on desk"),
+        (LaunchOutcome("failed", Cause("desk", 0, "rank_failed", "bad row")), "failed", "bad row"),
+    ],
+)
+def test_a_node_that_waits_reports_why_and_hears_that_the_run_has_begun_and_ended(
+    workspace, units, ended, state, told
+):
+    for folder in ("logs", "locks", "results/night"):
+        (workspace / folder).mkdir(parents=True)
+    begun = Report("desk", "training", Votes(Config(1, ("desk",)), (), counts=True), generation=1)
+    with node_lock(workspace, "evening"):
+        _, reports, record = asyncio.run(asyncio.wait_for(waits(workspace, begun, ended), 30))
+    assert (reports[-1].state, reports[-1].why) == (
+        "queued",
+        "waits behind evening, 1st in the queue",
+    )
+    assert read_queue(workspace)[0].begun
+    assert record.state == state
+    assert_names(record.cause.message, told)

@@ -27,7 +27,6 @@ from hearth.supervisor.decisions.actions import (
 from hearth.supervisor.decisions.events import (
     Event,
     Gone,
-    InQueue,
     Joined,
     Leaves,
     OwnerSays,
@@ -195,11 +194,15 @@ def test_a_report_is_sent_only_when_it_has_changed():
 
 def test_a_node_in_the_queue_is_said_once_for_each_reason():
     state = situation(report("desk", "ready", None), gone={})
-    state, actions = happen(state, *[InQueue("laptop", "waits for its turn")] * 3)
+    waits = PeerSaid("laptop", report("laptop", "queued", None, why="waits for its turn"))
+    state, actions = happen(state, waits, waits, waits)
     assert [each for each in actions if isinstance(each, Say)] == [
         Say("laptop waits for its turn there")
     ]
-    assert state.queued["laptop"] == ("waits for its turn", state.now)
+    assert "laptop" in state.missing
+    state, actions = happen(state, Gone("laptop", "broke off"))  # its turn has come
+    assert none(Say, actions)
+    assert state.gone == {}
 
 
 def test_the_verdict_of_another_node_is_passed_on_and_ends_this_one():

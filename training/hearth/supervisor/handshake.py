@@ -61,40 +61,31 @@ class NotYet(Exception):
     """The other side refuses this node for now; its text is the reason."""
 
 
-class InTurn(NotYet):
-    """The other side waits for its turn in the queue of its node; its text says why."""
-
-
 async def present(
     reader: asyncio.StreamReader,
     writer: asyncio.StreamWriter,
     token: str,
     node: str,
     source: str,
-    begun: bool = False,
 ) -> str:
     """Prove to the answerer that `node` belongs to the run; return its source, proved likewise.
 
-    `source` is the address from which this machine connects where a program binds none. `begun`
-    tells that the run has begun on this node.
+    `source` is the address from which this machine connects where a program binds none.
 
     Raises:
         ProtocolError: the answerer refused this node for good, or does not belong to the run.
-        InTurn: it waits for its turn.
         NotYet: it refused this node for now.
         ConnectionError: it closed the connection.
     """
     challenge = await receive(reader)
     if not isinstance(challenge, Challenge):
         raise ProtocolError("it is no supervisor of a run")
-    hello = Hello(node, source, secrets.token_hex(16), begun=begun)
+    hello = Hello(node, source, secrets.token_hex(16))
     hello = dataclasses.replace(hello, proof=hello_proof(token, hello, challenge.nonce))
     writer.write(encode(hello))
     answer = await receive(reader)
     if isinstance(answer, Refused):
         reason = plain(answer.reason)
-        if answer.waits:
-            raise InTurn(reason)
         raise ProtocolError(reason) if answer.for_good else NotYet(reason)
     if not isinstance(answer, Welcome) or not same(
         answer.proof, welcome_proof(token, hello, answer.source)
@@ -135,16 +126,6 @@ async def refuse(writer: asyncio.StreamWriter, reason: str) -> NoReturn:
     writer.write(encode(Refused(reason)))
     await writer.drain()
     raise ProtocolError(reason)
-
-
-async def put_off(writer: asyncio.StreamWriter, reason: str) -> NoReturn:
-    """Refuse a caller for now, since this node waits for its turn.
-
-    Raises `NotYet` with the reason.
-    """
-    writer.write(encode(Refused(reason, for_good=False, waits=True)))
-    await writer.drain()
-    raise NotYet(reason)
 
 
 def hello_proof(token: str, hello: Hello, challenge: str) -> str:

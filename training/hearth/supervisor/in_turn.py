@@ -11,21 +11,19 @@ import dataclasses
 import signal
 import time
 from contextlib import suppress
+from dataclasses import replace
+from functools import partial
+from typing import Any
 
 from hearth.base.clock import local_time
 from hearth.base.errors import LaunchError
-from hearth.base.packet_filter import listening
-from hearth.supervisor.cause import ENDS, Cause
-from hearth.supervisor.handshake import (
-    HANDSHAKE_TIMEOUT,
-    Callers,
-    NotYet,
-    challenge,
-    put_off,
-)
+from hearth.supervisor.cause import ENDS, Cause, LaunchOutcome
+from hearth.supervisor.decisions.events import Joined, PeerSaid
+from hearth.supervisor.decisions.voting import Votes
 from hearth.supervisor.life import make_folders
 from hearth.supervisor.log import say
-from hearth.supervisor.messages import ProtocolError
+from hearth.supervisor.mesh import Mesh
+from hearth.supervisor.messages import Report, Stop
 from hearth.supervisor.preflight import ready
 from hearth.supervisor.queue import (
     ahead_of,
@@ -93,8 +91,12 @@ class _Waiter:
         self._down: dict[str, float] = {}
         self._lacks_since: float | None = None
         self._why = ""
-        self._callers = Callers()
-        self._server: asyncio.Server | None = None
+        self._report = Report(spec.node, "queued", Votes())
+        self._events: asyncio.Queue[Any] = asyncio.Queue()
+        self._mesh = Mesh(
+            spec, self._events, partial(say, spec), asyncio.create_task, lambda: False
+        )
+        self._met = False
 
     async def wait(self) -> Spec | None:
         """Return the spec, ready to be supervised, when the turn has come.
@@ -107,23 +109,23 @@ class _Waiter:
             loop.add_signal_handler(sign, self._on_signal)
         try:
             while True:
-                if self._spec.stop_file.exists():
-                    self._stop()
+                asked = self._spec.stop_file.exists()
+                if outcome := self._stopped(self._spec.node) if asked else self._hear():
+                    self._end(outcome)
                     return None
                 if self._signalled:
                     if why := await asyncio.to_thread(interruption, self._record.unit):
                         say(self._spec, f"{why}; the run keeps its place in the queue")
                     else:
-                        self._stop()
+                        self._end(self._stopped(self._spec.node))
                     return None
                 if turn := self._turn():
                     say(self._spec, f"it is this run's turn on {self._spec.node}")
                     return turn
-                await self._open()
+                await self._meet()
                 await asyncio.sleep(POLL)
         finally:
-            if self._server:
-                self._server.close()
+            await self._mesh.close()
 
     def _on_signal(self) -> None:
         self._signalled = True
@@ -178,38 +180,44 @@ class _Waiter:
         self._written = time.time()
         self._record.write(self._spec.record)
 
-    def _stop(self) -> None:
-        """Record that the run was stopped here."""
-        spec = self._spec
-        message = f"stopped while it waited for its turn, as asked on {spec.node}"
-        self._record.cause = Cause(spec.node, None, "stopped", message)
-        self._record.enter("stopped")
+    def _stopped(self, node: str) -> LaunchOutcome:
+        """Return the outcome of a run that was asked to stop on a node."""
+        message = f"stopped while it waited for its turn, as asked on {node}"
+        return LaunchOutcome("stopped", Cause(node, None, "stopped", message))
+
+    def _end(self, outcome: LaunchOutcome) -> None:
+        """Record the end of the run, which has not begun here."""
+        spec, cause = self._spec, outcome.cause
+        self._record.cause = cause
+        self._record.enter(outcome.state)
         self._record.write(spec.record)
         with suppress(OSError):
             spec.stop_file.unlink()
-        say(spec, message)
+        say(spec, f"{cause.node}: {cause.message}" if cause else outcome.state)
 
-    # Signs of life for the nodes of the run whose turn has come
+    # Word to the nodes of the run whose turn has come
 
-    async def _open(self) -> None:
-        """Listen where the run's supervisors will call, unless that is so or another run does."""
-        spec = self._spec
-        if self._server:
-            return
-        with suppress(OSError):
-            listener = listening(spec.address, spec.ports[spec.rank], spec.addresses)
-            self._server = await asyncio.start_server(self._answer, sock=listener)
+    async def _meet(self) -> None:
+        """Join the mesh, unless another run has the port; report each change of the reason."""
+        if not self._met:
+            with suppress(LaunchError):
+                await self._mesh.open()
+                self._met = True
+        if self._why != self._report.why:
+            self._report = replace(self._report, why=self._why)
+            self._mesh.tell_all(self._report)
 
-    async def _answer(self, reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
-        """Tell a supervisor of the run that this node waits for its turn."""
-        try:
-            async with asyncio.timeout(HANDSHAKE_TIMEOUT):
-                with self._callers.admitted(writer):
-                    hello = await challenge(reader, writer, self._spec.token, self._spec.run)
-                if hello.begun:
-                    mark_begun(self._spec.workspace, self._spec.run)
-                await put_off(writer, self._why)
-        except (NotYet, ProtocolError, OSError, TimeoutError):
-            pass
-        finally:
-            writer.close()
+    def _hear(self) -> LaunchOutcome | None:
+        """Take what other nodes said: that the run has begun, was asked to stop, or has ended."""
+        while not self._events.empty():
+            match self._events.get_nowait():
+                case Joined(node):
+                    self._mesh.tell(node, self._report)
+                case PeerSaid(_, LaunchOutcome() as outcome):
+                    return outcome
+                case PeerSaid(_, Stop(node) | Report(stopping=Stop(node))):
+                    return self._stopped(node)
+                case PeerSaid(_, Report(generation=generation, votes=votes)):
+                    if generation or votes.committed:
+                        mark_begun(self._spec.workspace, self._spec.run)
+        return None

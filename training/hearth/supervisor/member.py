@@ -73,9 +73,6 @@ from hearth.supervisor.vote_store import VoteStore
 MEETING = 2.0
 """Seconds in which a supervisor that comes back meets those that are there."""
 
-FRESH = 30.0
-"""Seconds for which the word of a node in the queue counts; it is heard every five at least."""
-
 End = LaunchOutcome | Interrupted
 
 
@@ -90,12 +87,7 @@ class Member(RanksKeeper):
         super().__init__(spec, unit, last)
         self._vote_store = VoteStore(spec, self._say)
         self._mesh = Mesh(
-            spec,
-            self._events,
-            self._say,
-            self._spawn,
-            self._has_begun,
-            lambda: self._vote_store.stuck,
+            spec, self._events, self._say, self._spawn, lambda: self._vote_store.stuck
         )
         settings = Settings(
             spec.nodes,
@@ -201,11 +193,10 @@ class Member(RanksKeeper):
     def _absent(self) -> set[str]:
         if self._absent_at_verdict is not None:
             return self._absent_at_verdict  # who has ended since has told a person
-        return {*self._spec.nodes} - {*self._state.heard, self._spec.node}
+        return {*self._state.missing}
 
     def _in_queue(self) -> set[str]:
-        now = boot_clock()
-        return {node for node, (_, at) in self._state.queued.items() if now - at < FRESH}
+        return {*self._state.queued}
 
     def _limit(self) -> Limit:
         limit, spec = super()._limit(), self._spec

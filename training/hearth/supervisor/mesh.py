@@ -18,11 +18,10 @@ from hearth.base.clock import boot_clock
 from hearth.base.interface import port_error, source_towards
 from hearth.base.packet_filter import listening
 from hearth.base.taken_address import AddressWatch
-from hearth.supervisor.decisions.events import Gone, InQueue, Joined, PeerSaid
+from hearth.supervisor.decisions.events import Gone, Joined, PeerSaid
 from hearth.supervisor.handshake import (
     HANDSHAKE_TIMEOUT,
     Callers,
-    InTurn,
     NotYet,
     challenge,
     present,
@@ -65,8 +64,8 @@ class Mesh:
     """Connects this node to the others of its run, and puts what happens into a queue.
 
     `events` takes a `Joined` before anything else of a connection and a `Gone` at its end; `say`
-    takes lines for the log, `spawn` makes tasks, `begun` tells whether the run has begun here, and
-    `stuck` whether this node answers nothing now, so that the others have to go on without it.
+    takes lines for the log, `spawn` makes tasks, and `stuck` tells whether this node answers
+    nothing now, so that the others have to go on without it.
 
     Attributes:
         beat: the heartbeat that this node sends.
@@ -79,14 +78,13 @@ class Mesh:
         events: asyncio.Queue[Any],
         say: Callable[[str], None],
         spawn: Callable[[Coroutine[Any, Any, None]], asyncio.Task[None]],
-        begun: Callable[[], bool],
         stuck: Callable[[], bool],
     ) -> None:
         self._spec = spec
         self._events = events
         self._say = say
         self._spawn = spawn
-        self._begun, self._stuck = begun, stuck
+        self._stuck = stuck
         self._connections: dict[str, _Connection] = {}
         self._turned_away: set[str] = set()
         self._refusals: dict[str, str] = {}
@@ -235,9 +233,6 @@ class Mesh:
                     if node in self._refusing:
                         self._refusing.discard(node)
                         self._events.put_nowait(Gone(node, "does not answer any more"))
-                except InTurn as error:
-                    self._refusing.discard(node)
-                    self._events.put_nowait(InQueue(node, str(error)))
                 except NotYet:
                     self._refusing.discard(node)
                 else:
@@ -260,7 +255,7 @@ class Mesh:
         reader, writer = await asyncio.open_connection(address, port, local_addr=(spec.address, 0))
         try:
             source = source_towards(address)
-            its = await present(reader, writer, spec.token, spec.node, source, begun=self._begun())
+            its = await present(reader, writer, spec.token, spec.node, source)
         except BaseException:
             writer.close()
             raise

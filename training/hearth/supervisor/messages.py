@@ -33,14 +33,13 @@ class Hello:
     """The caller's answer: its name, and its proof.
 
     `source` is the address from which its machine connects to the answerer's where a program binds
-    none. `begun` tells that the run has begun on its node.
+    none.
     """
 
     node: str
     source: str
     nonce: str
     proof: str = ""
-    begun: bool = False
 
 
 @dataclass(frozen=True)
@@ -53,17 +52,14 @@ class Welcome:
 
 @dataclass(frozen=True)
 class Refused:
-    """The answerer does not admit this node: permanently, or for now.
-
-    It `waits` if its own turn has not come; the reason is then why.
-    """
+    """The answerer does not admit this node: permanently, or for now."""
 
     reason: str
     for_good: bool = True
-    waits: bool = False
 
 
 RanksState = Literal[
+    "queued",
     "starting",
     "ready",
     "loading",
@@ -79,6 +75,7 @@ RanksState = Literal[
 ]
 """State of a node's ranks together.
 
+queued:   the node has none, as the run waits for its turn there; `why` has the reason.
 starting: at least one of them was started and has not told yet that it waits, or all are down.
 ready:    all wait, and at least one has not loaded the model.
 loading:  they were told to load the model alone.
@@ -160,7 +157,7 @@ class Report:
         step: the greatest number of steps that its ranks have done.
         choices: values that a rank needs to load alone; None until its ranks know them.
         why: the reason why its ranks left their last group, or could not form it, as they told it;
-            "" if these ranks have been in none.
+            "" if these ranks have been in none. In the state "queued" that of the wait.
         failure: the error that ended its ranks, in the state "failed".
         ended: "finished" or "stopped", in the state "ended".
         leaving: the reason why this node is to leave the others in order; "": it is not.

@@ -68,7 +68,7 @@ def _look_for_team(state: State) -> tuple[State, list[Move]]:
     plan, memory = _plan(state), state.memory
     missing, why = _missing(state, plan)
     wanted = _held_up(state, missing)
-    if wanted:
+    if wanted or state.queued.keys() & {*missing}:
         state = state.remember(held_until=state.now)
     if late := waited_too_long(state, missing, why):
         return state, [late]
@@ -186,7 +186,8 @@ def to_prove(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
     )
     able = {node for node, each in reports.items() if each.state in TEAMED | ready}
     wanted = able if joining and state.node in able else set()
-    nodes = [node for node in state.heard if node in wanted or node in state.reaches.unreached]
+    wanted |= {*state.reaches.unreached}
+    nodes = [node for node in reports if node in wanted and node != state.node]
     return tuple(node for node in nodes if reports[node].serves), joining
 
 

@@ -32,14 +32,6 @@ class Gone:
 
 
 @dataclass(frozen=True)
-class InQueue:
-    """A node has said that the run waits for its turn in the queue there, and `why`."""
-
-    node: str
-    why: str
-
-
-@dataclass(frozen=True)
 class PeerSaid:
     """A connected node sent a message, or this one sent it to itself as to the others."""
 
@@ -117,7 +109,6 @@ Event = (
     Tick
     | Joined
     | Gone
-    | InQueue
     | PeerSaid
     | RankSaid
     | RankLeft

@@ -190,7 +190,7 @@ def _broken_by(state: State) -> str:
     for node in team.nodes:
         if node == own.node:
             continue
-        if node not in state.heard:
+        if node not in state.reports:
             if node in state.memory.leaving:
                 return f"{node} left: {state.memory.leaving[node]}"
             return state.loss(node).message

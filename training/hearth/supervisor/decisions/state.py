@@ -84,7 +84,7 @@ class Memory:
         retry_at: time before which this node proposes nothing.
         refusals: refused proposals in a row.
         idle_since: time since which no node that is connected trains; None while one does.
-        held_until: last time at which nothing but owners held up the run.
+        held_until: last time at which nothing but owners, or queues, held up the run.
         verdict_at: time at which it was known that the run failed.
         said: the missing nodes that were last said.
         said_wanted: the nodes that their owners want, with reasons, that were last said to be
@@ -204,8 +204,6 @@ class State:
         teams: the team that it was last told to form, since its supervisor's start, and its record.
         heard: by connected node (never this one) its last report.
         gone: by node that is not connected now, but was, or that refuses to be, its absence.
-        queued: by node of the run that is not connected and waits for its turn in the queue there,
-            the reason, and the time at which it last said so.
         proposal: this node's own proposal in flight.
         owner: the reason for which the owner wants this machine; "": the run may have it.
         owner_told: the same as the others are told. Once the ranks were told to leave, the node is
@@ -233,7 +231,6 @@ class State:
     teams: TeamRecord = field(default_factory=TeamRecord)
     heard: Mapping[str, Heard] = field(default_factory=dict)
     gone: Mapping[str, Absence] = field(default_factory=dict)
-    queued: Mapping[str, tuple[str, float]] = field(default_factory=dict)
     proposal: Proposal | None = None
     owner: str = ""
     owner_told: str = ""
@@ -300,13 +297,20 @@ class State:
 
     @cached_property
     def reports(self) -> dict[str, Report]:
-        """The reports of this node and of all connected ones, in rank order."""
+        """The reports of this node and of the connected ones not in `queued`, in rank order."""
         given = {node: each.report for node, each in self.heard.items()} | {self.node: self.own}
-        return {node: given[node] for node in self.settings.nodes if node in given}
+        there = given.keys() - self.queued.keys()
+        return {node: given[node] for node in self.settings.nodes if node in there}
+
+    @cached_property
+    def queued(self) -> dict[str, str]:
+        """By connected node on which the run waits for its turn, the reason."""
+        found = {node: each.report for node, each in self.heard.items()}
+        return {node: report.why for node, report in found.items() if report.state == "queued"}
 
     @property
     def missing(self) -> tuple[str, ...]:
-        """The nodes of the run that are not connected, in rank order."""
+        """The nodes of the run that are not connected or only wait for its turn, in rank order."""
         return tuple(node for node in self.settings.nodes if node not in self.reports)
 
     @property

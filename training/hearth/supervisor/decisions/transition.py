@@ -8,7 +8,6 @@ the node knows:
 | Tick | four times a second | looks at the clock, and tries a full disk again |
 | Joined | a node is connected | tells it how things stand here |
 | Gone | a node is lost, or left | notes why, and forgets a proposal on which that node votes |
-| InQueue | the run waits for its turn on a node | waits longer for that node |
 | PeerSaid | a node sent a message | notes its report; votes; counts its vote; forms a team; stops |
 | RankSaid | an own rank waits, trains or has ended | notes it, and records the training |
 | RankLeft | an own rank died | takes the group for broken |
@@ -149,9 +148,11 @@ def _joined(state: State, event: events.Joined) -> Result:
 def _gone(state: State, event: events.Gone) -> Result:
     """Take the node for lost or away, for a reason; forget a proposal that it votes on."""
     node, last = event.node, state.heard.get(event.node)
+    state = replace(state, heard={name: each for name, each in state.heard.items() if name != node})
+    if last and last.report.state == "queued":
+        return state, []  # its turn has come, perhaps
     state = replace(
         state,
-        heard={other: heard for other, heard in state.heard.items() if other != node},
         gone={**state.gone, node: Absence(event.why, state.now, event.taken)},
     )
     if state.proposal and node in state.proposal.attempt.voters:
@@ -168,14 +169,6 @@ def _gone(state: State, event: events.Gone) -> Result:
         state = replace(state, teams=state.teams.breaks(cause))
     known = f"{node} {event.why}; it was {cause.message}"
     return state, [Say(cause.message if cause.kind == "node_lost" else known)]
-
-
-def _in_queue(state: State, event: events.InQueue) -> Result:
-    """Wait for the node as long as its turn has not come."""
-    known, _ = state.queued.get(event.node, ("", 0.0))
-    said = [] if known == event.why else [Say(f"{event.node} {event.why} there")]
-    queued = {**state.queued, event.node: (event.why, state.now)}
-    return replace(state, queued=queued), [*said]
 
 
 def _peer_said(state: State, event: events.PeerSaid) -> Result:
@@ -202,9 +195,12 @@ def _peer_said(state: State, event: events.PeerSaid) -> Result:
 
 def _hear_report(state: State, report: Report) -> Result:
     node, failure, actions = report.node, report.failure, []
+    if report.state == "queued" and state.queued.get(node) != report.why:
+        actions = [Say(f"{node} {report.why} there")]
     teams = state.teams
     if failure:
-        teams, actions = teams.explain(Cause.failed(node, failure))
+        teams, explained = teams.explain(Cause.failed(node, failure))
+        actions += explained
     if teams.has(node):
         if failure:
             teams = teams.breaks(Cause.failed(node, failure))
@@ -377,7 +373,6 @@ HANDLERS: dict[type, Callable[[State, Any], Result]] = {
     events.Tick: _tick,
     events.Joined: _joined,
     events.Gone: _gone,
-    events.InQueue: _in_queue,
     events.PeerSaid: _peer_said,
     events.RankSaid: _rank_said,
     events.RankLeft: _rank_left,

@@ -98,9 +98,7 @@ def waited_too_long(state: State, missing: tuple[str, ...], why: str) -> Conclud
     # A node with an empty disk learns from the others that the run has begun.
     begun = state.newest or state.memory.team
     patience, limit = settings.ready_timeout, ""
-    # A node that waits for its turn is there: the timeout counts from its last word.
-    queued = (at for node, (_, at) in state.queued.items() if node in missing)
-    since = max(state.memory.idle_since, state.memory.held_until, *queued)
+    since = max(state.memory.idle_since, state.memory.held_until)
     if not begun:
         patience = max(settings.first_timeout, patience)
     elif not _all_refuse(state, missing, patience):
