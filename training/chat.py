@@ -107,9 +107,9 @@ def main() -> int:
         hush()
         from hearth.after.answer import Sampling
         from hearth.after.sides import Loading, load_sides
-        from hearth.after.terminal import Screen, chat
+        from hearth.after.terminal import ChatScreen, chat
 
-    screen = Screen()
+    screen = ChatScreen()
     how = Loading(given.cpu, given.four_bit, given.best, given.trust_remote_code, given.base)
     if given.serve:
         from hearth.after.endpoint import listening, serve  # loads a web server

@@ -18,10 +18,10 @@ from hearth.transfer.chain import (
     NodeCopies,
     NodePart,
     TransferPlan,
+    describe_transfer,
     givers,
     no_room,
     order_of,
-    told,
 )
 
 _BYTES_A_WEIGHT = 2
@@ -69,7 +69,7 @@ class Distribution:
         fetches = [key for key, known in wanted.items() if not known and not source.holds[key]]
         if self.shared:
             order = TransferPlan(order.source, {}, {})
-        lines = told(order, {key: self._names[key] for key in wanted}, fetches)
+        lines = describe_transfer(order, {key: self._names[key] for key in wanted}, fetches)
         takers = [order.source] if "data" in wanted else list(self.addresses)
         lacked = lacked_files(self.given, self.inspections, takers)
         plan = {

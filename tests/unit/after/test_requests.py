@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hearth.after.openai_requests import KINDS, Refused, checked, error_of
+from hearth.after.openai_requests import KINDS, RefusedRequest, checked, error_of
 
 ASK = [{"role": "user", "content": "Hello"}]
 GOOD = {
@@ -53,7 +53,7 @@ def test_a_plain_request_is_passed_on(kind):
 def test_a_field_that_means_nothing_is_named(kind, name):
     for value in BAD[name]:
         if name == "model" or value is not None:
-            with pytest.raises(Refused) as caught:
+            with pytest.raises(RefusedRequest) as caught:
                 checked(kind, GOOD[kind] | {name: value})
             assert caught.value.param == name
             assert str(caught.value).startswith(name)
@@ -63,7 +63,7 @@ def test_a_field_that_means_nothing_is_named(kind, name):
 @pytest.mark.parametrize("name", OF_CHAT)
 def test_so_is_one_of_a_chat(name):
     for value in OF_CHAT[name]:
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedRequest) as caught:
             checked("chat", GOOD["chat"] | {name: value})
         assert caught.value.param == name
 
@@ -72,7 +72,7 @@ def test_so_is_one_of_a_chat(name):
 def test_a_field_that_is_missing_is_named(kind):
     for name in GOOD[kind]:
         lacking = {key: value for key, value in GOOD[kind].items() if key != name}
-        with pytest.raises(Refused) as caught:
+        with pytest.raises(RefusedRequest) as caught:
             checked(kind, lacking)
         assert (caught.value.param, caught.value.code) == (name, "missing_required_parameter")
 
@@ -116,7 +116,7 @@ NAMES = st.sampled_from([*BAD, *OF_CHAT, "input", "prompt", "instructions", "suf
 def test_any_body_is_taken_or_refused(kind, changes):
     try:
         wanted = checked(kind, GOOD[kind] | changes)
-    except Refused as refused:
+    except RefusedRequest as refused:
         assert str(refused)
     else:
         assert isinstance(wanted["model"], str)

@@ -12,9 +12,9 @@ from hypothesis import strategies as st
 from rich.console import Console
 from support.facts import refuses
 
-from hearth.after.answer import Answer, Conversation, Sampling
+from hearth.after.answer import ChatAnswer, Conversation, Sampling
 from hearth.after.sides import Side
-from hearth.after.terminal import Screen, Session, help_lines, parse_line
+from hearth.after.terminal import ChatScreen, Session, help_lines, parse_line
 from hearth.base.errors import ConfigError
 from hearth.data.messages import Message
 
@@ -58,7 +58,7 @@ def chat(monkeypatch, conversations, *lines):
     """Return the output of a chat with these lines."""
     monkeypatch.setattr("sys.stdin", io.StringIO("\n".join(lines)))
     file = io.StringIO()
-    Session(conversations, SHORT, Screen(Console(file=file, width=200))).run()
+    Session(conversations, SHORT, ChatScreen(Console(file=file, width=200))).run()
     assert "\x1b" not in file.getvalue()
     return file.getvalue()
 
@@ -123,9 +123,9 @@ def shown(*pieces):
     def ask(add):
         for piece in pieces:
             add(piece)
-        return Answer("".join(pieces), len(pieces), 1.0, "stop")
+        return ChatAnswer("".join(pieces), len(pieces), 1.0, "stop")
 
-    Screen(Console(file=file, force_terminal=True, no_color=True)).show(ask)
+    ChatScreen(Console(file=file, force_terminal=True, no_color=True)).show(ask)
     return file.getvalue()
 
 

@@ -1,4 +1,4 @@
-"""Real couriers on loopback: a chain, a node killed on the way, a piece that was tampered with."""
+"""Real relays on loopback: a chain, a node killed on the way, a piece that was tampered with."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ from hearth.model.folder import read_manifest
 from hearth.model.stage import load_stage
 from hearth.transfer.holding import Holding, arriving
 from hearth.transfer.pieces import Table
-from hearth.transfer.relay import Task, made, start
+from hearth.transfer.relay import RelayTask, made, start
 from hearth.transfer.serving import FileServer, proof
 
 SIZE = 24 << 20
@@ -59,15 +59,15 @@ class Node:
         return Peer(self.name, self.address, self.port)
 
     def begin(self, digest: str = "", givers: Sequence[Peer] = ()) -> dict[str, Any]:
-        """Start this node's courier, and return its output."""
+        """Start this node's relay, and return its output."""
         self.folder.mkdir(exist_ok=True)
         answer = start(self.task(digest, givers), self.folder / "log")
         self.pid = answer["facts"].get("pid", 0)
         return answer
 
-    def task(self, digest: str, givers: Sequence[Peer]) -> Task:
-        """Return the task of this node's courier."""
-        return Task(
+    def task(self, digest: str, givers: Sequence[Peer]) -> RelayTask:
+        """Return the task of this node's relay."""
+        return RelayTask(
             call="1",
             address=self.address,
             port=self.port,
@@ -88,10 +88,10 @@ class Node:
         return self.record()
 
     def kill(self) -> None:
-        """End the courier as a power cut would."""
-        courier = psutil.Process(self.pid)
-        courier.kill()
-        until(lambda: courier.status() == psutil.STATUS_ZOMBIE)
+        """End the relay as a power cut would."""
+        relay = psutil.Process(self.pid)
+        relay.kill()
+        until(lambda: relay.status() == psutil.STATUS_ZOMBIE)
 
 
 def weights(folder: Path) -> str:
@@ -100,7 +100,7 @@ def weights(folder: Path) -> str:
 
 @pytest.fixture
 def nodes(tmp_path) -> Iterator[list[Node]]:
-    """Four nodes, the first with the model; their couriers are ended by their ids."""
+    """Four nodes, the first with the model; their relays are ended by their ids."""
     before = {process.pid for process in psutil.Process().children()}
     found = [Node(tmp_path, number) for number in range(4)]
     make_cached(found[0].folder / "models", SIZE)
@@ -262,7 +262,7 @@ def test_a_disk_that_fills_up_is_what_the_record_says(nodes, held, tmp_path):
     (tmp_path / "task").write_text(json.dumps(asdict(task)))
     script = (
         f"mount -t tmpfs -o size=8m tmpfs {folder} && "
-        f"{sys.executable} -m hearth.transfer courier < {tmp_path}/task > /dev/null; "
+        f"{sys.executable} -m hearth.transfer relay < {tmp_path}/task > /dev/null; "
         f"cat {folder}/transfer.json; echo; ls -A {folder}"
     )
     record, *left = run("unshare", "--mount", "sh", "-c", script).stdout.splitlines()
@@ -326,7 +326,7 @@ def test_another_table_than_the_expected_one_is_refused(nodes, held):
     assert_names(finding, "node0", "table", "wrong checksum")
 
 
-def test_a_stranger_gets_nothing_and_keeps_no_courier_alive(nodes, giving):
+def test_a_stranger_gets_nothing_and_keeps_no_relay_alive(nodes, giving):
     assert not answers((nodes[0].address, nodes[0].port), "127.0.0.9")
     time.sleep(0.5)
     line = HTTPConnection(nodes[0].address, nodes[0].port, 5, source_address=(ADDRESSES[1], 0))
@@ -349,7 +349,7 @@ def test_idle_connections_take_no_more_threads_than_the_nodes_need(nodes, giving
     assert answers(place, ADDRESSES[2])
 
 
-def test_a_courier_knows_no_token(nodes, monkeypatch):
+def test_a_relay_knows_no_token(nodes, monkeypatch):
     monkeypatch.setenv("WANDB_API_KEY", "planted")
     nodes[0].begin()
     assert "planted" not in psutil.Process(nodes[0].pid).environ().values()

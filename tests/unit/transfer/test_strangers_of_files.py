@@ -109,7 +109,7 @@ def test_connections_of_a_node_that_has_proved_itself_stay(server):
 
 
 def test_who_says_nothing_is_hung_up_on(monkeypatch):
-    monkeypatch.setattr(serving._Handler, "timeout", 0.2)
+    monkeypatch.setattr(serving._FileHandler, "timeout", 0.2)
     server = FileServer(HERE, 0, SECRET, [HERE])
     server.start()
     with socket.create_connection((HERE, server.port), 5) as line:

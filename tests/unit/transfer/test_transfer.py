@@ -29,10 +29,10 @@ from hearth.transfer.chain import (
     SPARE,
     NodeCopies,
     NodePart,
+    describe_transfer,
     givers,
     no_room,
     order_of,
-    told,
 )
 from hearth.transfer.holding import Holding, arrived_bytes, arriving
 from hearth.transfer.pieces import Item, Table, cut
@@ -116,7 +116,7 @@ def test_nodes_that_share_a_disk_are_served_once():
     order = order_of(nodes, WANTED)
     assert order.lacks == {"b": ("model",)}
     assert order.alike == {"c": "b"}
-    chain, shared = told(order, {"model": "tiny"}, fetches=[])
+    chain, shared = describe_transfer(order, {"model": "tiny"}, fetches=[])
     assert chain == "tiny: a → b"
     assert_names(shared, "c shares", "with b")
 
@@ -129,7 +129,7 @@ def test_a_data_file_goes_to_those_that_have_another_one_or_none():
 
 def test_what_nobody_has_is_said_to_be_downloaded_once():
     order = order_of([seen("a"), seen("b")], WANTED)
-    fetched, chain = told(order, {"model": "tiny"}, fetches=["model"])
+    fetched, chain = describe_transfer(order, {"model": "tiny"}, fetches=["model"])
     assert_names(fetched, "tiny", "a downloads", "once")
     assert chain == "tiny: a → b"
 
@@ -273,11 +273,11 @@ def test_a_node_says_which_files_of_a_folder_it_has(tmp_path, mixed):
     layout.data.mkdir(parents=True)
     (tmp_path / "chats" / "a.txt").rename(layout.data / staged[0])
     (tmp_path / "chats" / "b.txt").unlink()
-    facts = own_copies.look(run, layout, "127.0.0.1", "")["facts"]
+    facts = own_copies.inspect_copies(run, layout, "127.0.0.1", "")["facts"]
     assert facts["files"] == [staged[0]]
     assert facts["holds"].get("data", "") == ""
     (layout.data / staged[1]).write_text("b.txt")
-    facts = own_copies.look(run, layout, "127.0.0.1", "")["facts"]
+    facts = own_copies.inspect_copies(run, layout, "127.0.0.1", "")["facts"]
     assert facts["files"] == sorted(staged)
     whole = "" if mixed else run.dataset_sha256[: own_copies.DIGITS]
     assert facts["holds"].get("data", "") == whole
@@ -356,11 +356,11 @@ def test_a_node_says_which_shards_it_has_and_what_they_need_no_room_for(tmp_path
     staged = [staged_of(shard) for shard in run.shards]
     layout.data.mkdir(parents=True)
     paths[0].rename(layout.data / staged[0])
-    facts = own_copies.look(run, layout, "127.0.0.1", "")["facts"]
+    facts = own_copies.inspect_copies(run, layout, "127.0.0.1", "")["facts"]
     assert facts["files"] == sorted(staged)
     assert facts["holds"]["data"] == run.dataset_sha256[: own_copies.DIGITS]
     paths[1].unlink()
-    facts = own_copies.look(run, layout, "127.0.0.1", "")["facts"]
+    facts = own_copies.inspect_copies(run, layout, "127.0.0.1", "")["facts"]
     assert (facts["files"], facts["holds"]["data"]) == ([staged[0]], "")
     assert facts["arrived"]["data"] == 1024 + 60
 
@@ -370,9 +370,9 @@ def test_a_folder_of_the_models_name_that_hearth_did_not_make_is_found_beforehan
     layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path)})
     folder = layout.models / run.source.folder
     folder.mkdir(parents=True)
-    assert own_copies.look(run, layout, "127.0.0.1", shared="")["findings"] == []
+    assert own_copies.inspect_copies(run, layout, "127.0.0.1", shared="")["findings"] == []
     (folder / "model.safetensors").write_text("mine")
-    (finding,) = own_copies.look(run, layout, "127.0.0.1", shared="")["findings"]
+    (finding,) = own_copies.inspect_copies(run, layout, "127.0.0.1", shared="")["findings"]
     assert_names(finding, folder, MANIFEST)
 
 
@@ -412,5 +412,5 @@ def test_what_a_download_left_behind_counts_for_the_node_that_downloads(tmp_path
     left = unfinished_of(tmp_path / "models" / "owner--tiny") / ".cache" / "model.incomplete"
     left.parent.mkdir(parents=True)
     left.write_bytes(b"x" * 123)
-    seen = NodeCopies.of("a", own_copies.look(run, layout, "127.0.0.1", "")["facts"])
+    seen = NodeCopies.of("a", own_copies.inspect_copies(run, layout, "127.0.0.1", "")["facts"])
     assert (seen.arrived["model"], seen.downloaded["model"]) == (0, 123)

@@ -40,7 +40,7 @@ class Sampling:
 
 
 @dataclass(frozen=True)
-class Answer:
+class ChatAnswer:
     """An answer: its text and number of tokens, the seconds that they took, and why it ended."""
 
     text: str
@@ -91,7 +91,7 @@ def answer(
     show: Show,
     until: str = "",
     interrupted: Callable[[], bool] = lambda: False,
-) -> Answer:
+) -> ChatAnswer:
     """Return the answer of `side` to the tokens of a prompt, and `show` it meanwhile."""
     network = side.network
     stream = _Stream(side, show, until, interrupted)
@@ -110,7 +110,7 @@ def answer(
     new = output[0, len(prompt) :].tolist()
     by_itself = bool(new) and new[-1] in network.generation_config.eos_token_id
     end = "stop" if by_itself or stream.found else "interrupted" if interrupted() else "length"
-    return Answer(stream.text, len(new) - by_itself, seconds, end)
+    return ChatAnswer(stream.text, len(new) - by_itself, seconds, end)
 
 
 class Conversation:
@@ -134,7 +134,7 @@ class Conversation:
         sampling: Sampling,
         show: Show,
         interrupted: Callable[[], bool] = lambda: False,
-    ) -> Answer:
+    ) -> ChatAnswer:
         """Return the answer to `prompt` and remember both, also if the answer was interrupted.
 
         Raises `ModelError` if the conversation is longer than the model can read.

@@ -38,9 +38,9 @@ from transformers.cli.serving.transcription import TranscriptionHandler
 from transformers.cli.serving.utils import BaseHandler, GenerationState
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-from hearth.after.openai_requests import LIMITS, MOST_BYTES, Refused, checked, error_of
+from hearth.after.openai_requests import LIMITS, MOST_BYTES, RefusedRequest, checked, error_of
 from hearth.after.sides import Side
-from hearth.after.terminal import Screen
+from hearth.after.terminal import ChatScreen
 from hearth.base.errors import ConfigError
 from hearth.base.text import brief_text
 from hearth.data.findings import Problem
@@ -96,7 +96,7 @@ class _Loaded(ModelManager):
 def _explain(_: Request, error: Exception) -> JSONResponse:
     """Return the answer to a request that met `error`, in the form of OpenAI's API."""
     match error:
-        case Refused():
+        case RefusedRequest():
             found = error_of(str(error), param=error.param, code=error.code), 400
         case StarletteHTTPException():  # the server itself turns it down
             found = error_of(str(error.detail)), error.status_code
@@ -145,7 +145,7 @@ class _Bounded(BaseHandler):
     renderer: Renderer
 
     async def handle_request(self, body: dict[str, Any], request_id: str) -> Any:
-        """Answer a request. Raises `Refused` if it cannot be fulfilled."""
+        """Answer a request. Raises `RefusedRequest` if it cannot be fulfilled."""
         return await super().handle_request(checked(self.kind, body), request_id)
 
     def _resolve_model(self, body: dict[str, Any]) -> tuple[str, Any, Any]:
@@ -153,7 +153,7 @@ class _Bounded(BaseHandler):
         name, network, tokenizer = super()._resolve_model(body)
         side = self.sides[name]
         if strange := [key for key in body.get("logit_bias", {}) if int(key) >= side.vocabulary]:
-            raise Refused(f"logit_bias: the model has no token {strange[0]}", "logit_bias")
+            raise RefusedRequest(f"logit_bias: the model has no token {strange[0]}", "logit_bias")
         if "prompt" in body:
             self._fit(body, side, len(tokenizer(body["prompt"]).input_ids))
         own = copy.copy(tokenizer)
@@ -190,7 +190,7 @@ class _Bounded(BaseHandler):
         if not most:
             return
         if tokens >= most:
-            raise Refused(
+            raise RefusedRequest(
                 f"the conversation has {tokens} tokens and this model reads {most}",
                 "prompt" if "prompt" in body else "messages",
                 "context_length_exceeded",
@@ -229,7 +229,13 @@ def application(sides: Sequence[Side], renderer: Renderer) -> FastAPI:
         transcription_handler=TranscriptionHandler(manager, state),
         generation_state=state,
     )
-    for kind in (Refused, StarletteHTTPException, RequestValidationError, Problem, Exception):
+    for kind in (
+        RefusedRequest,
+        StarletteHTTPException,
+        RequestValidationError,
+        Problem,
+        Exception,
+    ):
         app.add_exception_handler(kind, _explain)
     app.router.routes = [each for each in app.router.routes if each.path in _PATHS]
     app.add_middleware(BoundedBody, most=MOST_BYTES)
@@ -294,7 +300,7 @@ def listening(port: int) -> Iterator[socket.socket]:
         yield held
 
 
-def serve(sides: Sequence[Side], run: str, held: socket.socket, screen: Screen) -> None:
+def serve(sides: Sequence[Side], run: str, held: socket.socket, screen: ChatScreen) -> None:
     """Answer at the socket `held` until Ctrl-C or SIGTERM; print first how to ask, at last why.
 
     This ends the process.

@@ -33,7 +33,7 @@ _Stop = Annotated[str, Field(min_length=1, max_length=200)]
 _Tokens = Annotated[int, Field(ge=1, le=10**6)]
 
 
-class Refused(Exception):
+class RefusedRequest(Exception):
     """A request cannot be fulfilled: the reason, the field at fault, and OpenAI's code for it."""
 
     def __init__(self, reason: str, param: str | None = None, code: str | None = None) -> None:
@@ -41,7 +41,7 @@ class Refused(Exception):
         self.param, self.code = param, code
 
 
-class _Part(BaseModel):
+class _TextPart(BaseModel):
     model_config = ConfigDict(strict=True)
     type: Literal["text", "input_text", "output_text"]
     text: _Text
@@ -53,7 +53,7 @@ class _Function(BaseModel):
     arguments: str | dict[str, Any]
 
 
-class _Call(BaseModel):
+class _ToolCall(BaseModel):
     model_config = ConfigDict(strict=True)
     function: _Function
 
@@ -61,8 +61,8 @@ class _Call(BaseModel):
 class _Message(BaseModel):
     model_config = ConfigDict(strict=True)
     role: Literal["system", "developer", "user", "assistant", "tool", "function"]
-    content: _Text | list[_Part] | None = None
-    tool_calls: list[_Call] = []
+    content: _Text | list[_TextPart] | None = None
+    tool_calls: list[_ToolCall] = []
     tool_call_id: str | None = None
 
 
@@ -83,13 +83,13 @@ class _Request(BaseModel):
     generation_config: None = None
 
 
-class _Chat(_Request):
+class _ChatRequest(_Request):
     messages: Annotated[list[_Message], Field(min_length=1)]
     max_tokens: _Tokens | None = None
     max_completion_tokens: _Tokens | None = None
 
 
-class _Completion(_Request):
+class _CompletionRequest(_Request):
     prompt: _Text
     suffix: _Text | None = None
     max_tokens: _Tokens | None = None
@@ -101,7 +101,7 @@ class _Item(BaseModel):
     model_config = ConfigDict(strict=True)
     type: str | None = None
     role: Literal["system", "developer", "user", "assistant", "tool"] | None = None
-    content: _Text | list[_Part] | None = None
+    content: _Text | list[_TextPart] | None = None
     text: _Text | None = None
     call_id: str | None = None
     name: str | None = None
@@ -109,16 +109,16 @@ class _Item(BaseModel):
     output: str | None = None
 
 
-class _Responses(_Request):
+class _ResponsesRequest(_Request):
     input: _Text | Annotated[list[_Item], Field(min_length=1)]
     instructions: _Text | None = None
     max_output_tokens: _Tokens | None = None
 
 
 KINDS: Mapping[str, type[_Request]] = {
-    "chat": _Chat,
-    "completion": _Completion,
-    "responses": _Responses,
+    "chat": _ChatRequest,
+    "completion": _CompletionRequest,
+    "responses": _ResponsesRequest,
 }
 LIMITS = {"chat": "max_tokens", "completion": "max_tokens", "responses": "max_output_tokens"}
 """The field with the most tokens of an answer, by kind of request."""
@@ -127,7 +127,7 @@ LIMITS = {"chat": "max_tokens", "completion": "max_tokens", "responses": "max_ou
 def checked(kind: str, body: Mapping[str, Any]) -> dict[str, Any]:
     """Return a request with fields that can be fulfilled, as the server reads them.
 
-    Raises `Refused` with the first field that cannot.
+    Raises `RefusedRequest` with the first field that cannot.
     """
     try:
         KINDS[kind].model_validate(body)
@@ -154,13 +154,13 @@ def error_of(
     return {"error": {"message": reason, "type": kind, "param": param, "code": code}}
 
 
-def _refused(error: ValidationError) -> Refused:
+def _refused(error: ValidationError) -> RefusedRequest:
     """Return the first problem with a request."""
     first = error.errors(include_url=False, include_input=False)[0]
     name, *within = first["loc"] or ("the request",)
     field = f"{name}{''.join(f'[{part}]' for part in within[:1] if isinstance(part, int))}"
     if first["type"] == "missing":
         missing = f"it lacks {within[-1]}" if within else "this field is missing"
-        return Refused(f"{field}: {missing}", str(name), "missing_required_parameter")
+        return RefusedRequest(f"{field}: {missing}", str(name), "missing_required_parameter")
     reason = str(first["msg"]).replace("Input should", "it should")
-    return Refused(f"{field}: {reason}", str(name), "invalid_value")
+    return RefusedRequest(f"{field}: {reason}", str(name), "invalid_value")

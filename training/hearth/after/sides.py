@@ -87,11 +87,11 @@ def load_sides(folder: Path, layout: Layout, loading: Loading, say: Say) -> list
     with kept_result(lambda: find_result(folder, run, checkpoints, say, loading.best)) as result:
         if remark := result.remark(run.name):
             say(remark)
-        loader = _Loader(run, loading, layout, say)
+        loader = _SideLoader(run, loading, layout, say)
         return loader.load(result, loader.base_folder(folder, result))
 
 
-class _Loader:
+class _SideLoader:
     """Loads the models of a run onto one device, in one precision."""
 
     def __init__(self, run: Run, loading: Loading, layout: Layout, say: Say) -> None:

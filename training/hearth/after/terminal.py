@@ -13,7 +13,7 @@ from dataclasses import replace
 from rich.console import Console
 from rich.text import Text
 
-from hearth.after.answer import Answer, Conversation, Sampling
+from hearth.after.answer import ChatAnswer, Conversation, Sampling
 from hearth.after.sides import Side
 from hearth.base.errors import ConfigError, HearthError, ModelError, did_you_mean
 from hearth.base.text import aligned, plain
@@ -27,7 +27,7 @@ _OTHER_SPACE = re.compile(r"[^\S\n\t]")
 _NOTES = {"length": ", cut by --max-tokens", "interrupted": ", stopped"}
 
 
-class Screen:
+class ChatScreen:
     """Shows text on `console`, without a model's commands to the terminal."""
 
     def __init__(self, console: Console | None = None) -> None:
@@ -42,7 +42,7 @@ class Screen:
         for line in aligned(rows):
             self._console.print(Text(f"  {line}".rstrip()), soft_wrap=True)
 
-    def show(self, ask: Callable[[Callable[[str], None]], Answer]) -> Answer:
+    def show(self, ask: Callable[[Callable[[str], None]], ChatAnswer]) -> ChatAnswer:
         """Print the answer that `ask` gives piece by piece, then its length and speed."""
         began = False
 
@@ -112,7 +112,7 @@ class Session:
     """A chat with one of several models at a time, the last one at first."""
 
     def __init__(
-        self, conversations: Sequence[Conversation], sampling: Sampling, screen: Screen
+        self, conversations: Sequence[Conversation], sampling: Sampling, screen: ChatScreen
     ) -> None:
         self._all = {each.side.name: each for each in conversations}
         self._active = conversations[-1]
@@ -206,7 +206,12 @@ def describe_sampling(sampling: Sampling) -> str:
 
 
 def chat(
-    run: Run, sides: Sequence[Side], sampling: Sampling, screen: Screen, system: str, complete: bool
+    run: Run,
+    sides: Sequence[Side],
+    sampling: Sampling,
+    screen: ChatScreen,
+    system: str,
+    complete: bool,
 ) -> None:
     """Let a person talk to `sides` at the terminal, in whatever characters it has.
 

@@ -72,7 +72,7 @@ def inspect_node(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         findings += answer["findings"]
     if wanted.get("copies"):
         layout = Layout.from_environment()
-        answer = own_copies.look(
+        answer = own_copies.inspect_copies(
             read_run(run_file), layout, wanted["address"], wanted.get("shared", "")
         )
         facts |= {"copies": answer["facts"], "shared": answer["facts"].get("shared")}

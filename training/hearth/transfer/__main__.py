@@ -14,7 +14,7 @@ from hearth.base.entry import run_verb
 from hearth.config import preset_names, read_run
 from hearth.config.layout import Layout
 from hearth.data.locate import HubDataset, locate
-from hearth.transfer.relay import Courier, Task, start
+from hearth.transfer.relay import Relay, RelayTask, start
 
 _RECORD = Path("config", "transfer.json")
 _LOG = Path("logs", "transfer.log")
@@ -44,7 +44,7 @@ def _fetch(run_file: Path, spec: dict[str, Any]) -> dict[str, Any]:
 
 
 def _begin(run_file: Path, spec: dict[str, Any]) -> dict[str, Any]:
-    """Start a courier with a task, completed by this node's own paths; return its first report."""
+    """Start a relay with a task, completed by this node's own paths; return its first report."""
     from hearth.transfer.own_copies import shards_here, targets_of
 
     run, layout = read_run(run_file), Layout.from_environment()
@@ -52,20 +52,20 @@ def _begin(run_file: Path, spec: dict[str, Any]) -> dict[str, Any]:
     targets = {key: str(path) for key, path in targets_of(run, layout).items()}
     shards = {name: str(path) for name, path in shards_here(run, layout).items()}
     task = spec | {"targets": targets, "shards": shards, "record": str(root / _RECORD)}
-    return start(TypeAdapter(Task).validate_python(task), root / _LOG)
+    return start(TypeAdapter(RelayTask).validate_python(task), root / _LOG)
 
 
-def _courier() -> int:
+def _relay() -> int:
     """Run the task given on standard input; print the first report to standard output."""
     signal.signal(signal.SIGHUP, signal.SIG_IGN)  # outlive the login that started it
 
     def ready(answer: dict[str, Any]) -> None:
         print(json.dumps(answer), flush=True)
 
-    return Courier(TypeAdapter(Task).validate_json(sys.stdin.read()), ready).run()
+    return Relay(TypeAdapter(RelayTask).validate_json(sys.stdin.read()), ready).run()
 
 
 if __name__ == "__main__":
-    if sys.argv[1:] == ["courier"]:
-        sys.exit(_courier())
+    if sys.argv[1:] == ["relay"]:
+        sys.exit(_relay())
     sys.exit(run_verb({"mark": _mark, "fetch": _fetch, "offer": _begin, "take": _begin}))

@@ -153,7 +153,9 @@ def no_room(node: NodeCopies, sizes: Mapping[str, int]) -> list[str]:
     return findings
 
 
-def told(order: TransferPlan, names: Mapping[str, str], fetches: Collection[str]) -> list[str]:
+def describe_transfer(
+    order: TransferPlan, names: Mapping[str, str], fetches: Collection[str]
+) -> list[str]:
     """Announce the transfer, a line per action; `names` describe the items by key.
 
     `fetches` are the keys that the sender downloads first.

@@ -92,11 +92,7 @@ def fetch(folder: Path, name: str, giver: Peer, address: str, secret: str) -> No
         if shutil.disk_usage(holding.target.parent).free < missing + SPARE:
             remove_partial(folder)
             raise SupplyError(f"{byte_count(missing)} more have no room below {folder}")
-        for number, piece in holding.missing():
-            file = holding.item.files[number]
-            what = f"piece {piece + 1} of {len(file.pieces)} of {file.name}"
-            data = client.piece(f"checkpoint/{number}/{piece}", file.pieces[piece], what)
-            holding.add(number, data)
+        client.fill(holding)
         holding.land()
     finally:
         client.close()

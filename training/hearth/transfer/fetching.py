@@ -15,6 +15,7 @@ from hearth.base.errors import SupplyError
 from hearth.base.interface import Peer, reason
 from hearth.base.json_lines import same
 from hearth.base.text import plain
+from hearth.transfer.holding import Holding
 from hearth.transfer.pieces import PIECE, Table, checksum
 from hearth.transfer.serving import PROOF, answer_proof, proof
 
@@ -92,6 +93,19 @@ class FileClient:
         Raises `SupplyError` if no upstream node provides it.
         """
         return self._ask(f"{self._base}/piece/{path}", digest, what, PIECE)
+
+    def fill(self, holding: Holding, arrived: Callable[[int], None] = lambda _: None) -> None:
+        """Fetch the missing pieces of `holding`; tell `arrived` the bytes of each.
+
+        Raises `SupplyError` if no upstream node provides one.
+        """
+        for number, piece in holding.missing():
+            file = holding.item.files[number]
+            what = f"piece {piece + 1} of {len(file.pieces)} of {file.name}"
+            path = f"{holding.item.key}/{number}/{piece}"
+            data = self.piece(path, file.pieces[piece], what)
+            holding.add(number, data)
+            arrived(len(data))
 
     def close(self) -> None:
         """Close the connection."""

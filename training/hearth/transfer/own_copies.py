@@ -73,7 +73,7 @@ def _files_of_mixture(run: Run, layout: Layout) -> list[str]:
     ]
 
 
-def look(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
+def inspect_copies(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
     """Return `findings` and the `facts` for `hearth.transfer.chain.NodeCopies`.
 
     The facts also have a free `port` at `address`, the absolute folder for `data` files and, if all

@@ -1,4 +1,4 @@
-"""Relay process (courier), one a node for a call: it receives missing items and passes them on.
+"""Relay process, one a node for a call: it receives missing items and passes them on.
 
 It outlasts the command that starts it, and exits once no request has come for a while. Its
 progress is recorded in a file, which the controller reads.
@@ -34,7 +34,7 @@ from hearth.transfer.pieces import PIECE, Item, Key, Table, cut
 from hearth.transfer.serving import FileServer
 
 IDLE = 600.0
-"""Idle timeout in seconds, after which a courier that has everything exits.
+"""Idle timeout in seconds, after which a relay that has everything exits.
 
 Long enough for the nodes behind it to read what is on their disks before they ask on."""
 
@@ -45,13 +45,13 @@ _EVERY = 0.5
 
 
 @dataclass(frozen=True)
-class Task:
-    """Task of a courier.
+class RelayTask:
+    """Task of a relay.
 
     Attributes:
         call: identifies this call among earlier ones.
         address: of this node in the cluster, on which it listens at `port`.
-        secret: shared by the couriers of this call.
+        secret: shared by the relays of this call.
         allowed: addresses that are answered.
         givers: upstream nodes, nearest first; empty for the node that sends.
         digest: checksum of the table; "" for the node that sends, which makes it.
@@ -81,7 +81,7 @@ class Task:
 
 @dataclass
 class RelayProgress:
-    """Progress of a courier.
+    """Progress of a relay.
 
     Attributes:
         call: as in the task.
@@ -110,10 +110,10 @@ class RelayProgress:
     ended: float = 0.0
 
 
-class Courier:
+class Relay:
     """Executes a task; `ready` is called once, with the first report for the starting process."""
 
-    def __init__(self, task: Task, ready: Callable[[dict[str, Any]], None]) -> None:
+    def __init__(self, task: RelayTask, ready: Callable[[dict[str, Any]], None]) -> None:
         self._task, self._ready = task, ready
         self._record = RelayProgress(task.call, os.getpid())
         self._written = 0.0
@@ -132,7 +132,7 @@ class Courier:
         try:
             room.write_bytes(os.urandom(_ROOM))
         except OSError as error:
-            self._ready({"findings": [_told(error)]})
+            self._ready({"findings": [_explain(error)]})
             return 2
         giving.start()
         try:
@@ -142,7 +142,7 @@ class Courier:
             else:
                 self._ready({"findings": [], "facts": self._send(giving)})
         except (HearthError, OSError) as error:
-            findings = error.findings if isinstance(error, HearthError) else [_told(error)]
+            findings = error.findings if isinstance(error, HearthError) else [_explain(error)]
             if not task.givers:
                 self._ready({"findings": findings})
             self._record.findings = findings
@@ -162,7 +162,7 @@ class Courier:
         holdings = [self._holding(item, table) for item in table.items]
         for holding in holdings:
             holding.use_whole()
-        giving.asked()
+        giving.note_request()
         giving.show(table, holdings)
         self._state("done")
         return {"digest": table.digest, "sizes": {item.key: item.size for item in table.items}}
@@ -174,6 +174,13 @@ class Courier:
         self._state("taking")
         asking = FileClient(task.address, task.givers, task.secret, record.lost.append)
         record.giver = asking.giver
+
+        def arrived(size: int) -> None:
+            record.sent += size
+            record.giver = asking.giver
+            if time.monotonic() - self._written > _EVERY:
+                self._state("taking")
+
         table = asking.table(task.digest)
         holdings = {item.key: self._holding(item, table) for item in table.items}
         with ExitStack() as locks:
@@ -192,7 +199,7 @@ class Courier:
             giving.show(table, holdings.values())
             for holding in lacking:
                 record.here += holding.resume()
-                self._fill(holding, asking)
+                asking.fill(holding, arrived)
             asking.close()
             self._state("proving")
             for holding in lacking:
@@ -224,18 +231,6 @@ class Courier:
             asking.piece(f"{item.key}/{number}/{piece}", digest, file.name)
             for piece, digest in enumerate(file.pieces)
         )
-
-    def _fill(self, holding: Holding, asking: FileClient) -> None:
-        item = holding.item
-        for number, piece in holding.missing():
-            file = item.files[number]
-            what = f"piece {piece + 1} of {len(file.pieces)} of {file.name}"
-            data = asking.piece(f"{item.key}/{number}/{piece}", file.pieces[piece], what)
-            holding.add(number, data)
-            self._record.sent += len(data)
-            self._record.giver = asking.giver
-            if time.monotonic() - self._written > _EVERY:
-                self._state("taking")
 
     def _holding(self, item: Item, table: Table) -> Holding:
         shards = {name: Path(path) for name, path in self._task.shards.items()}
@@ -298,11 +293,11 @@ def _alone(target: Path) -> Iterator[None]:
 
 
 def _log(text: str) -> None:
-    """Write to the courier's log: nobody reads its standard output any more."""
+    """Write to the relay's log: its standard output is read no more."""
     print(text, file=sys.stderr, flush=True)
 
 
-def _told(error: OSError) -> str:
+def _explain(error: OSError) -> str:
     """Return the message for a file system error."""
     return (
         f"{error.filename or 'the disk'} cannot be written ({error.strerror}); what has arrived is "
@@ -310,20 +305,20 @@ def _told(error: OSError) -> str:
     )
 
 
-def start(task: Task, log: Path) -> dict[str, Any]:
-    """Start a courier that outlasts this process, after ending one of an earlier call.
+def start(task: RelayTask, log: Path) -> dict[str, Any]:
+    """Start a relay that outlasts this process, after ending one of an earlier call.
 
     Returns its findings, and on the node that sends also the facts. Later errors are written to the
     record.
     """
     end_earlier(Path(task.record))
     log.parent.mkdir(parents=True, exist_ok=True)
-    with log.open("w") as said:
+    with log.open("w") as log_file:
         child = subprocess.Popen(
-            [sys.executable, "-m", "hearth.transfer", "courier"],
+            [sys.executable, "-m", "hearth.transfer", "relay"],
             stdin=subprocess.PIPE,
             stdout=subprocess.PIPE,
-            stderr=said,
+            stderr=log_file,
             env={name: value for name, value in os.environ.items() if name not in TOKENS},
             start_new_session=True,
             text=True,
@@ -336,15 +331,15 @@ def start(task: Task, log: Path) -> dict[str, Any]:
         line = answer.readline()
     if not line:
         last = log.read_text(errors="replace").strip().splitlines()[-1:] or ["it said nothing"]
-        return {"findings": [f"the courier on this node ended at once ({last[0]}); {log}"]}
+        return {"findings": [f"the relay on this node ended at once ({last[0]}); {log}"]}
     answer: dict[str, Any] = {"facts": {}, "findings": []} | json.loads(line)
     return answer | {"facts": answer["facts"] | {"pid": child.pid}}
 
 
 def end_earlier(record: Path) -> None:
-    """End the courier of an earlier call, if it still runs; its received files are kept."""
+    """End the relay of an earlier call, if it still runs; its received files are kept."""
     with suppress(OSError, ValueError, KeyError, TypeError, psutil.Error):
         process = psutil.Process(int(json.loads(record.read_text())["pid"]))
-        if "hearth.transfer" in process.cmdline() and "courier" in process.cmdline():
+        if "hearth.transfer" in process.cmdline() and "relay" in process.cmdline():
             process.terminate()
             process.wait(10)

@@ -88,7 +88,7 @@ class FileServer(socketserver.ThreadingTCPServer):
         self._last = time.monotonic()
         self._lines: dict[str, dict[socket.socket, bool]] = {}
         self._counting = threading.Lock()
-        super().__init__((address, port), _Handler, bind_and_activate=False)
+        super().__init__((address, port), _FileHandler, bind_and_activate=False)
         self.socket.close()
         self.socket = self._listener = listening(address, port, allowed)
 
@@ -154,8 +154,8 @@ class FileServer(socketserver.ThreadingTCPServer):
                 lines[line] = True
                 line.settimeout(_IDLE_LINE)
 
-    def asked(self) -> None:
-        """Note the time of a request."""
+    def note_request(self) -> None:
+        """Reset the idle time."""
         self._last = time.monotonic()
 
     @property
@@ -184,7 +184,7 @@ class _Head:
         return line
 
 
-class _Handler(BaseHTTPRequestHandler):
+class _FileHandler(BaseHTTPRequestHandler):
     server: FileServer
     protocol_version = "HTTP/1.1"
     timeout = _STRANGER
@@ -220,7 +220,7 @@ class _Handler(BaseHTTPRequestHandler):
         if offer.text is None:
             return self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
         self._answer(HTTPStatus.OK, offer.text, answer_proof(secret, self.path, offer.text))
-        self.server.asked()
+        self.server.note_request()
 
     def _piece(self, offer: Offer, key: str, file: str, piece: str) -> None:
         """Answer a request for a piece."""
@@ -231,7 +231,7 @@ class _Handler(BaseHTTPRequestHandler):
         if content is None:
             return self._answer(HTTPStatus.SERVICE_UNAVAILABLE)
         self._answer(HTTPStatus.OK, content)
-        self.server.asked()
+        self.server.note_request()
 
     def _answer(self, status: HTTPStatus, body: bytes = b"", proved: str = "") -> None:
         self.send_response(status)
