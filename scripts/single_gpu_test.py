@@ -16,6 +16,7 @@ import dataclasses
 import importlib.util
 import json
 import os
+import platform
 import sys
 from pathlib import Path
 
@@ -41,13 +42,17 @@ def main() -> int:
     parser.add_argument("--json", action="store_true", help="print one JSON object instead")
     arguments = parser.parse_args()
     enter_venv()
-    from hearth.node.single_gpu import describe, examine
+    from hearth.node.single_gpu import examine
+    from hearth_controller.doctor.single import show_single
 
     examined = examine(REPOSITORY, "./scripts/setup")
+    facts = {"status": examined.status, **dataclasses.asdict(examined)}
     if arguments.json:
-        print(json.dumps({"status": examined.status, **dataclasses.asdict(examined)}, indent=2))
+        print(json.dumps(facts, indent=2))
     else:
-        print(describe(examined))
+        name = platform.node()
+        lines, _ = show_single({name: {"facts": facts}}, {name: ""}, {})
+        print("\n".join(text for _, text in lines))
     return examined.status
 
 

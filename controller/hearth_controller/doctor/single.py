@@ -1,4 +1,7 @@
-"""The table of nodes that have each computed by itself, one line per device and precision."""
+"""The table of nodes that have each computed by itself, one line per device and precision.
+
+`scripts/single_gpu_test.py` shows it for one machine.
+"""
 
 from __future__ import annotations
 
@@ -38,7 +41,8 @@ def show_single(
         lines.append((level, f"{MARKS[level] if row[0] else ' '} {line}".rstrip()))
     lines += below
     if "fault" not in levels.values():
-        lines.append(("good", f"Each of {len(levels)} nodes can train by itself."))
+        who = f"Each of {len(levels)} nodes" if len(levels) > 1 else next(iter(levels))
+        lines.append(("good", f"{who} can train by itself."))
     return lines, levels
 
 
@@ -57,12 +61,15 @@ def _texts(answer: Mapping[str, Any], gone: str, idle: bool) -> list[tuple[Level
 
 def _rows(name: str, facts: Mapping[str, Any]) -> list[tuple[str, ...]]:
     """Return a node's cells: one row per pass, at least one; only the first names the node."""
-    machine = facts.get("machine", {"gpus": [], "driver": "", "torch": ""})
-    about = (short_gpu(machine["gpus"]), machine["driver"], machine["torch"])
-    passes = [_cells(one) for one in facts.get("passes", ())] or [("–",) * 4]
+    machine = facts.get("machine", {"gpus": [], "driver": "", "torch": "", "cuda": ""})
+    cuda = f", CUDA {machine['cuda']}" if machine["cuda"] else ""
+    about = (short_gpu(machine["gpus"]), machine["driver"], f"{machine['torch'] or '–'}{cuda}")
+    passes = [_cells(one) for one in facts.get("passes", ())]
+    passes += _unsloth(facts.get("unsloth") or {})
     first = (name, *(cell or "–" for cell in about))
     return [
-        (*(("",) * len(first) if number else first), *cells) for number, cells in enumerate(passes)
+        (*(("",) * len(first) if number else first), *cells)
+        for number, cells in enumerate(passes or [("–",) * 4])
     ]
 
 
@@ -73,3 +80,10 @@ def _cells(one: Mapping[str, Any]) -> tuple[str, ...]:
         return (where, "failed", "–", "–")
     memory = f"{one['memory']} MiB" if one["memory"] else "–"
     return (where, f"{one['seconds']:.2f} s", memory, f"{one['difference']:.1e}")
+
+
+def _unsloth(one: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """Return the figures of Unsloth's pass; none if it was not tried."""
+    if one.get("loss") is not None:
+        return [("Unsloth 4 bits", f"{one['seconds']:.0f} s", "–", "–")]
+    return [("Unsloth 4 bits", "failed", "–", "–")] if one.get("failed") else []

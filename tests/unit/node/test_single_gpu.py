@@ -13,7 +13,7 @@ from support.waiting import HANG
 
 from hearth.node import single_gpu
 from hearth.node.passes import Pass, UnslothPass, run_unsloth
-from hearth.node.single_gpu import Examined, describe, judge, judge_passes, judge_unsloth
+from hearth.node.single_gpu import Examined, judge, judge_passes, judge_unsloth
 from hearth_controller.doctor.single import show_single
 
 RTX_4090 = {"name": "NVIDIA GeForce RTX 4090", "capability": "8.9", "memory_mib": 24564}
@@ -74,12 +74,10 @@ def test_says_what_is_missing_on(machine, status, words):
     examined = Examined(machine, [], findings, UnslothPass())
     assert examined.status == status
     assert all(finding.remedy for finding in findings if finding.level != "note")
-    assert words in describe(examined)
 
 
 def test_has_nothing_to_say_of_a_good_machine():
     assert judge(GOOD, "./scripts/setup") == []
-    assert "works" in describe(Examined(GOOD, [], [], UnslothPass(loss=5.6, seconds=9)))
 
 
 @pytest.mark.parametrize(
@@ -177,7 +175,6 @@ def test_the_part_of_unsloth_that_fails_is_named_with_its_cause(unsloth, code, p
     assert finding.level == "unused"
     assert_names(finding.text, part, error)
     assert_names(finding.remedy, "backend=transformers")
-    assert_line(describe(Examined(GOOD, [], [finding], tried)), "Unsloth", "failed", part)
 
 
 def test_an_unsloth_that_hangs_is_ended(unsloth):
@@ -198,13 +195,15 @@ def test_without_a_gpu_or_without_unsloth_it_is_not_tried():
     old = GOOD | {"gpus": [GTX_1080]}
     assert_names(run_unsloth(old).not_tried, "GPU")
     assert judge_unsloth(run_unsloth(BARE)) == []
-    assert "not tried" in describe(Examined(BARE, [], [], run_unsloth(BARE)))
 
 
-def answer(machine: dict, *passes: Pass) -> dict:
+UNTRIED = UnslothPass()
+
+
+def answer(machine: dict, *passes: Pass, unsloth: UnslothPass = UNTRIED) -> dict:
     """Return the answer of a node's command."""
     findings = [*judge(machine, "provision.yml --tags python"), *judge_passes([*passes])]
-    facts = asdict(Examined(machine, [*passes], findings, UnslothPass()))
+    facts = asdict(Examined(machine, [*passes], findings, unsloth))
     return {"facts": json.loads(json.dumps(facts)), "findings": []}
 
 
@@ -213,7 +212,11 @@ def test_each_node_has_its_lines_and_every_trouble_its_node_and_cure():
     card = GOOD | {"gpus": [RTX_4090 | {"driver": "580.65.06"}]}
     idle = GOOD | {"torch": "2.13.0+cpu", "cuda": None, "devices": 0}
     answers = {
-        "tower": answer(card, fine, Pass("cuda:0", "bf16", 6.0, 1e-3, 0.02, 37)),
+        "tower": answer(
+            card,
+            *(fine, Pass("cuda:0", "bf16", 6.0, 1e-3, 0.02, 37)),
+            unsloth=UnslothPass(loss=5.6, seconds=9.2),
+        ),
         "laptop": answer(BARE | {"cards": 1}, fine),
         "oldbox": answer(idle, fine),
         "attic": answer(GOOD, Pass("cuda:0", "fp32", error="no kernel image is available")),
@@ -230,6 +233,7 @@ def test_each_node_has_its_lines_and_every_trouble_its_node_and_cure():
         "\n".join(texts), "✓ tower", "RTX 4090", "580.65.06", "cpu fp32", "0.10 s", "1.0e-07"
     )
     assert_line("\n".join(texts), "cuda:0 bf16", "0.02 s", "37 MiB", "1.0e-03")
+    assert_line("\n".join(texts), "Unsloth 4 bits", "9 s")
     said = " ".join(" ".join(texts).split())
     for node, *facts in (
         ("laptop", "no NVIDIA driver is loaded", "Install driver 580"),

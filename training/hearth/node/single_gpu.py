@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import platform
 import re
 import subprocess
 import sys
@@ -24,8 +23,8 @@ TOLERANCE = {"fp32": 1e-4, "fp16": 0.05, "bf16": 0.05}
 
 
 @dataclass(frozen=True)
-class Finding:
-    """One finding: a `note`, an `unused` GPU, or something `broken`."""
+class Trouble:
+    """A finding about this machine: a `note`, an `unused` GPU, or something `broken`."""
 
     level: Literal["note", "unused", "broken"]
     text: str
@@ -38,7 +37,7 @@ class Examined:
 
     machine: Mapping[str, Any]
     passes: list[Pass]
-    findings: list[Finding]
+    findings: list[Trouble]
     unsloth: UnslothPass
 
     @property
@@ -59,7 +58,7 @@ def examine(workspace: Path, install: str) -> Examined:
     return Examined(machine, passes, findings, unsloth)
 
 
-def judge(facts: Mapping[str, Any], install: str) -> list[Finding]:
+def judge(facts: Mapping[str, Any], install: str) -> list[Trouble]:
     """Return the problems of this machine with their fixes, causes before their effects."""
     findings = [*_judge_driver(facts), *_judge_torch(facts, install)]
     driver = facts["driver"]
@@ -71,15 +70,15 @@ def judge(facts: Mapping[str, Any], install: str) -> list[Finding]:
             "/dev/nvidia*.",
         )
     if not facts["cards"] and not facts["gpus"] and not driver:
-        findings.append(Finding("note", "There is no NVIDIA GPU here: training runs on the CPU."))
+        findings.append(Trouble("note", "There is no NVIDIA GPU here: training runs on the CPU."))
     return findings
 
 
-def _unused(text: str, remedy: str) -> list[Finding]:
-    return [Finding("unused", text, remedy)]
+def _unused(text: str, remedy: str) -> list[Trouble]:
+    return [Trouble("unused", text, remedy)]
 
 
-def _judge_driver(facts: Mapping[str, Any]) -> list[Finding]:
+def _judge_driver(facts: Mapping[str, Any]) -> list[Trouble]:
     if facts["cards"] and not facts["driver"]:
         return _unused(
             "An NVIDIA GPU is on the PCI bus, but no NVIDIA driver is loaded.",
@@ -95,11 +94,11 @@ def _judge_driver(facts: Mapping[str, Any]) -> list[Finding]:
     return []
 
 
-def _judge_torch(facts: Mapping[str, Any], install: str) -> list[Finding]:
+def _judge_torch(facts: Mapping[str, Any], install: str) -> list[Trouble]:
     torch, cuda, driver = facts["torch"], facts["cuda"], facts["driver"]
     if facts["torch_error"]:
         why = f"PyTorch cannot be imported by {facts['executable']}: {facts['torch_error']}"
-        return [Finding("broken", why, f"Run {install}, then this again.")]
+        return [Trouble("broken", why, f"Run {install}, then this again.")]
     if cuda is None:
         if not facts["cards"] and not facts["gpus"]:
             return []
@@ -125,23 +124,23 @@ def _judge_torch(facts: Mapping[str, Any], install: str) -> list[Finding]:
     return findings
 
 
-def judge_passes(passes: list[Pass]) -> list[Finding]:
+def judge_passes(passes: list[Pass]) -> list[Trouble]:
     """Return findings for passes that failed, or whose gradients differ beyond rounding."""
     findings = []
     for one in passes:
         where, allowed = f"The {one.precision} pass on {one.device}", TOLERANCE[one.precision]
         if one.error:
-            findings.append(Finding("broken", f"{where} failed: {one.error}"))
+            findings.append(Trouble("broken", f"{where} failed: {one.error}"))
         elif one.difference is None or not one.difference <= allowed:
             wrong = (
                 f"{where} gives wrong gradients: {one.difference:.2g} off, {allowed:g} is allowed."
             )
             remedy = "Suspect the hardware (memory, overclocking) or the driver."
-            findings.append(Finding("broken", wrong, remedy))
+            findings.append(Trouble("broken", wrong, remedy))
     return findings
 
 
-def judge_unsloth(unsloth: UnslothPass) -> list[Finding]:
+def judge_unsloth(unsloth: UnslothPass) -> list[Trouble]:
     """Return a finding if Unsloth failed: without it the GPU still trains, by Transformers."""
     if not unsloth.failed:
         return []
@@ -190,46 +189,3 @@ def smi_error() -> str:
     except (OSError, subprocess.TimeoutExpired) as error:
         return str(error)
     return next(iter((done.stdout + done.stderr).strip().splitlines()), "nothing")
-
-
-def describe(examined: Examined) -> str:
-    """Return the report as text."""
-    facts = examined.machine
-    lines = [("machine", f"{platform.node()}, Python {facts['python']}")]
-    for number, gpu in enumerate(facts["gpus"]):
-        memory = f"{gpu['memory_mib']} MiB" if gpu["memory_mib"] else "memory shared with the CPU"
-        about = f"{gpu['name']}, {memory}, compute capability {gpu['capability']}"
-        lines.append((f"GPU {number}", about))
-    lines.append(("driver", facts["driver"] or "no NVIDIA driver"))
-    if facts["torch"]:
-        cuda = f"CUDA {facts['cuda']}, NCCL {facts['nccl']}"
-        lines.append(
-            ("PyTorch", f"{facts['torch']}, {cuda if facts['cuda'] else 'built without CUDA'}")
-        )
-    if facts["arch"]:
-        lines.append(("built for", " ".join(facts["arch"])))
-    for one in examined.passes:
-        memory = f", {one.memory} MiB" if one.memory else ""
-        result = f"failed: {one.error}"
-        if not one.error:
-            result = (
-                f"forward and backward in {one.seconds:.2f} s{memory}, loss {one.loss:.3f}, "
-                f"gradients {one.difference:.1e} off float64"
-            )
-        lines.append((f"{one.device} {one.precision}", result))
-    unsloth = examined.unsloth
-    if unsloth.loss is not None:
-        result = f"4 bits, forward and backward in {unsloth.seconds:.0f} s, loss {unsloth.loss:.3f}"
-    else:
-        kept_from = f"not tried: {unsloth.not_tried}"
-        result = f"failed: {unsloth.failed}" if unsloth.failed else kept_from
-    lines.append(("Unsloth", result))
-    report = [f"{name:<12}{text}" for name, text in lines]
-    for finding in examined.findings:
-        report += ["", finding.text] + ([f"  -> {finding.remedy}"] if finding.remedy else [])
-    closing = (
-        "Everything that this machine has works.",
-        "This machine can train, but not with all that it has.",
-        "This machine cannot train yet.",
-    )
-    return "\n".join([*report, "", closing[examined.status]])

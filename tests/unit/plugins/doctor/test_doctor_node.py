@@ -301,7 +301,7 @@ def test_a_run_of_another_user_is_named_with_what_it_uses(tmp_path, program, loo
             queued.kill()
     name = pwd.getpwuid(65534).pw_name
     assert (found["user"], found["run"], found["gpus"]) == (name, "evening", [1])
-    assert 0.2 < found["processors"] < 1.5
+    assert 0 < found["processors"] < 1.5
     assert abs(found["since"] - time.time()) < 60
     assert [each["in_run"] for each in gpu["programs"]] == [True]
     assert look()["other_runs"] == []
