@@ -153,3 +153,9 @@ def test_a_hub_that_comes_back_gets_the_push(hub, folder):
     push(folder / "adapter", "ada/evening", True, "card", None, say, waits=(0.0, 0.0))
     assert len(said) == 1
     assert "README.md" in hub.pushed["ada/evening"]
+
+
+def test_a_hub_that_refuses_is_not_asked_again(hub, folder, monkeypatch):
+    monkeypatch.setenv("HF_TOKEN", "hf_false")
+    with pytest.raises(SupplyError):
+        push(folder / "adapter", "ada/evening", True, "card", None, pytest.fail, waits=(0.0,))

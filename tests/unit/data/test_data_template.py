@@ -363,6 +363,16 @@ def test_a_template_that_marks_its_answers_is_believed(tokenizer):
     assert learned(tokenizer, *TWO_TURNS) == ["pong<|im_end|>"] * 2
 
 
+def test_a_template_that_marks_its_answers_marks_them_behind_the_tools(tokenizer):
+    tokenizer.chat_template = WITH_TOOLS.replace(
+        "{{ m.content }}",
+        "{% if m.role == 'assistant' %}{% generation %}{{ m.content }}{% endgeneration %}"
+        "{% else %}{{ m.content }}{% endif %}",
+    )
+    (tokens,) = encode(tokenizer, [Example(messages=CHAT, tools=TOOLS)])
+    assert tokenizer.decode(tokens.ids[tokens.learned]).startswith("pong")
+
+
 @pytest.mark.parametrize(
     ("text", "whole"),
     [

@@ -6,6 +6,8 @@ import os
 import sys
 from importlib import resources
 from io import BytesIO
+from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 from support.facts import assert_names
@@ -13,7 +15,7 @@ from support.login import NOISE, login
 
 from hearth.record.send import NOT_SENT, send
 from hearth_controller.base.node_program import NodeProgram
-from hearth_controller.runs.collect import collect
+from hearth_controller.runs.collect import collect, unpacked
 
 PROGRAM = resources.files("hearth.record").joinpath("send.py").read_text()
 FILES = {"logs/desk.log": "logs/r1.log", "files/desk": "results/r1/files", "model": "no/model"}
@@ -46,6 +48,24 @@ def archive_of(workspace):
     send({"workspace": str(workspace), "files": FILES}, written)
     written.seek(0)
     return written
+
+
+def test_nothing_is_written_outside_the_folder_and_nothing_that_was_not_requested(tmp_path):
+    paths = (
+        "files/desk/a",
+        "files/desk/../../../../b",
+        "files/desk/c\0d",
+        "model/e",
+        "files/desk/f",
+    )
+    sent = SimpleNamespace(files=lambda limit: [(path, BytesIO(b"x")) for path in paths])
+    into = tmp_path / "deep" / "into"
+    into.mkdir(parents=True)
+    assert list(unpacked(sent, ["files/desk", "logs"], into)) == ["files/desk"]
+    assert contents(tmp_path).keys() == {
+        Path("deep/into/files/desk/a"),
+        Path("deep/into/files/desk/f"),
+    }
 
 
 @pytest.mark.parametrize("bashrc", NOISE)
