@@ -16,8 +16,7 @@ from support.ranks import SCRIPT, command, environment, figures, metrics
 
 from hearth.config import read_run
 from hearth.config.shape import shape_in
-from hearth.fit.case import case_of
-from hearth.fit.stage import stage_estimate
+from hearth.fit.estimate import case_of, stage_estimate
 from hearth.plan.makespan import in_flight
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1800)]

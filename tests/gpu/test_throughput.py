@@ -11,8 +11,7 @@ from support.ranks import figures, metrics
 
 from hearth.config import read_run
 from hearth.config.shape import shape_in
-from hearth.fit.case import case_of
-from hearth.fit.estimate import estimate
+from hearth.fit.estimate import case_of, estimate
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(1800)]
 

@@ -12,8 +12,7 @@ import torch
 
 from hearth.config import resolve
 from hearth.config.shape import shape_in
-from hearth.fit.case import case_of
-from hearth.fit.estimate import estimate
+from hearth.fit.estimate import case_of, estimate
 from support.llama import make_full_texts
 from support.ranks import arguments_of, environment
 from support.tiny_model import make_model

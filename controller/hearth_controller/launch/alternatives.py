@@ -11,8 +11,7 @@ from pydantic import TypeAdapter
 from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room, least
-from hearth.fit.case import case_of, in_common_precision
-from hearth.fit.estimate import adapter_parameters
+from hearth.fit.estimate import adapter_parameters, case_of, in_common_precision
 from hearth.fit.misfits import lacking
 from hearth.plan.placement import LayerSpeed
 from hearth.plan.prediction import Contender, Prediction, Traffic, choose

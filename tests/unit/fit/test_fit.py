@@ -22,8 +22,7 @@ from hearth.config.shape import FAMILIES, shape_of
 from hearth.config.source import ModelSource
 from hearth.fit.by_hand import room_here
 from hearth.fit.capacity import GIB, Room, least, rooms_of_ranks
-from hearth.fit.case import Case, case_of
-from hearth.fit.estimate import adapter_parameters, estimate
+from hearth.fit.estimate import Case, adapter_parameters, case_of, estimate
 from hearth.fit.home import Candidate, rooms_by_node
 from hearth.fit.misfits import holding, imprecise, lacking, misfits, needs
 from hearth.model import load

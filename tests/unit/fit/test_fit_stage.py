@@ -10,9 +10,7 @@ from hypothesis import strategies as st
 
 from hearth.config import Settings, load_preset
 from hearth.fit.capacity import GIB
-from hearth.fit.case import Case
-from hearth.fit.estimate import estimate
-from hearth.fit.stage import part_of, stage_estimate
+from hearth.fit.estimate import Case, estimate, part_of, stage_estimate
 
 SHAPE = load_preset("llama2-7b").shape
 TIED = load_preset("smollm2-135m").shape

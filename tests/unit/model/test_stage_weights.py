@@ -13,9 +13,7 @@ from transformers import Glm4MoeConfig, LlamaConfig, MixtralConfig
 
 from hearth.config import resolve
 from hearth.config.shape import shape_in
-from hearth.fit.case import case_of
-from hearth.fit.estimate import kept, multiplied_out
-from hearth.fit.stage import part_of, stage_estimate
+from hearth.fit.estimate import case_of, kept, multiplied_out, part_of, stage_estimate
 from hearth.model.precision import autocast
 from hearth.model.stage import drawn_stage, load_stage
 

@@ -11,8 +11,7 @@ from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room, least
-from hearth.fit.case import Case, case_of, in_common_precision
-from hearth.fit.stage import hidden_bytes, stage_estimate
+from hearth.fit.estimate import Case, case_of, hidden_bytes, in_common_precision, stage_estimate
 from hearth.plan.place import by_split, crowded, pipeline, shortage
 from hearth.plan.placement import Home, LayerSpeed
 from hearth.plan.speed import UNKNOWN, micro_batches

@@ -10,8 +10,7 @@ from hearth.config import Settings
 from hearth.config.shape import Shape
 from hearth.config.shown import shown
 from hearth.fit.capacity import GIB, Room
-from hearth.fit.case import case_of, in_common_precision
-from hearth.fit.estimate import Estimate, estimate
+from hearth.fit.estimate import Estimate, case_of, estimate, in_common_precision
 from hearth.fit.home import Candidate, rooms_by_node, unplaceable
 
 _SHORTEST = 128
