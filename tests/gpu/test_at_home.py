@@ -23,9 +23,9 @@ from support.ranks import arguments_of, command, environment, figures, metrics, 
 from support.waiting import until
 
 from hearth.base.nvml import Cards
+from hearth.lend.lender import certain_use
 from hearth.lend.sensors import Sensors
 from hearth.lend.terms import Terms
-from hearth.lend.use import certain_use
 
 pytestmark = [pytest.mark.gpu, pytest.mark.timeout(600)]
 

@@ -10,10 +10,10 @@ from hearth.base.errors import HearthError, did_you_mean
 from hearth_controller.base.paths import as_typed
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.cli import completion
-from hearth_controller.cli.install import stale
 from hearth_controller.cli.parser import first_screen, parse, refuse, split_verb
 from hearth_controller.cli.place import REPOSITORY, find_place
 from hearth_controller.cli.play import play_verb
+from hearth_controller.cli.update import stale
 from hearth_controller.cli.verbs import VERBS
 from hearth_controller.cli.words import read_words
 

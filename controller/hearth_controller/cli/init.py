@@ -20,8 +20,7 @@ from hearth.base.text import plain
 from hearth_controller.base.paths import as_typed
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.cli import use
-from hearth_controller.cli.place import Place
-from hearth_controller.cli.playing import INTERRUPTED
+from hearth_controller.cli.place import INTERRUPTED, Place
 from hearth_controller.discover import answers, search, show
 from hearth_controller.discover.choice import chosen, names, networks, ranked, suggested
 from hearth_controller.discover.connection import routes_to

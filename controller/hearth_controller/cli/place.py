@@ -1,17 +1,26 @@
-"""The place where a command works: a checkout, its inventory and the folder of the user."""
+"""The place where a command works, and the plays that it starts there."""
 
 from __future__ import annotations
 
 import json
+import locale
 import os
 import re
 import shlex
-from collections.abc import Mapping, Sequence
+import shutil
+import signal
+import subprocess
+import sys
+import tempfile
+from collections.abc import Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from pathlib import Path
 
+from hearth.base.text import plain
+from hearth_controller.base.answer import VARIABLE, Answer
 from hearth_controller.base.paths import FOLDER
-from hearth_controller.cli import playing
+from hearth_controller.base.verdict import EXIT
 from hearth_controller.cli.paths import Paths
 
 REPOSITORY = Path(__file__).resolve().parents[3]
@@ -60,7 +69,7 @@ class Place:
     def play(self, playbook: str, words: Mapping[str, str], options: Sequence[str] = ()) -> int:
         """Play a playbook in this terminal; return the exit status for the user."""
         line = self.command(playbook, words, options)
-        return playing.run(line, self.repository, self.folder).code
+        return run_play(line, self.repository, self.folder).code
 
     def ask(
         self,
@@ -69,16 +78,16 @@ class Place:
         options: Sequence[str] = (),
         *,
         captured: bool = True,
-    ) -> playing.Ended:
+    ) -> Ended:
         """Play a playbook for its answer; its output is `captured`, or goes to stderr."""
         line = self.command(playbook, words, options)
-        return playing.run(
+        return run_play(
             line, self.repository, self.folder, captured=captured, to_errors=not captured
         )
 
     def environment(self) -> dict[str, str]:
         """Return the environment of a play that is not in this terminal."""
-        return playing.environment(os.environ) | {FOLDER: str(self.folder)}
+        return environment(os.environ) | {FOLDER: str(self.folder)}
 
     def _short(self, path: str) -> str:
         """Return a path relative to the repository if it is inside it."""
@@ -104,3 +113,99 @@ def inventory_of(typed: str | None, environment: Mapping[str, str], paths: Paths
     in_use = paths.repository / IN_USE
     remembered = in_use.read_text(encoding="utf-8").strip() if in_use.is_file() else ""
     return str(paths.repository / remembered) if remembered else None
+
+
+INTERRUPTED = 130
+"""The exit status after Ctrl-C, as in a shell."""
+
+_BY_USER = 99
+"""The exit status of ansible-playbook after Ctrl-C."""
+
+
+@dataclass(frozen=True)
+class Ended:
+    """A play that has ended.
+
+    Attributes:
+        code: the exit status for the user, of `EXIT` or `INTERRUPTED`.
+        answer: the answer of the play, None if it ended without any.
+        output: what it printed, if that was captured.
+    """
+
+    code: int
+    answer: Answer | None
+    output: str = ""
+
+    @property
+    def failed(self) -> bool:
+        """Whether tasks failed, or the play did not come to its end."""
+        return self.answer is None or bool(self.answer.errors)
+
+    def json(self) -> str:
+        """Return the answer as JSON; without one, the output is the error."""
+        answer = self.answer or Answer(
+            "broken", errors=[{"node": "", "message": plain(self.output).strip()}]
+        )
+        return json.dumps(answer.for_programs(), indent=1)
+
+
+def run_play(
+    line: Sequence[str],
+    repository: Path,
+    folder: Path,
+    *,
+    captured: bool = False,
+    to_errors: bool = False,
+) -> Ended:
+    """Run an ansible-playbook `line` of a repository for a user who stands in `folder`.
+
+    The output comes to this terminal, unless it is `captured`, or goes `to_errors`.
+    """
+    shown = captured and sys.stdout.isatty()
+    width = {"COLUMNS": str(shutil.get_terminal_size().columns)} if shown else {}
+    with tempfile.TemporaryDirectory() as scratch:
+        file = Path(scratch, "answer.json")
+        process = subprocess.Popen(
+            [Path(sys.executable).with_name(line[0]), *line[1:]],
+            cwd=repository,
+            env=environment(os.environ) | width | {VARIABLE: str(file), FOLDER: str(folder)},
+            stdout=subprocess.PIPE if captured else sys.stderr if to_errors else None,
+            stderr=subprocess.STDOUT if captured else None,
+            text=True,
+        )
+        with _signals_reach(process):
+            output, _ = process.communicate()
+        answer = Answer.read(file)
+    if answer:
+        code = EXIT[answer.verdict]
+    elif process.returncode in (_BY_USER, -signal.SIGINT):
+        code = INTERRUPTED
+    else:
+        code = EXIT["broken"]
+    return Ended(code, answer, output or "")
+
+
+def environment(given: Mapping[str, str]) -> dict[str, str]:
+    """Return an environment with this Python's programs first, and a locale that Ansible takes."""
+    programs = str(Path(sys.executable).parent)
+    found = {**given, "PATH": os.pathsep.join([programs, given.get("PATH", os.defpath)])}
+    try:
+        locale.setlocale(locale.LC_CTYPE, "")
+    except locale.Error:  # this machine does not have the locale
+        return found | {"LC_ALL": "C.UTF-8"}
+    utf_8 = locale.nl_langinfo(locale.CODESET) == "UTF-8"
+    return found if utf_8 else found | {"LC_ALL": "C.UTF-8"}
+
+
+@contextmanager
+def _signals_reach(process: subprocess.Popen[str]) -> Iterator[None]:
+    """Leave Ctrl-C to the process, which gets it from the terminal; pass SIGTERM on to it."""
+    before = {
+        signal.SIGINT: signal.signal(signal.SIGINT, lambda *_: None),
+        signal.SIGTERM: signal.signal(signal.SIGTERM, lambda *_: process.terminate()),
+    }
+    try:
+        yield
+    finally:
+        for number, handler in before.items():
+            signal.signal(number, handler)

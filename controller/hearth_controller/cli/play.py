@@ -12,8 +12,7 @@ from hearth.base.text import folded, plain
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.cli.parser import ansible_options
 from hearth_controller.cli.paths import Paths
-from hearth_controller.cli.place import Place
-from hearth_controller.cli.playing import INTERRUPTED
+from hearth_controller.cli.place import INTERRUPTED, Place
 from hearth_controller.cli.verbs import VERBS
 from hearth_controller.cli.words import read_words, typed_words
 

@@ -1,17 +1,21 @@
-"""`hearth status`: also as metrics for Prometheus."""
+"""`hearth status`: also as metrics for Prometheus, and as a live page."""
 
 from __future__ import annotations
 
 import argparse
+import asyncio
 import sys
+from contextlib import suppress
 from pathlib import Path
 
 from hearth.base.errors import HearthError
 from hearth.base.files import write_whole
 from hearth_controller.base.verdict import EXIT
-from hearth_controller.cli import serve
 from hearth_controller.cli.place import Place
 from hearth_controller.cli.play import play_verb, request
+
+PORT = 8420
+LOOPBACK = "127.0.0.1"
 
 
 def add_arguments(parser: argparse.ArgumentParser) -> None:
@@ -24,13 +28,26 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
         help="print metrics for Prometheus, or write them to a file of node_exporter's textfile "
         "collector and end with 0",
     )
-    serve.add_arguments(parser)
+    parser.add_argument(
+        "--serve",
+        nargs="?",
+        type=int,
+        const=PORT,
+        metavar="PORT",
+        help=f"serve it as a live page with the report of each run, by default at port {PORT} of "
+        "this computer alone; a run that ends meanwhile is brought to runs/",
+    )
+    parser.add_argument(
+        "--address",
+        metavar="ADDRESS",
+        help="with --serve: an address of this computer that others may open, with a token",
+    )
 
 
 def run(given: argparse.Namespace, place: Place) -> int:
     """Show the status; return the exit status."""
     if given.serve is not None:
-        return serve.run(given, place)
+        return _serve(given, place)
     if given.address is not None:
         raise HearthError("--address goes with --serve")
     if given.prometheus is None or given.show:
@@ -62,3 +79,16 @@ def _target(typed: str, folder: Path) -> Path:
             "files, and its folder must exist"
         )
     return target
+
+
+def _serve(given: argparse.Namespace, place: Place) -> int:
+    """Serve the live page until Ctrl-C; return the exit status."""
+    from hearth_controller.watch.server import serve  # slow to import
+
+    def say(text: str) -> None:
+        print(text, flush=True)
+
+    with suppress(KeyboardInterrupt, asyncio.CancelledError):
+        asyncio.run(serve(place, given.address or LOOPBACK, given.serve, say))
+    print("\nno longer served")
+    return EXIT["good"]

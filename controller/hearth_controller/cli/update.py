@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import hashlib
 import subprocess
 import sys
 from pathlib import Path
@@ -11,7 +12,6 @@ from hearth.base.errors import HearthError
 from hearth.base.places import SUPERVISORS, TORCHRUN
 from hearth.base.text import counted, listed
 from hearth_controller.base.verdict import EXIT
-from hearth_controller.cli.install import kind_of, stale
 from hearth_controller.cli.place import Place
 
 _MOST = 20
@@ -104,3 +104,43 @@ def _git(repository: Path, *words: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(
         ["git", "-C", str(repository), *words], capture_output=True, text=True, check=False
     )
+
+
+_STAMPS = ("installed.sha256", "package.sha256")
+"""Files of `.venv` with the checksums of what was installed from, in the format of sha256sum."""
+
+
+def stale(repository: Path) -> str:
+    """Return a line on what has changed since the packages were installed, '' if nothing has."""
+    changed = [
+        name for name, checksum in installed(repository) if checksum != _checksum(repository / name)
+    ]
+    if not changed:
+        return ""
+    names = " and ".join(changed)
+    return f"hearth: .venv is older than {names}; run `hearth update` or ./scripts/setup"
+
+
+def installed(repository: Path) -> list[tuple[str, str]]:
+    """Return the files that were installed from, with their checksums; [] if none is recorded."""
+    found = []
+    for stamp in _STAMPS:
+        path = repository / ".venv" / stamp
+        for line in path.read_text(encoding="utf-8").splitlines() if path.is_file() else ():
+            if not line.startswith("#"):
+                checksum, name = line.split(maxsplit=1)
+                found.append((name, checksum))
+    return found
+
+
+def kind_of(repository: Path) -> list[str]:
+    """Return the flags of scripts/setup that install again what is installed."""
+    stamp = repository / ".venv" / _STAMPS[0]
+    first = stamp.read_text(encoding="utf-8").partition("\n")[0] if stamp.is_file() else ""
+    flags = [f"--{side}" for side in ("control", "cpu") if f" for {side} in " in first]
+    tests = any(name == "requirements/test.lock" for name, _ in installed(repository))
+    return [*flags, "--tests"] if tests else flags
+
+
+def _checksum(path: Path) -> str:
+    return hashlib.sha256(path.read_bytes()).hexdigest() if path.is_file() else ""

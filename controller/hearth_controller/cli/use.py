@@ -12,8 +12,7 @@ from hearth.base.files import write_whole
 from hearth_controller.base.paths import as_typed
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.cli.paths import Paths
-from hearth_controller.cli.place import IN_USE, Place
-from hearth_controller.cli.playing import environment
+from hearth_controller.cli.place import IN_USE, Place, environment
 from hearth_controller.inventory.nodes import EXAMPLE, unreadable
 
 DEFAULT = Path("inventory", "local")

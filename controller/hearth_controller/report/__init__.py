@@ -1,8 +1,8 @@
 """The report of a run: one page, `report.html`, generated from the run's files.
 
-read.py     read the run's folder; its metrics are read by runs/story.py
+read.py     read the run's folder; its record is read by hearth.record.story
 figures.py  plots
-svg.py, palette.py, colours.css  conversion of plots for the page
+svg.py, colours.css  conversion of plots for the page
 repeat.py   command that repeats the run
 page.py     the report as HTML, from page.html.j2, and its file
 closing.py  write the report at the end of a run, with its outcome, and sum the run up

@@ -11,7 +11,7 @@ from matplotlib.ticker import FuncFormatter, MaxNLocator, PercentFormatter
 from hearth.record.events import TeamEvent
 from hearth.record.story import Story
 from hearth.record.windows import Window, by_team, thinned, totals
-from hearth_controller.report.palette import (
+from hearth_controller.report.svg import (
     ALARM,
     FAINT,
     GRID,
@@ -19,9 +19,10 @@ from hearth_controller.report.palette import (
     INK,
     LOSS,
     PAPER,
+    as_svg,
     colours_of,
+    drawing,
 )
-from hearth_controller.report.svg import as_svg, drawing
 
 _MOST_WINDOWS = 240
 """Maximum points of a curve; more cannot be distinguished on the page."""

@@ -19,10 +19,9 @@ from hearth.node.limit_cost import describe_limit
 from hearth.record.absences import describe_cost
 from hearth.record.windows import totals
 from hearth_controller.report import figures
-from hearth_controller.report.palette import as_variables, colours_of
 from hearth_controller.report.read import RunFolder, read
 from hearth_controller.report.repeat import explicit_settings, repeat_command
-from hearth_controller.report.svg import NARROW, WIDE
+from hearth_controller.report.svg import NARROW, WIDE, as_variables, colours_of
 from hearth_controller.runs.energy import energy_of, significant
 from hearth_controller.runs.listing import took
 

@@ -1,13 +1,18 @@
-"""The table of runs, the comparison of two, and the effects of removing one. Pure."""
+"""Tables of runs, of their queue and of lending; two runs side by side; the removal of one. Pure.
+
+All nodes serve their runs in one order (`hearth.supervisor`).
+"""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
-from hearth.base.errors import LaunchError
-from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration, fitted, on_off
+from hearth.base.errors import LaunchError, did_you_mean
+from hearth.base.text import NOT_KNOWN, aligned, byte_count, duration, fitted, on_off, plain
+from hearth.lend.choice import ON, RETURNS
+from hearth.supervisor.queue import ordinal
 from hearth_controller.runs.energy import kwh_of, significant
 from hearth_controller.runs.observed import ObservedRun
 
@@ -146,3 +151,93 @@ def _typed(value: Any) -> str:
     if isinstance(value, bool):
         return on_off(value)
     return NOT_KNOWN if value is None else str(value)
+
+
+def in_queue(runs: Sequence[ObservedRun]) -> list[ObservedRun]:
+    """Return the runs that wait for their turn on any node, in the order of the queue.
+
+    A run whose turn has come on some of its nodes waits for the others, and can still be moved.
+    """
+    waiting = [run for run in runs if run.alive and run.turns]
+    return sorted(waiting, key=lambda run: run.place)
+
+
+def queue_table(runs: Sequence[ObservedRun]) -> list[str]:
+    """Return the lines about the queue; none if no run waits."""
+    rows = [("queue", "run", "starts", "why", "nodes")]
+    for place, run in enumerate(in_queue(runs), 1):
+        starts = local_time(run.starts_at) if run.starts_at else "in its turn"
+        rows.append((ordinal(place), run.name, starts, run.why or NOT_KNOWN, ", ".join(run.parts)))
+    return [line.rstrip() for line in aligned(rows)] if len(rows) > 1 else []
+
+
+def new_position(runs: Sequence[ObservedRun], name: str, place: str) -> float:
+    """Return the position with which a run comes to a place in the queue, 1 for the first.
+
+    Raises `LaunchError` if it does not wait, a node of it does not answer, or there is no place.
+    """
+    queue = in_queue(runs)
+    names = [run.name for run in queue]
+    if name not in names:
+        there = f"there are {', '.join(names)}" if names else "the queue is empty"
+        raise LaunchError(
+            f"-e move: no run {name!r} waits for its turn{did_you_mean(name, names)}; {there}"
+        )
+    if not (place.isdecimal() and 1 <= int(place) <= len(queue)):
+        raise LaunchError(
+            f"-e place: {place or 'nothing'!r} cannot be used; a place in the queue is wanted, "
+            f"1 to {len(queue)}"
+        )
+    run = queue.pop(names.index(name))
+    if away := [node for node, part in run.parts.items() if part.vanished]:
+        raise LaunchError(
+            f"-e move: {', '.join(away)} of {name} does not answer, and a run needs the same place "
+            "on all of its nodes; switch it on, then move the run"
+        )
+    before = [each.place[0] for each in queue[: int(place) - 1]]
+    after = [each.place[0] for each in queue[int(place) - 1 :]]
+    if not before or not after:
+        return after[0] - 1 if after else before[-1] + 1 if before else run.place[0]
+    between = (before[-1] + after[0]) / 2
+    if not before[-1] < between < after[0]:
+        raise LaunchError(
+            f"-e place: there is no room between the runs at {int(place) - 1} and {int(place)}, "
+            "which have the same position; move one of them first"
+        )
+    return between
+
+
+_LEAVES = "leaves after its step"
+
+
+def lending_lines(answers: Mapping[str, Mapping[str, Any] | None]) -> list[str]:
+    """Return the table's lines, from each node's facts; None for a node that did not answer.
+
+    A node with findings has no facts, and no line.
+    """
+    rows = [["node", "lends", "until", "run", ""]]
+    for name, facts in answers.items():
+        if facts is None:
+            rows.append([name, NOT_KNOWN, NOT_KNOWN, NOT_KNOWN, "not answered"])
+        elif facts:
+            until = facts["until"] if facts["word"] != "auto" else None
+            rows.append([name, facts["word"], until or NOT_KNOWN, *_of_run(facts)])
+    return [line.rstrip() for line in aligned(rows)] if len(rows) > 1 else []
+
+
+def _of_run(facts: Mapping[str, Any]) -> Sequence[str]:
+    """Return the name of a node's run, and a clause on whether it has the machine."""
+    run, since = facts["run"], f" since {facts['since']}" if facts["since"] else ""
+    if facts["trouble"] and not run:
+        return NOT_KNOWN, plain(facts["trouble"])
+    if not run:
+        return NOT_KNOWN, "no run is under way"
+    if facts["away"] and facts["word"] == ON:  # the reason is that of a moment ago
+        return run, f"away{since}; {RETURNS}"
+    if facts["away"]:
+        return run, f"away{since}: {plain(facts['away'])}"
+    if facts["word"] != "off":
+        return run, f"has the machine{since}"
+    if not facts["lends"]:
+        return run, "stays to its end: it was started without lending (`hearth stop` ends it)"
+    return run, _LEAVES

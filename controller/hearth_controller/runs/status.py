@@ -13,8 +13,8 @@ from hearth.supervisor.open_step import describe_open_step, waits_for_slow_link
 from hearth_controller.base.other_runs import describe_other_run
 from hearth_controller.base.verdict import Verdict, overall
 from hearth_controller.runs.energy import cost_of
+from hearth_controller.runs.listing import in_queue
 from hearth_controller.runs.observed import ObservedRun
-from hearth_controller.runs.queue import in_queue
 
 NO_NVIDIA_SMI = "no nvidia-smi"
 """The answer of `hearth_examine` for a node without the driver's tool."""

@@ -11,8 +11,8 @@ from hearth_controller.base.screen import Screen
 from hearth_controller.runs.observed import GONE
 from hearth_controller.watch.board import Board
 from hearth_controller.watch.node_stream import NodeStream
-from hearth_controller.watch.observation import Observation
 from hearth_controller.watch.progress import state_text, tenths
+from hearth_controller.watch.view import Observation
 
 _FACTS = ("rank", "nodes", "generation", "launches", "script", "job", "since")
 _SECONDS_TILL_MENTIONED = 15.0

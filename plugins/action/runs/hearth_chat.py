@@ -6,7 +6,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth_controller.runs.chat import chat_command, describe_chat
+from hearth_controller.runs.pages import chat_command, describe_chat
 
 DOCUMENTATION = r"""
 module: hearth_chat

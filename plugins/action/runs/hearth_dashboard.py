@@ -7,7 +7,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth_controller.runs.dashboard import describe_dashboard
+from hearth_controller.runs.pages import describe_dashboard
 
 DOCUMENTATION = r"""
 module: hearth_dashboard

@@ -1,6 +1,6 @@
 """Action plugin: show each node's word on lending, and the run that has it.
 
-The table is that of `hearth_controller.runs.lending`; this plugin only connects it to Ansible.
+The table is that of `hearth_controller.runs.listing`; this plugin only connects it to Ansible.
 """
 
 from __future__ import annotations
@@ -10,7 +10,7 @@ from typing import Any
 from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
-from hearth_controller.runs.lending import lending_lines
+from hearth_controller.runs.listing import lending_lines
 
 DOCUMENTATION = r"""
 module: hearth_lend_show

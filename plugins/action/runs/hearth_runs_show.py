@@ -13,13 +13,17 @@ from ansible.plugins.action import ActionBase
 from hearth.base.errors import LaunchError
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import TABLE_WIDTH
-from hearth_controller.runs.dashboard import nodes_with_curves
-from hearth_controller.runs.digests import digests_of, observed_runs
-from hearth_controller.runs.holders import holders
-from hearth_controller.runs.listing import compare, listing, removal, removal_objection
-from hearth_controller.runs.node_digest import damage, readable
+from hearth_controller.runs.digests import damage, digests_of, observed_runs, readable
+from hearth_controller.runs.listing import (
+    compare,
+    listing,
+    new_position,
+    queue_table,
+    removal,
+    removal_objection,
+)
 from hearth_controller.runs.observed import ObservedRun, pick
-from hearth_controller.runs.queue import new_position, queue_table
+from hearth_controller.runs.pages import holders, nodes_with_curves
 from hearth_controller.runs.status import entry_of
 
 DOCUMENTATION = r"""

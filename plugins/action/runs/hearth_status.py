@@ -13,8 +13,7 @@ from ansible.plugins.action import ActionBase
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.inventory.unreachable import describe_failure
-from hearth_controller.runs.digests import digests_of, observed_runs
-from hearth_controller.runs.node_digest import damage
+from hearth_controller.runs.digests import damage, digests_of, observed_runs
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
 

@@ -50,8 +50,7 @@ from ansible.module_utils.hearth_node.base import (
     text_of,
     write_private,
 )
-from ansible.module_utils.hearth_node.runs.digest import look, paths, remove, size
-from ansible.module_utils.hearth_node.runs.models import whole_models
+from ansible.module_utils.hearth_node.runs.digest import look, paths, remove, size, whole_models
 
 _STOP_TIMEOUT = 120.0
 

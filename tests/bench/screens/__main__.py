@@ -25,7 +25,7 @@ from textual.widgets import DataTable
 from hearth_controller.cli.place import Place
 from hearth_controller.watch.app import WatchApp
 from hearth_controller.watch.child import describe, play
-from hearth_controller.watch.serving import serve
+from hearth_controller.watch.server import serve
 from tests.bench.lab import ROOT, CommandFailed
 
 RUN = "evening"

@@ -12,9 +12,8 @@ from hypothesis import strategies as st
 
 from hearth.base.nvml import GpuProcess
 from hearth.lend.choice import AUTO, OFF, ON, Choice
-from hearth.lend.lender import Lender
+from hearth.lend.lender import Lender, Load, Reading
 from hearth.lend.terms import Terms
-from hearth.lend.use import Load, Reading
 
 BERLIN = ZoneInfo("Europe/Berlin")
 NOON = datetime(2026, 11, 26, 12, 0, tzinfo=BERLIN)

@@ -16,11 +16,10 @@ from support.waiting import until
 from hearth.base.nvml import Cards
 from hearth.lend import choice, sensors
 from hearth.lend.choice import Choice
-from hearth.lend.lender import Lender
+from hearth.lend.lender import Lender, Load, Reading, certain_use, likely_use
 from hearth.lend.processes import Process, Processes, used_by_others
 from hearth.lend.sensors import LoadMeter, Sensors, on_battery
 from hearth.lend.terms import Terms
-from hearth.lend.use import Load, Reading, certain_use, likely_use
 
 IDLE = Terms("idle")
 

@@ -6,8 +6,7 @@ import pytest
 from support.facts import refuses
 
 from hearth.base.errors import LaunchError
-from hearth.lend.hours import Hours
-from hearth.lend.terms import Terms, faults
+from hearth.lend.terms import Hours, Terms, faults
 
 
 def test_terms_are_read_from_a_launch_spec():

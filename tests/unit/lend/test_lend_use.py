@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hearth.base.nvml import GpuProcess
-from hearth.lend.use import Load, Reading, certain_use, likely_use, short_name
+from hearth.lend.lender import Load, Reading, certain_use, likely_use, short_name
 
 CERTAIN, LIKELY, NONE = "certain", "likely", "none"
 

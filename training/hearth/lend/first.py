@@ -13,10 +13,9 @@ from typing import Any
 from hearth.base.clock import local_time
 from hearth.base.systems import under_windows
 from hearth.lend.command import NOT_FOUND, answer
-from hearth.lend.lender import Lender
+from hearth.lend.lender import Lender, likely_use
 from hearth.lend.sensors import BLIND, Sensors
 from hearth.lend.terms import IDLE, Terms, faults
-from hearth.lend.use import likely_use
 
 AGAIN = 1.0
 """Seconds until a second look, where the first one shows a use that may be a peak."""

@@ -13,9 +13,9 @@ from hearth.base.nvml import Cards, GpuProcess
 from hearth.base.systems import under_windows
 from hearth.lend import choice
 from hearth.lend.command import Command
+from hearth.lend.lender import Load, Reading
 from hearth.lend.processes import Processes, Table, used_by_others
 from hearth.lend.terms import IDLE, Terms
-from hearth.lend.use import Load, Reading
 
 AVERAGED = 10.0
 """Seconds over which the processor's load is averaged, at least."""

@@ -13,8 +13,7 @@ from typing import Any
 
 from hearth.notify.event import READY, Event, Kind, Limit, speaker
 from hearth.notify.outbox import Outbox
-from hearth.notify.slow_link import SlowLinkNews, slow_links_now
-from hearth.notify.watch import GoesOn, Waits, WaitWatch
+from hearth.notify.watch import GoesOn, SlowLinkNews, Waits, WaitWatch, slow_links_now
 from hearth.plan.slow_links import hop_text
 from hearth.supervisor.cause import LaunchOutcome
 from hearth.supervisor.record import RunRecord

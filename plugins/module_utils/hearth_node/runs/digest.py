@@ -13,9 +13,9 @@ from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.hearth.base.files import bytes_below, open_regular
+from ansible.module_utils.hearth.base.files import bytes_below, open_regular, read_object
 from ansible.module_utils.hearth.base.locks import queued_runs
-from ansible.module_utils.hearth.base.places import QUEUE, RUN_NAME
+from ansible.module_utils.hearth.base.places import MANIFEST, QUEUE, RUN_NAME
 from ansible.module_utils.hearth.base.slurm import queued
 from ansible.module_utils.hearth.base.systemd import units_of
 from ansible.module_utils.hearth.record.lines import METRICS, abridged, newest_step, seconds_of
@@ -196,3 +196,13 @@ def _shallow(content: Any, levels: int = 10) -> bool:
     return not isinstance(content, (dict, list)) or (
         levels > 0 and all(_shallow(each, levels - 1) for each in inner)
     )
+
+
+def whole_models(models: str) -> list[str]:
+    """Return the folders of the cache `models` that lack no weights of their model, sorted."""
+    found = []
+    for manifest in sorted(Path(models).glob(f"*/{MANIFEST}")):
+        content = read_object(manifest)  # None if it is not Hearth's, or is being written
+        if content is not None and not content.get("absent"):
+            found.append(manifest.parent.name)
+    return found

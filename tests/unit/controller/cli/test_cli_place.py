@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hearth_controller.cli.paths import Paths
-from hearth_controller.cli.place import Place, inventory_of
-from hearth_controller.cli.playing import environment
+from hearth_controller.cli.place import Place, environment, inventory_of
 
 
 @pytest.fixture

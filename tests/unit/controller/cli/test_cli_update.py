@@ -13,9 +13,8 @@ from support.facts import assert_names
 from support.programs import stand_in
 
 from hearth.base.errors import HearthError
-from hearth_controller.cli.install import stale
 from hearth_controller.cli.place import Place
-from hearth_controller.cli.update import run
+from hearth_controller.cli.update import run, stale
 
 LOCK = "requirements/control.lock"
 

@@ -6,7 +6,7 @@ import pytest
 from support.digests import digest, run_file
 
 from hearth_controller.runs.digests import observed_runs
-from hearth_controller.runs.holders import holders
+from hearth_controller.runs.pages import holders
 
 
 @pytest.mark.parametrize(

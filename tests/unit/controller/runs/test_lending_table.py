@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from hearth_controller.runs.lending import lending_lines
+from hearth_controller.runs.listing import lending_lines
 
 AUTO = {
     "word": "auto",

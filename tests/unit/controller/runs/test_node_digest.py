@@ -10,12 +10,10 @@ from hypothesis import strategies as st
 from support.digests import LOST, NODES, digest, metrics, record, team
 from support.facts import assert_names
 
-from hearth_controller.runs.dashboard import nodes_with_curves
-from hearth_controller.runs.digests import digests_of, observed_runs
-from hearth_controller.runs.listing import cells, listing, removal
-from hearth_controller.runs.node_digest import damage, readable
+from hearth_controller.runs.digests import damage, digests_of, observed_runs, readable
+from hearth_controller.runs.listing import cells, listing, queue_table, removal
+from hearth_controller.runs.pages import nodes_with_curves
 from hearth_controller.runs.prometheus import exposition
-from hearth_controller.runs.queue import queue_table
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
 

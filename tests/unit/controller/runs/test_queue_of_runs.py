@@ -10,9 +10,8 @@ from support.facts import assert_names, refuses
 
 from hearth.base.errors import LaunchError
 from hearth_controller.runs.digests import observed_runs
-from hearth_controller.runs.listing import removal_objection
+from hearth_controller.runs.listing import in_queue, new_position, queue_table, removal_objection
 from hearth_controller.runs.observed import GONE, pick
-from hearth_controller.runs.queue import in_queue, new_position, queue_table
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
 

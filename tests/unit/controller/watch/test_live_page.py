@@ -19,8 +19,7 @@ from support.waiting import until
 
 from hearth.base.errors import HearthError
 from hearth_controller.report.live import live_page
-from hearth_controller.watch.gathering import Gathering
-from hearth_controller.watch.server import PageServer
+from hearth_controller.watch.server import Gathering, PageServer
 
 RECORDED = ROOT / "tests" / "fixtures" / "run" / "evening"
 NODES = ("desk", "laptop")

@@ -14,7 +14,7 @@ from support.facts import assert_names
 from support.modules import call
 from support.waiting import until
 
-from hearth_controller.runs.chat import describe_chat
+from hearth_controller.runs.pages import describe_chat
 
 HOME = {"inventory_hostname": "tower", "ansible_host": "192.168.1.40", "ansible_user": "you"}
 

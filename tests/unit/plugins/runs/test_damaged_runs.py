@@ -9,8 +9,7 @@ import pytest
 from support.facts import assert_names
 from support.modules import call
 
-from hearth_controller.runs.digests import observed_runs
-from hearth_controller.runs.node_digest import damage
+from hearth_controller.runs.digests import damage, observed_runs
 
 LISTS = {"state": ["x"], "heartbeat": [], "job": [], "nodes": {}, "launches": 5, "cause": "x"}
 DAMAGED = {

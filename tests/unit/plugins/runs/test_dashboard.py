@@ -17,7 +17,7 @@ from support.digests import digest
 from support.facts import assert_names, refuses
 from support.modules import call
 
-from hearth_controller.runs.dashboard import describe_dashboard, login, nodes_with_curves
+from hearth_controller.runs.pages import describe_dashboard, login, nodes_with_curves
 from hearth_controller.script.run import ScriptRun, script_text
 
 HOME = {
