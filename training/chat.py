@@ -19,8 +19,8 @@ from pathlib import Path
 from hearth.base.entry import exit_status, hush, loading
 from hearth.base.errors import check_all
 from hearth.config import read_run
-from hearth.config.find import find_run
 from hearth.config.layout import Layout
+from hearth.config.run import find_run
 from hearth.model.folder import check_folder
 from hearth.record.result import find_result
 

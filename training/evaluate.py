@@ -17,8 +17,8 @@ import sys
 
 from hearth.after.request import ResultRequest, by_hand
 from hearth.base.entry import exit_status
-from hearth.config.find import find_run
 from hearth.config.layout import Layout
+from hearth.config.run import find_run
 
 
 def main() -> int:

@@ -22,8 +22,8 @@ from pathlib import Path
 
 from hearth.after.export import TARGETS, ExportRequest, check, export_run
 from hearth.base.entry import exit_status, hush, loading
-from hearth.config.find import find_run
 from hearth.config.layout import Layout
+from hearth.config.run import find_run
 
 
 def main() -> int:

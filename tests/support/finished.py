@@ -11,7 +11,7 @@ from peft import LoraConfig, get_peft_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.config import resolve_run, write_run
-from hearth.config.source import ModelSource
+from hearth.config.presets import ModelSource
 from hearth.model.cache import local_folder
 
 

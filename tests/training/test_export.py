@@ -22,7 +22,7 @@ from hearth.base.extras import extra_folder
 from hearth.base.files import alone
 from hearth.config import read_run, write_run
 from hearth.config.layout import Layout
-from hearth.config.source import ModelSource
+from hearth.config.presets import ModelSource
 from hearth.model.cache import local_folder
 
 IDS = torch.arange(40)[None]

@@ -1,6 +1,6 @@
 """Words and options that have another name now, or are gone.
 
-With the settings of `hearth.config.renamed` it is the one table of old names: a person who types
+With the settings of `hearth.config.problems` it is the one table of old names: a person who types
 one, or has one in an inventory, is told the present one.
 """
 
@@ -9,8 +9,8 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 
 from hearth.base.errors import did_you_mean
-from hearth.config.renamed import RENAMED as OF_SETTINGS
-from hearth.config.renamed import elsewhere
+from hearth.config.problems import RENAMED as OF_SETTINGS
+from hearth.config.problems import elsewhere
 
 RENAMED: Mapping[str, str] = {
     **OF_SETTINGS,

@@ -10,7 +10,7 @@ from typing import Any
 
 from hearth.base.errors import did_you_mean
 from hearth.base.text import switch
-from hearth.config.copy_to import secret_in
+from hearth.config.types import secret_in
 from hearth_controller.inventory.renamed import hint
 from hearth_controller.inventory.values import alternatives, misfit, one_of
 

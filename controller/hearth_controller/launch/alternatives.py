@@ -9,6 +9,7 @@ from typing import Any
 from pydantic import TypeAdapter
 
 from hearth.config import Settings
+from hearth.config.conflicts import conflicts_of
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room, least
 from hearth.fit.estimate import adapter_parameters, case_of, in_common_precision
@@ -101,7 +102,7 @@ def sharded(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode])
     rooms = [node.room for node in nodes.values()]
     whole = in_common_precision(settings.model_copy(update=changes), rooms)
     links = [mbit for node in nodes.values() for mbit in node.mbit.values()]
-    if whole.contradictions() or not links:
+    if conflicts_of(whole) or not links:
         return None
     gpus = [bool(node.room.gpu) for node in nodes.values()]
     ranks = sum(len(node.speeds) for node in nodes.values())

@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hearth.config import Settings
+from hearth.config.conflicts import conflicts_of
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room, rooms_of_ranks
 from hearth.fit.home import Candidate, too_small, unplaceable
@@ -132,7 +133,7 @@ def _undividable(
     run: Mapping[str, Any], divided: Settings, shape: Shape, ranks: Sequence[Candidate]
 ) -> str:
     """Return why `auto` may not divide the layers of the model over all of the nodes, or ''."""
-    if contradictions := divided.contradictions():
+    if contradictions := conflicts_of(divided):
         return "; ".join(contradictions)
     if typed := [f"-e {name}=" for name in ("elastic", "min_nodes") if run[name]]:
         return (

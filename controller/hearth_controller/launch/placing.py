@@ -9,7 +9,7 @@ from typing import Any
 from hearth.base.errors import HearthError, LaunchError, ModelError
 from hearth.base.text import counted
 from hearth.config import Settings, in_parallel, in_precision, run_of
-from hearth.config.planned import PlannedPipeline
+from hearth.config.run import PlannedPipeline
 from hearth.config.shape import Shape
 from hearth.fit.estimate import adapter_parameters
 from hearth.fit.home import Candidate, Links, home_of, memory_warnings, typed_rows

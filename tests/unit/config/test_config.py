@@ -34,9 +34,9 @@ from hearth.config import (
 )
 from hearth.config.cli import parse_command_line, with_small_model
 from hearth.config.layout import staged_name
-from hearth.config.planned import PlannedPipeline
 from hearth.config.presets import preset_behind
-from hearth.config.renamed import OTHERS
+from hearth.config.problems import OTHERS
+from hearth.config.run import PlannedPipeline
 from hearth.config.settings import for_run_name
 from hearth.data.locate import locate
 

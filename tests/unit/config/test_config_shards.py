@@ -10,8 +10,7 @@ from support.facts import assert_names, refuses
 from support.shards import write_shard
 
 from hearth.config import ConfigError, read_run, resolve_run, write_run
-from hearth.config.held_shards import held_shards
-from hearth.config.layout import Layout, staged_of
+from hearth.config.layout import Layout, held_shards, staged_of
 
 MODEL = {"model": "smollm2-135m", "run": "night"}
 

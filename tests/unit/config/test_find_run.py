@@ -5,7 +5,7 @@ from __future__ import annotations
 from support.facts import refuses
 
 from hearth.base.errors import ConfigError
-from hearth.config.find import find_run
+from hearth.config.run import find_run
 
 
 def test_a_run_is_found_by_path_and_by_name(tmp_path, monkeypatch):

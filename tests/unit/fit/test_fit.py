@@ -17,9 +17,8 @@ from support.facts import assert_names, refuses
 from transformers import AutoConfig, AutoModelForCausalLM
 
 from hearth.config import Settings, load_preset, preset_names
-from hearth.config.presets import known_shape
+from hearth.config.presets import ModelSource, known_shape
 from hearth.config.shape import FAMILIES, shape_of
-from hearth.config.source import ModelSource
 from hearth.fit.by_hand import room_here
 from hearth.fit.capacity import GIB, Room, least, rooms_of_ranks
 from hearth.fit.estimate import Case, adapter_parameters, case_of, estimate

@@ -21,7 +21,7 @@ from transformers import AutoConfig, AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import ModelError
 from hearth.base.hub import is_unreachable, scrub
-from hearth.config.source import ModelSource
+from hearth.config.presets import ModelSource
 from hearth.fit.published import published_config
 from hearth.model.cache import unfinished_of
 from hearth.model.fetch import fetch_model

@@ -23,7 +23,7 @@ from tokenizers import pre_tokenizers
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import ModelError
-from hearth.config.source import ModelSource, WheelSource
+from hearth.config.presets import ModelSource, WheelSource
 from hearth.model.cache import ModelFolder
 from hearth.model.fetch import fetch_model
 

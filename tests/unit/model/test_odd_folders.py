@@ -11,8 +11,7 @@ from support.facts import refuses
 from support.tiny_model import make_model
 
 from hearth.base.errors import ModelError
-from hearth.config.presets import known_shape
-from hearth.config.source import ModelSource
+from hearth.config.presets import ModelSource, known_shape
 from hearth.model.code import code_in
 from hearth.model.compatibility import tokenizer_in
 from hearth.model.fetch import fetch_model

@@ -11,7 +11,7 @@ from support.tiny_model import make_model
 
 from hearth.base.errors import ConfigError, ModelError
 from hearth.config import Settings
-from hearth.config.planned import PlannedPipeline
+from hearth.config.run import PlannedPipeline
 from hearth.fit.capacity import Room
 from hearth.plan.placement import LayerSpeed, Placement
 from hearth.plan.speed import Speed

@@ -30,7 +30,7 @@ from hearth.base.errors import ModelError
 from hearth.base.interface import Peer, free_port
 from hearth.base.places import MANIFEST
 from hearth.config import resolve
-from hearth.config.source import ModelSource
+from hearth.config.presets import ModelSource
 from hearth.model.cache import held_model
 from hearth.model.folder import read_manifest
 from hearth.model.stage import load_stage

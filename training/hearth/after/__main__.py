@@ -25,8 +25,8 @@ from hearth.base.entry import hush, loading, run_verb
 from hearth.base.errors import ConfigError
 from hearth.base.extras import extra_folder, packages_of, use_extra
 from hearth.config import read_run
-from hearth.config.find import find_run
 from hearth.config.layout import Layout
+from hearth.config.run import find_run
 
 
 def check(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:

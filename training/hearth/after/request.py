@@ -9,6 +9,7 @@ from dataclasses import dataclass, replace
 from hearth.base.errors import ConfigError
 from hearth.base.text import switch
 from hearth.config import Settings
+from hearth.config.conflicts import conflicts_of
 
 Again = Callable[["ResultRequest"], str]
 """Returns the command that does a request."""
@@ -55,7 +56,7 @@ class ResultRequest:
             request = cls.from_settings(settings)
         except ValidationError as error:
             raise ConfigError(*describe(error, None, Settings.model_fields)) from error
-        findings = settings.contradictions()
+        findings = conflicts_of(settings)
         try:
             best = switch(best)
         except ValueError as error:

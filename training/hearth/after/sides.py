@@ -19,7 +19,7 @@ from hearth.base.files import bytes_below, read_object
 from hearth.base.text import brief, byte_count
 from hearth.config import Run, Settings, preset_names, read_run
 from hearth.config.layout import Layout
-from hearth.config.source import ModelSource
+from hearth.config.presets import ModelSource
 from hearth.data.template import end_of_turn, ensure_chat_template
 from hearth.model.cache import held_model
 from hearth.model.code import code_to_run, may_run

@@ -17,5 +17,4 @@ from hearth.config.run import (
     run_text,
     write_run,
 )
-from hearth.config.settings import Settings
-from hearth.config.shown import shown
+from hearth.config.settings import Settings, shown

@@ -12,10 +12,9 @@ from typing import Any
 
 from hearth.base.errors import ConfigError, did_you_mean
 from hearth.config.presets import SMALL
-from hearth.config.renamed import RENAMED, elsewhere
+from hearth.config.problems import RENAMED, elsewhere
 from hearth.config.resolve import read_settings_file
-from hearth.config.settings import Settings, takes_switch
-from hearth.config.shown import shown
+from hearth.config.settings import Settings, shown, takes_switch
 
 _DESCRIPTION = """\
 Train a model, with LoRA or whole, on this computer or, under torchrun or srun, on many.

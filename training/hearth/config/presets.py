@@ -1,18 +1,60 @@
-"""Presets: facts and settings of a known model, one YAML file each in `training/presets/`."""
+"""Presets: facts and settings of a known model, one YAML file each in `training/presets/`.
+
+A preset also says where its model comes from. Plain data, no torch: the controller reads this too.
+"""
 
 from __future__ import annotations
 
+import re
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import Annotated, Any, Literal
 
 import yaml
-from pydantic import BaseModel, ConfigDict, ValidationError
+from pydantic import BaseModel, ConfigDict, Field, ValidationError
 
 from hearth.base.errors import ConfigError
 from hearth.config.problems import describe
 from hearth.config.shape import Shape, shape_in
-from hearth.config.source import ModelSource, WheelSource
+
+Sha256 = Annotated[str, Field(pattern=r"^[0-9a-f]{64}$")]
+
+
+@dataclass(frozen=True)
+class WheelSource:
+    """A Python package that contains a model as GGUF, used if the Hub does not answer."""
+
+    package: str
+    version: str
+    sha256: Sha256
+    member: str
+    member_sha256: Sha256
+
+
+@dataclass(frozen=True)
+class ModelSource:
+    """A model's name in the cache, and its Hub id or local folder.
+
+    Without `weights`, only its configuration and tokenizer are fetched from the Hub. `in_4bit`: its
+    weights are stored in 4 bits, by bitsandbytes, as a preset knows of a repository.
+    """
+
+    name: str
+    id: str
+    kind: Literal["hub", "folder"]
+    revision: str | None = None
+    gated: bool = False
+    wheel: WheelSource | None = None
+    weights: bool = True
+    in_4bit: bool = False
+
+    @property
+    def folder(self) -> str:
+        """The name of its folder in the cache."""
+        name = re.sub(r"[^\w.-]+", "--", self.name).strip(".-") or "model"
+        return name if self.weights else f"{name}.scratch"
+
 
 PRESETS = Path(__file__).resolve().parents[2] / "presets"
 

@@ -18,13 +18,19 @@ from pydantic import ValidationError
 from hearth.base.errors import ConfigError, DataError, did_you_mean
 from hearth.base.files import path_fault
 from hearth.base.text import cut, listed
-from hearth.config.mixture import Mixture, parse_mixture
-from hearth.config.presets import SMALL, Preset, load_preset, preset_behind, preset_names
+from hearth.config.conflicts import conflicts_of
+from hearth.config.presets import (
+    SMALL,
+    ModelSource,
+    Preset,
+    load_preset,
+    preset_behind,
+    preset_names,
+)
 from hearth.config.problems import describe
-from hearth.config.settings import Settings, is_file
+from hearth.config.settings import Settings, is_file, shown
 from hearth.config.shards import files_in_both
-from hearth.config.shown import shown
-from hearth.config.source import ModelSource
+from hearth.config.types import Mixture, parse_mixture
 from hearth.data.locate import (
     HubDataset,
     LocalFile,
@@ -235,7 +241,7 @@ def resolve(
     settings = settings.model_copy(update={"eval": tasks})
     if source.kind == "hub":
         source = replace(source, weights=not settings.scratch)
-    findings = settings.contradictions()
+    findings = conflicts_of(settings)
     name = next(iter(settings.data_sets))
     if settings.streaming and not isinstance(locate(name), HubDataset):
         findings.append(f"streaming: {name} is not on the Hub; take streaming=off")

@@ -17,17 +17,30 @@ import yaml
 from pydantic import TypeAdapter, ValidationError
 
 from hearth import __version__
-from hearth.base.errors import ConfigError, DataError
+from hearth.base.errors import ConfigError, DataError, did_you_mean
 from hearth.base.files import open_regular, sha256_of, write_whole
-from hearth.config.planned import PlannedPipeline
-from hearth.config.presets import load_preset
-from hearth.config.problems import describe
-from hearth.config.renamed import with_present_names
+from hearth.base.text import listed
+from hearth.config.presets import ModelSource, load_preset
+from hearth.config.problems import describe, with_present_names
 from hearth.config.resolve import read_settings_file, resolve
-from hearth.config.settings import FREE_ON_RESUME, Settings, for_run_name
+from hearth.config.settings import FREE_ON_RESUME, Settings, for_run_name, shown
 from hearth.config.shards import Shard, digest_of, shards_of
-from hearth.config.shown import shown
-from hearth.config.source import ModelSource
+
+
+@dataclass(frozen=True)
+class PlannedPipeline:
+    """Placement of the layers and predicted speed, for `parallel: pipeline`.
+
+    Attributes:
+        stages: rank and number of layers of each stage, in the order of the activations.
+        micro_batch: most rows of a micro-batch.
+        step_seconds: predicted duration of a full step.
+    """
+
+    stages: tuple[tuple[int, int], ...]
+    micro_batch: int
+    step_seconds: float
+
 
 _HEADER = "# Written by Hearth; the same file lies on every node of the run.\n"
 
@@ -372,3 +385,27 @@ def describe_settings(run: Run) -> str:
     ]
     wide = [max(len(row[column]) for row in rows) for column in (0, 1)]
     return "\n".join(f"{a:<{wide[0]}}  {b:<{wide[1]}}  {c}" for a, b, c in rows)
+
+
+def find_run(given: str, results: Path) -> Path:
+    """Return the folder of the run `given`: a folder's path, or the name of a run in `results`.
+
+    A plain name is first looked for there: a play begins in a home with folders of any name.
+
+    Raises `ConfigError` with the nearest names if there is no such run.
+    """
+    folder = Path(given)
+    places = (results / given, folder) if folder.name == given else (folder, results / given)
+    for place in places:
+        if (place / "run.yml").is_file():
+            return place.resolve()
+    if (folder / "adapter_config.json").is_file():
+        raise ConfigError(f"{given}: this is an adapter; name the folder of its run: runs/NAME")
+    if (folder / "config.json").is_file():
+        raise ConfigError(
+            f"{given}: this is a model, not a run; name the folder of a run: runs/NAME"
+        )
+    names = [found.parent.name for found in results.glob("*/run.yml")]
+    near = did_you_mean(folder.name, names)
+    there = f"there are {listed(names)}" if names else "train one, or name the folder of a run"
+    raise ConfigError(f"{given}: there is no such run in {results}{near}; {there}")

@@ -8,18 +8,34 @@ a field, add its name to `FREE_ON_RESUME` and `TIMED` below if it belongs there,
 from __future__ import annotations
 
 import re
-from collections.abc import Callable
 from typing import Annotated, Any, Literal, get_args
 
-from pydantic import BaseModel, BeforeValidator, ConfigDict, Field, field_validator
+from pydantic import BaseModel, ConfigDict, Field, field_validator
 
 from hearth.base.places import RUN_NAME
-from hearth.base.text import switch
-from hearth.config.columns import parse_columns
-from hearth.config.copy_to import is_anywhere, secret_in
-from hearth.config.mixture import Mixture, parse_mixture
+from hearth.base.text import on_off
 from hearth.config.problems import secret_value
-from hearth.config.stages import pipeline_conflicts
+from hearth.config.types import (
+    MOST,
+    REPOSITORY,
+    Auto,
+    Columns,
+    Count,
+    DataSet,
+    OptionalCount,
+    OptionalFraction,
+    OptionalSize,
+    OptionalText,
+    OptionalThreads,
+    Shares,
+    Split,
+    Switch,
+    Targets,
+    Tasks,
+    is_anywhere,
+    secret_in,
+    takes_switch,
+)
 
 
 def for_run_name(text: str, fallback: str) -> str:
@@ -35,80 +51,9 @@ def is_file(task: str) -> bool:
     return task.endswith((".yaml", ".yml"))
 
 
-def _listed_unless(*words: str) -> Callable[[Any], Any]:
-    """Return a validator that splits `4:2:1` or `q_proj,v_proj` into a list, except for `words`."""
-
-    def listed(value: Any) -> Any:
-        if isinstance(value, str) and value not in words:
-            return [part.strip() for part in re.split(r"[:,]", value) if part.strip()]
-        return value
-
-    return listed
-
-
-def _none(value: Any) -> Any:
-    """Return None for the words that mean None on a command line."""
-    return None if isinstance(value, str) and value.lower() in {"", "none", "null"} else value
-
-
 def _setting(group: str, help_: str, default: Any = ..., **constraints: Any) -> Any:
     """Return a pydantic field with the `group` that is its heading in `--help`."""
     return Field(default, description=help_, json_schema_extra={"group": group}, **constraints)
-
-
-REPOSITORY = re.compile(
-    r"(?=.{3,96}$)(?!.*(--|\.\.))[A-Za-z0-9](?:[\w.-]*\w)?/\w(?:[\w.-]*\w)?(?<!\.git)", re.ASCII
-)
-"""Names of repositories on the Hub, with their owner."""
-
-Switch = Annotated[bool, BeforeValidator(switch, json_schema_input_type=bool)]
-_MOST = (1 << 63) - 1
-"""The largest whole number that torch and NumPy take."""
-Count = Annotated[int, Field(ge=1, le=_MOST)]
-Auto = Literal["auto"]
-_None = Literal["none", "null", ""] | None
-OptionalCount = Annotated[
-    Count | None, BeforeValidator(_none, json_schema_input_type=Count | _None)
-]
-_Threads = Annotated[int, Field(ge=1, le=65_536)]
-OptionalThreads = Annotated[
-    _Threads | None, BeforeValidator(_none, json_schema_input_type=_Threads | _None)
-]
-Fraction = Annotated[float, Field(ge=0, lt=1)]
-OptionalFraction = Annotated[
-    Fraction | None, BeforeValidator(_none, json_schema_input_type=Fraction | _None)
-]
-Size = Annotated[float, Field(gt=0)]
-OptionalSize = Annotated[Size | None, BeforeValidator(_none, json_schema_input_type=Size | _None)]
-OptionalText = Annotated[str | None, BeforeValidator(_none)]
-DataSet = Annotated[Annotated[str, Field(min_length=1)] | Mixture, BeforeValidator(parse_mixture)]
-_ColumnNames = dict[str, Annotated[str, Field(min_length=1)]]
-Columns = Annotated[
-    _ColumnNames, BeforeValidator(parse_columns, json_schema_input_type=_ColumnNames | str | None)
-]
-Shares = tuple[Annotated[int, Field(ge=0, le=_MOST)], ...]
-Split = Annotated[
-    Shares | Literal["auto", "equal"],
-    BeforeValidator(
-        _listed_unless("auto", "equal"),
-        json_schema_input_type=Shares
-        | Literal["auto", "equal"]
-        | Annotated[str, Field(pattern=r"^\s*\d+\s*([:,]\s*\d+\s*)*$")],
-    ),
-]
-Tasks = Annotated[
-    tuple[str, ...],
-    BeforeValidator(_listed_unless(), json_schema_input_type=tuple[str, ...] | str),
-]
-Targets = Annotated[
-    tuple[str, ...] | Literal["all-linear"],
-    BeforeValidator(_listed_unless("all-linear"), json_schema_input_type=tuple[str, ...] | str),
-]
-
-
-def takes_switch(annotation: Any) -> bool:
-    """Return whether a setting with this type may be on or off."""
-    return annotation is bool or Switch in get_args(annotation)
 
 
 class Settings(BaseModel):
@@ -140,7 +85,7 @@ class Settings(BaseModel):
         "does not know the model; read the code first",
         False,
     )
-    seed: int = _setting("Run", "seed of the data order and of random weights", 1, ge=0, le=_MOST)
+    seed: int = _setting("Run", "seed of the data order and of random weights", 1, ge=0, le=MOST)
 
     streaming: Switch = _setting(
         "Data",
@@ -219,7 +164,7 @@ class Settings(BaseModel):
         "learning-rate schedule; wsd: warm-up, stable, then decay to 0 in the last steps",
         "cosine",
     )
-    warmup_steps: Annotated[int, Field(ge=0, le=_MOST)] | Auto = _setting(
+    warmup_steps: Annotated[int, Field(ge=0, le=MOST)] | Auto = _setting(
         "Optimizer",
         "steps before the peak learning rate; auto: a tenth of all steps, at most 100",
         "auto",
@@ -430,141 +375,6 @@ class Settings(BaseModel):
             raise ValueError("at least one rank needs a share above 0")
         return value
 
-    def contradictions(self) -> list[str]:
-        """Return conflicts between settings that are each valid on their own."""
-        fsdp, unsloth, rounds = (
-            self.parallel == "fsdp",
-            self.backend == "unsloth",
-            self.sync_every > 1,
-        )
-        bits = 4 if self.load_in_4bit else 8
-        quantised, small = self.load_in_4bit or self.load_in_8bit, f"load_in_{bits}bit"
-        conflicts = [
-            (
-                self.streaming and self.max_steps is None,
-                "streaming: the length of a stream is not known beforehand; set max_steps",
-            ),
-            (
-                self.streaming and not isinstance(self.dataset, str),
-                "streaming: a mixture is read before it is trained on; take streaming=off, or "
-                "one data set",
-            ),
-            (
-                self.load_in_4bit and self.load_in_8bit,
-                "load_in_8bit: the weights are stored in 4 bits or in 8; take load_in_4bit=off "
-                "(large presets set it), or load_in_8bit=off",
-            ),
-            (
-                fsdp and quantised,
-                f"parallel: fsdp cannot shard weights in {bits} bits; take {small}=off, or "
-                f"parallel=ddp, which is far faster where a card holds the model in {bits} bits",
-            ),
-            (
-                fsdp and unsloth,
-                "parallel: fsdp shards Transformers' layers, and Unsloth replaces them; take "
-                "backend=auto or backend=transformers",
-            ),
-            (
-                fsdp and not self.lora,
-                "parallel: fsdp trains an adapter only; with lora=off take parallel=ddp",
-            ),
-            *pipeline_conflicts(self),
-            (
-                self.compile and unsloth,
-                "compile: Unsloth has its own kernels, and compiles what is left itself; take "
-                "compile=off, or backend=transformers",
-            ),
-            (
-                self.compile and fsdp,
-                "compile: with parallel=fsdp a step waits for the network, not for the layers; "
-                "take compile=off, or parallel=ddp",
-            ),
-            (
-                self.trust_remote_code and unsloth,
-                "trust_remote_code: Unsloth has its own code for the models that it knows; take "
-                "backend=auto or backend=transformers",
-            ),
-            (
-                self.dropout is not None and unsloth,
-                "dropout: Unsloth takes a model's layers as they are; take backend=auto or "
-                "backend=transformers",
-            ),
-            (
-                rounds and fsdp,
-                "sync_every: local steps need the whole model on every rank; take parallel=ddp, "
-                "or sync_every=1",
-            ),
-            (
-                rounds and self.optimizer == "adamw_8bit",
-                "sync_every: the 8-bit state of adamw_8bit cannot be averaged; take "
-                "optimizer=adamw, or sync_every=1",
-            ),
-            (
-                rounds and self.optimizer == "muon",
-                "sync_every: muon divides its work over the ranks in every step, and local steps "
-                "are taken alone; take optimizer=adamw, or sync_every=1",
-            ),
-            (
-                self.lora and self.optimizer == "muon",
-                "optimizer: muon works on whole matrices, and its step on LoRA's A and B would "
-                "depend on how their product is divided between them; take optimizer=adamw, or "
-                "lora=off",
-            ),
-            (
-                rounds and self.precision == "fp16",
-                "sync_every: with precision=fp16 each rank would find its own loss scale; take "
-                "precision=fp32 or bf16, or sync_every=1",
-            ),
-            (
-                rounds and self.replay is not None,
-                "sync_every: the record that replay reads does not say where its rounds ended; "
-                "leave replay out, or take sync_every=1",
-            ),
-            (
-                self.scratch and self.lora,
-                "scratch: random weights must all be trained, and an adapter trains none of them; "
-                "take lora=off too",
-            ),
-            (
-                quantised and not self.lora,
-                f"{small}: weights in {bits} bits cannot be trained, and lora=off trains all of "
-                f"them; take {small}=off, or lora=on",
-            ),
-            (
-                quantised and self.precision == "fp64",
-                f"{small}: weights in {bits} bits compute in fp32 at most; with precision=fp64 "
-                f"take {small}=off",
-            ),
-            (
-                self.dora and self.load_in_8bit,
-                "dora: PEFT loses the scales of weights in 8 bits on a CPU; take load_in_4bit=on "
-                "instead of load_in_8bit, or dora=off",
-            ),
-            *(
-                (
-                    getattr(self, name) and not self.lora,
-                    f"{name}: it changes the adapter, and lora=off trains none; take {name}=off, "
-                    "or lora=on",
-                )
-                for name in ("rslora", "dora")
-            ),
-            (
-                self.early_stop is not None and self.eval_every is None,
-                "early_stop: it counts the evaluations of eval_every; give eval_every=STEPS too, "
-                "or take early_stop=none",
-            ),
-            (
-                self.eval_limit is not None and not self.eval,
-                "eval_limit: it counts only together with eval=TASKS; leave it out",
-            ),
-            (
-                unsloth and not self.lora,
-                "backend: Unsloth is used for LoRA only; with lora=off take backend=auto or "
-                "backend=transformers",
-            ),
-        ]
-        return [finding for conflict, finding in conflicts if conflict]
-
     def at_most(self) -> Settings:
         """Return these settings with the largest steps that `auto` can be resolved to.
 
@@ -651,3 +461,17 @@ TIMED = (
     *("gradient_checkpointing", "memory_limit", "threads"),
 )
 """Settings that change how long a row takes: a speed measured with other values does not count."""
+
+
+def shown(value: Any) -> str:
+    """Format a setting's value as a person would type it."""
+    if value is None or value in ((), {}):
+        return "-"
+    if isinstance(value, bool):
+        return on_off(value)
+    if isinstance(value, dict):
+        each = {name: to if isinstance(to, str) else f"{to:g}" for name, to in value.items()}
+        return ",".join(f"{name}={to}" for name, to in each.items())
+    if isinstance(value, float):
+        return str(value).removesuffix(".0")
+    return ",".join(map(str, value)) if isinstance(value, tuple) else str(value)

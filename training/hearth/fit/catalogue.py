@@ -8,6 +8,7 @@ from dataclasses import dataclass
 
 from hearth.base.text import aligned
 from hearth.config import Preset, Settings, load_preset, preset_names
+from hearth.config.conflicts import conflicts_of
 from hearth.config.shape import Shape
 from hearth.fit.capacity import Room, automatic_precision
 from hearth.fit.home import Candidate, rooms_by_node, unplaceable
@@ -162,4 +163,4 @@ def _is_possible(settings: Settings, shape: Shape) -> bool:
 
     Weights that learn are not kept in 4 bits, nor experts in 8.
     """
-    return not settings.contradictions() and not (settings.load_in_8bit and shape.num_experts)
+    return not conflicts_of(settings) and not (settings.load_in_8bit and shape.num_experts)

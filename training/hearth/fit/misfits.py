@@ -7,8 +7,9 @@ from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
 from hearth.config import Settings
+from hearth.config.conflicts import conflicts_of
+from hearth.config.settings import shown
 from hearth.config.shape import Shape
-from hearth.config.shown import shown
 from hearth.fit.capacity import GIB, Room
 from hearth.fit.estimate import Estimate, case_of, estimate, in_common_precision
 from hearth.fit.home import Candidate, rooms_by_node, unplaceable
@@ -135,7 +136,7 @@ def _advice(
 
     def fits(changes: Mapping[str, Any]) -> bool:
         changed = settings.model_copy(update=dict(changes))
-        allowed = not changed.contradictions()
+        allowed = not conflicts_of(changed)
         return allowed and _fits(needs(changed, shape, rooms, len(ranks))[node], rooms[node])
 
     measures = _measures(settings)
@@ -162,12 +163,12 @@ def _over_all(settings: Settings, shape: Shape, ranks: Sequence[Candidate]) -> l
     if not (settings.holds_all and settings.lora) or len(ranks) == 1:
         return []
     divided = settings.model_copy(update={"parallel": "pipeline"})
-    if not divided.contradictions() and not unplaceable(divided, shape, ranks):
+    if not conflicts_of(divided) and not unplaceable(divided, shape, ranks):
         return [f"parallel=pipeline {_DIVIDED}"]
     small = [name for name in ("load_in_4bit", "load_in_8bit") if getattr(settings, name)]
     changes = {"parallel": "fsdp"} | dict.fromkeys(small, False)
     sharded = settings.model_copy(update=changes)
-    if sharded.contradictions() or lacking(sharded, shape, rooms_by_node(ranks), len(ranks)):
+    if conflicts_of(sharded) or lacking(sharded, shape, rooms_by_node(ranks), len(ranks)):
         return []
     return [f"{' and '.join(_typed(*change) for change in changes.items())} {_SHARDED}"]
 

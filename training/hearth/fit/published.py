@@ -17,9 +17,8 @@ from hearth.base.files import read_object
 from hearth.base.hub import PROBE_SECONDS, hub_api
 from hearth.config import Run
 from hearth.config.layout import Layout
-from hearth.config.presets import known_shape
+from hearth.config.presets import ModelSource, known_shape
 from hearth.config.shape import Shape, shape_of
-from hearth.config.source import ModelSource
 from hearth.model.code import code_of, code_problems
 
 

@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Literal
 
 from hearth.base.places import MANIFEST
-from hearth.config.source import ModelSource
+from hearth.config.presets import ModelSource
 from hearth.model.folder import (
     Damaged,
     Manifest,

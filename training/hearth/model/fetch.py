@@ -22,7 +22,7 @@ from hearth.base.files import bytes_below, sync_below
 from hearth.base.hub import PROBE_SECONDS, first_line, hub_api, is_unreachable, refusal, scrub
 from hearth.base.locks import locked
 from hearth.base.places import MANIFEST
-from hearth.config.source import ModelSource
+from hearth.config.presets import ModelSource
 from hearth.model import code
 from hearth.model.cache import (
     ModelFolder,

@@ -19,7 +19,7 @@ from hearth.base.extras import download_wheels
 from hearth.base.files import sha256_of
 from hearth.base.hub import scrub
 from hearth.base.places import python_path
-from hearth.config.source import WheelSource
+from hearth.config.presets import WheelSource
 
 _ROOT = Path(__file__).resolve().parents[2]
 

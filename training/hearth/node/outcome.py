@@ -21,8 +21,7 @@ from hearth.base.errors import HearthError
 from hearth.base.files import read_object, sha256_of, write_whole
 from hearth.base.nvml import Cards
 from hearth.config import Run, in_parallel
-from hearth.config.held_shards import held_shards
-from hearth.config.layout import Layout
+from hearth.config.layout import Layout, held_shards
 from hearth.data.locate import HubDataset, locate
 from hearth.model.cache import held_model
 from hearth.node.facts import code_checksum

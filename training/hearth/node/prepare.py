@@ -19,8 +19,7 @@ from hearth.base.files import sha256_of
 from hearth.base.locks import locked
 from hearth.base.text import listed
 from hearth.config import Run, Settings, preset_names
-from hearth.config.held_shards import held_shards
-from hearth.config.layout import Layout
+from hearth.config.layout import Layout, held_shards
 from hearth.config.shards import Shard
 from hearth.data.load import TokenData
 from hearth.fit.by_hand import check_fit

@@ -13,7 +13,7 @@ from hearth.base.errors import ConfigError, HearthError, ModelError
 from hearth.base.files import read_object
 from hearth.config import Run, Settings
 from hearth.config.layout import Layout
-from hearth.config.planned import PlannedPipeline
+from hearth.config.run import PlannedPipeline
 from hearth.config.shape import Shape, shape_in
 from hearth.fit.by_hand import room_here
 from hearth.fit.home import ALIKE, Candidate, home_of, memory_warnings, typed_rows

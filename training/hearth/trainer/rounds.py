@@ -210,7 +210,7 @@ def norm_of_all(summed: StepSum) -> float:
 def check(precision: str) -> None:
     """Raise `ConfigError` if `precision: auto` was resolved to fp16, which scales the loss.
 
-    `Settings.contradictions` checks a precision that the user names.
+    `conflicts_of` checks a precision that the user names.
     """
     if precision == "fp16":
         raise ConfigError(

@@ -12,8 +12,7 @@ from hearth.base.errors import LaunchError, ModelError, SupplyError
 from hearth.base.files import bytes_below, sha256_of, write_whole
 from hearth.base.interface import card, free_port, interface_of
 from hearth.config import Run
-from hearth.config.held_shards import held_shards
-from hearth.config.layout import Layout, staged_of
+from hearth.config.layout import Layout, held_shards, staged_of
 from hearth.config.shape import shape_in
 from hearth.data.locate import HubDataset, locate
 from hearth.model.cache import held_model, unfinished_of

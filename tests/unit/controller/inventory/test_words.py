@@ -11,7 +11,7 @@ from support.words import VERBS
 
 from hearth.base.text import on_off
 from hearth.config import Settings
-from hearth.config.renamed import RENAMED as OF_SETTINGS
+from hearth.config.problems import RENAMED as OF_SETTINGS
 from hearth_controller.inventory.renamed import GONE, RENAMED
 from hearth_controller.inventory.variables import OF_INVENTORY, role_options
 from hearth_controller.inventory.words import complete, parsed, strangers, unknown

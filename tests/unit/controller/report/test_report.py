@@ -27,7 +27,7 @@ from support.repository import ROOT
 
 from hearth.config import Settings, in_parallel, read_run, resolve, resolve_run, write_run
 from hearth.config.cli import parse_command_line
-from hearth.config.planned import PlannedPipeline
+from hearth.config.run import PlannedPipeline
 from hearth.record.story import read_story
 from hearth.record.windows import thinned, totals
 from hearth_controller.cli.parser import parse
