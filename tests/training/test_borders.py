@@ -12,7 +12,7 @@ from support.tiny_model import make_model
 from transformers import FalconConfig, GPT2Config, LlamaConfig, OPTConfig
 
 from hearth.base.errors import ModelError
-from hearth.model.packing_isolation import check_isolation
+from hearth.model.loaded import check_isolation
 
 OPT = {"ffn_dim": 64, "word_embed_proj_dim": 32, "dropout": 0.3}
 

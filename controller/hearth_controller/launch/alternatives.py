@@ -15,8 +15,7 @@ from hearth.fit.capacity import Room, least
 from hearth.fit.estimate import adapter_parameters, case_of, in_common_precision
 from hearth.fit.misfits import lacking
 from hearth.plan.placement import LayerSpeed
-from hearth.plan.prediction import Contender, Prediction, Traffic, choose
-from hearth.plan.sharded import fetch_seconds, turns
+from hearth.plan.prediction import Contender, Prediction, Traffic, choose, fetch_seconds, turns
 from hearth.plan.speed import Speed
 
 

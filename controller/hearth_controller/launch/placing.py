@@ -13,11 +13,9 @@ from hearth.config.run import PlannedPipeline
 from hearth.config.shape import Shape
 from hearth.fit.estimate import adapter_parameters
 from hearth.fit.home import Candidate, Links, home_of, memory_warnings, typed_rows
-from hearth.plan.grace import gather_seconds
 from hearth.plan.place import by_split, crowded, pipeline, place
-from hearth.plan.placement import Home, Pipeline, Placement
-from hearth.plan.prediction import Prediction
-from hearth.plan.staged import describe_layers
+from hearth.plan.placement import Home, Pipeline, Placement, describe_layers
+from hearth.plan.prediction import Prediction, gather_seconds
 from hearth_controller.launch.alternatives import MeasuredNode, sharded, undivided
 from hearth_controller.launch.request import described
 

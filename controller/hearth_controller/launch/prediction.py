@@ -9,7 +9,6 @@ from typing import Any
 from hearth.base.errors import ConfigError
 from hearth.base.text import link_speed
 from hearth.config import run_of
-from hearth.plan.grace import stop_grace
 from hearth.plan.prediction import (
     ADVISED,
     Contender,
@@ -18,9 +17,12 @@ from hearth.plan.prediction import (
     advised_sync_every,
     choose,
     fastest_alone,
+    fetch_seconds,
+    network_cost,
     predict,
+    stop_grace,
+    turns,
 )
-from hearth.plan.sharded import fetch_seconds, network_cost, turns
 from hearth.plan.speed import Speed
 from hearth.plan.split import Division, better_global_batch, by_speed, in_shares
 from hearth_controller.launch.resume import add_resume_point

@@ -23,7 +23,7 @@ from typing import Any
 from support.lengths import SHIPPED, chats, of_preset, settled, short_chats
 
 from hearth.config import Settings, preset_names, read_run
-from hearth.plan.schedule import rate_at
+from hearth.plan.steps import rate_at
 from tests.bench.command import Bench
 from tests.bench.defaults.report import table
 from tests.bench.lab import ROOT, run

@@ -11,8 +11,7 @@ import numpy as np
 import pytest
 from support.waiting import HANG
 
-from hearth.data.cache import cache_key, cached_documents
-from hearth.data.documents import Documents
+from hearth.data.documents import Documents, cache_key, cached_documents
 from hearth.data.findings import Note
 
 

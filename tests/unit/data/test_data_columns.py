@@ -12,7 +12,7 @@ from support.facts import refuses
 from hearth.data.columns import ANSWERS, CONVERSATIONS, NAMES, QUESTIONS, to_example
 from hearth.data.findings import Problem
 from hearth.data.messages import Example, Message
-from hearth.data.renaming import renamed
+from hearth.data.records import renamed
 
 ASK, REPLY = Message("user", "q"), Message("assistant", "a")
 SYSTEM = Message("system", "s")

@@ -20,9 +20,8 @@ from hearth.base.files import sha256_of
 from hearth.data.locate import locate
 from hearth.data.rows import IGNORED
 from hearth.data.shards import index
-from hearth.data.shards.format import open_shard
+from hearth.data.shards.format import ShardRows, open_shard
 from hearth.data.shards.load import load_shards
-from hearth.data.shards.rows import ShardRows
 
 
 @pytest.fixture

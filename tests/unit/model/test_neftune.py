@@ -9,7 +9,7 @@ import pytest
 import torch
 
 from hearth.data.rows import Batch
-from hearth.model.neftune import Noise
+from hearth.model.noise import Noise
 
 WIDTH, ALPHA = 64, 5.0
 

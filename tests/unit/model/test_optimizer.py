@@ -11,8 +11,7 @@ from support.tiny_model import make_model
 from transformers import GPT2Config
 
 from hearth.config import Settings
-from hearth.model.muon import Muon, divide, orthogonal
-from hearth.model.optimizer import make_schedule
+from hearth.model.optimizer import Muon, divide, make_schedule, orthogonal
 
 
 def rates(steps, **settings):

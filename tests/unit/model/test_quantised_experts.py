@@ -9,7 +9,7 @@ from bitsandbytes.nn import Linear4bit
 from transformers import MixtralConfig
 from transformers.models.mixtral.modeling_mixtral import MixtralExperts
 
-from hearth.model.quantised_experts import QuantisedExperts
+from hearth.model.experts import QuantisedExperts
 
 COUNT, WIDTH, INNER = 4, 64, 128
 

@@ -6,7 +6,7 @@ import torch
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth.model.seeding import seed_torch
+from hearth.model.noise import seed_torch
 
 
 @given(st.integers(-(2**63), 2**64 - 1))

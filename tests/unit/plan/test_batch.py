@@ -8,15 +8,15 @@ from hypothesis import strategies as st
 from support.facts import assert_names
 
 from hearth.config import Settings, load_preset
-from hearth.plan.batch import (
+from hearth.plan.steps import (
     FEW_STEPS,
     advised_rate,
     describe_automatic,
     describe_batch,
+    rate_at,
     scaled_rate,
     warnings,
 )
-from hearth.plan.schedule import rate_at
 
 GPT2 = load_preset("gpt2-124m")
 PRESET = Settings(model="gpt2-124m", **GPT2.settings | GPT2.with_shards)

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hearth.config import Settings
-from hearth.data.parts import parts_of_epoch
+from hearth.data.packing import parts_of_epoch
 from hearth.plan.row_order import RowOrder, choose_order
 
 SETS = st.lists(

@@ -7,9 +7,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
 
-from hearth.plan.grace import stop_grace
 from hearth.plan.planner import Fixed
-from hearth.plan.sharded import fetch_seconds, network_cost, turns
+from hearth.plan.prediction import fetch_seconds, network_cost, stop_grace, turns
 
 LLAMA_2_7B = 2 * 6_738_415_616
 """Bytes of its weights in bf16."""

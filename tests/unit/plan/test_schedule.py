@@ -9,7 +9,7 @@ from hypothesis import strategies as st
 from transformers import get_scheduler, get_wsd_schedule
 
 from hearth.config import Settings
-from hearth.plan.schedule import rate_at, warmup_of
+from hearth.plan.steps import rate_at, warmup_of
 
 SCHEDULES = ["linear", "cosine", "constant", "constant_with_warmup", "wsd"]
 FALLING = ["linear", "cosine", "wsd"]

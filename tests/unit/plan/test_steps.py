@@ -9,8 +9,7 @@ from support.lengths import SHIPPED, chats, of_preset, settled, short_chats, tex
 from support.shards import write_shard
 
 from hearth.config import Settings, preset_names, resolve
-from hearth.plan.schedule import rate_at
-from hearth.plan.steps import settle_rows, settle_warmup
+from hearth.plan.steps import rate_at, settle_rows, settle_warmup
 
 SCHEDULES = ["linear", "cosine", "constant", "constant_with_warmup", "wsd"]
 

@@ -8,7 +8,7 @@ import pytest
 import torch
 from support.several import on_ranks
 
-from hearth.trainer.drift import mend
+from hearth.trainer.replicas import mend
 
 SHAPES = [(), (3,), (8,), (37, 5), (64, 64)]
 

@@ -7,7 +7,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.several import on_ranks
 
-from hearth.trainer.sync_weights import sync_weights
+from hearth.trainer.replicas import sync_weights
 
 
 def weights(changed=()):

@@ -9,7 +9,7 @@ import pytest
 import torch
 from support.several import on_ranks
 
-from hearth.model.muon import Muon
+from hearth.model.optimizer import Muon
 from hearth.ranks.world import World
 from hearth.trainer.exchange import Exchange
 from hearth.trainer.optimizer_step import Learner

@@ -33,8 +33,7 @@ from hearth.data.conversation import is_conversation
 from hearth.data.findings import LINES, SHOWN, Findings, Problem
 from hearth.data.hub_rows import load_hub_rows
 from hearth.data.locate import HubDataset, LocalFile, LocalFiles, suffix_of
-from hearth.data.records import Record, Records
-from hearth.data.renaming import renaming
+from hearth.data.records import Record, Records, renaming
 from hearth.data.text_files import GZIP, Add, head_of, text_lines
 from hearth.data.values import kind_of, printable
 

@@ -14,14 +14,19 @@ from typing import Any
 import numpy as np
 
 from hearth.base.errors import DataError
-from hearth.data.cache import cache_key, cached_documents
-from hearth.data.documents import Documents, examples, held_out_mask, tokenise
+from hearth.data.documents import (
+    Documents,
+    cache_key,
+    cached_documents,
+    examples,
+    held_out_mask,
+    tokenise,
+)
 from hearth.data.findings import Findings, Note, note
 from hearth.data.formats import Records, open_records
 from hearth.data.locate import LocalFile, LocalFiles, locate
 from hearth.data.messages import Message
-from hearth.data.packing import pack
-from hearth.data.parts import Part
+from hearth.data.packing import Part, pack
 from hearth.data.rows import Cut, PackedRows, Rows, cut_to_length
 from hearth.data.template import ensure_chat_template, tokenizer_fingerprint
 

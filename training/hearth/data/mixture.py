@@ -16,7 +16,7 @@ import numpy as np
 
 from hearth.base.errors import DataError
 from hearth.data.load import DataReport, Question, TokenData, Tokenised, load_data, pad_id_of
-from hearth.data.parts import parts_of_epoch
+from hearth.data.packing import parts_of_epoch
 from hearth.data.rows import Batch, Document, Rows, joined
 
 

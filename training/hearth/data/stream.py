@@ -27,8 +27,7 @@ from hearth.data.formats import numbered
 from hearth.data.hub_rows import open_stream
 from hearth.data.load import TokenData, packed_rows, pad_id_of, token_data
 from hearth.data.locate import locate
-from hearth.data.records import Record, Records
-from hearth.data.renaming import renamed, renaming
+from hearth.data.records import Record, Records, renamed, renaming
 from hearth.data.rows import Batch, Document, PackedRows, joined
 from hearth.data.template import ensure_chat_template
 

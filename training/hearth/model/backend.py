@@ -17,7 +17,7 @@ import torch
 from hearth.base.errors import CheckpointError
 from hearth.base.files import level_modes
 from hearth.data.rows import Batch
-from hearth.model.neftune import Noise
+from hearth.model.noise import Noise
 from hearth.ranks.memory import release
 
 REPETITION_PENALTY = 1.15

@@ -16,7 +16,7 @@ from hearth.base.files import read_object
 from hearth.base.text import brief, listed
 from hearth.config import Settings
 from hearth.data.load import TokenData
-from hearth.data.template_check import template_problems
+from hearth.data.rendering import template_problems
 
 
 def outline(folder: Path, own_code: bool) -> PreTrainedModel:

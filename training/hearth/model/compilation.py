@@ -18,7 +18,7 @@ import torch
 
 from hearth.base.errors import ConfigError
 from hearth.base.systems import install_command, missing_packages
-from hearth.model.layers import layers_of
+from hearth.model.loaded import layers_of
 
 
 def check_compiler(device: torch.device) -> None:

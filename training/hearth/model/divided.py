@@ -18,13 +18,13 @@ from transformers import AutoConfig, AutoModelForCausalLM, PreTrainedConfig, Pre
 from hearth.base.errors import ModelError
 from hearth.base.text import brief, listed
 from hearth.model.code import code_in
-from hearth.model.parts import ModelPart
-from hearth.model.quantised_experts import (
+from hearth.model.experts import (
     StoredExperts,
     make_room,
     read_experts,
     stored_shapes,
 )
+from hearth.model.parts import ModelPart
 from hearth.model.stored_tensor import stored_tensors
 from hearth.model.weight_files import weight_map
 

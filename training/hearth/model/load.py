@@ -16,7 +16,7 @@ from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth.config.layout import Layout
 from hearth.model.backend import TrainableModel
-from hearth.model.finite import check_finite
+from hearth.model.loaded import check_finite
 from hearth.model.unsloth_environment import prepare_environment
 from hearth.ranks.world import has_nvidia_gpu, own_device
 

@@ -23,8 +23,8 @@ from torch.distributed.tensor import DTensor
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth.model.backend import TrainableModel
-from hearth.model.layers import layers_of
 from hearth.model.load import load_model
+from hearth.model.loaded import layers_of
 from hearth.ranks.world import World
 
 

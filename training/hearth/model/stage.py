@@ -23,10 +23,10 @@ from hearth.data.rows import Batch
 from hearth.model.backend import REPETITION_PENALTY
 from hearth.model.compatibility import dropouts_in
 from hearth.model.divided import FAMILIES, config_of
-from hearth.model.finite import check_finite
+from hearth.model.loaded import check_finite
+from hearth.model.noise import seed_torch
 from hearth.model.parts import ModelPart
 from hearth.model.precision import DTYPES
-from hearth.model.seeding import seed_torch
 from hearth.model.transformers_backend import TransformersModel, load_part, with_adapter
 from hearth.ranks.memory import returning_memory
 

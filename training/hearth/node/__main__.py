@@ -144,7 +144,7 @@ def _measure(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
         prime_backend(run.settings, layout)  # before everything that imports transformers
         from hearth.model import precision
         from hearth.model.load import load_model
-        from hearth.model.packing_isolation import check_isolation
+        from hearth.model.loaded import check_isolation
         from hearth.node import probe, speed
         from hearth.node.prepare import prepare
         from hearth.ranks.world import own_device

@@ -19,9 +19,16 @@ from hearth.data.locate import LocalFile, LocalFiles
 from hearth.data.mixture import load_mixture
 from hearth.data.shards.load import load_shards
 from hearth.data.stream import load_stream
-from hearth.plan.batch import advised_rate, describe_automatic, describe_batch, warnings
 from hearth.plan.row_order import choose_order
-from hearth.plan.steps import Lengths, settle_rows, settle_warmup
+from hearth.plan.steps import (
+    Lengths,
+    advised_rate,
+    describe_automatic,
+    describe_batch,
+    settle_rows,
+    settle_warmup,
+    warnings,
+)
 
 
 def load_rows(

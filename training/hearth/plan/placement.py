@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Protocol
 
+from hearth.base.text import counted
 from hearth.plan.makespan import makespan
 from hearth.plan.speed import Speed
 
@@ -164,3 +165,28 @@ class Pipeline:
     def rows_per_second(self) -> float:
         """Predicted speed."""
         return self.rows / self.step_seconds
+
+
+def describe_stages(placement: Placement, nodes: Sequence[str], pieces: Sequence[int]) -> str:
+    """Return a line about the layers of each node's ranks, and the micro-batches of a step.
+
+    `nodes` names each rank's node; `pieces` are the rows of the micro-batches. The layers are those
+    of Transformers also where a rank with the whole model would train with Unsloth.
+    """
+    stages = ", ".join(describe_stage(stage, nodes[stage.rank]) for stage in placement.stages)
+    rows = counted(max(pieces), "row")
+    return (
+        f"parallel=pipeline, with Transformers: {stages} of {placement.layers}; micro-batches per "
+        f"step: {len(pieces)} of {rows}"
+    )
+
+
+def describe_stage(stage: Stage, node: str) -> str:
+    """Return the node of a stage with its layers, counted from 1."""
+    return f"{node} {describe_layers(stage)}"
+
+
+def describe_layers(stage: Stage) -> str:
+    """Return the layers of a stage, counted from 1."""
+    first, last = stage.layers.start + 1, stage.layers.stop
+    return f"layer {first}" if first == last else f"layers {first}-{last}"

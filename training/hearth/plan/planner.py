@@ -11,6 +11,7 @@ from dataclasses import dataclass, field, replace
 from typing import Protocol
 
 from hearth.base.errors import HearthError
+from hearth.plan.placement import Placement
 from hearth.plan.speed import Speed
 from hearth.plan.split import Plan, Plans, by_shares
 
@@ -227,6 +228,35 @@ class Replayed(Planner):
         """Return the rows in proportion to those of the first step."""
         first = self._plans[0]
         return replace(first, rows=by_shares(rows, _of_members(first.rows, self._members)))
+
+
+class Staged(Planner):
+    """The planner of a pipeline on `ranks` ranks, with micro-batches of at most `micro_batch` rows.
+
+    All stages compute the same micro-batches: what does not fit one of them fits none.
+    """
+
+    def __init__(self, placement: Placement, ranks: int, micro_batch: int) -> None:
+        self._takes_part = [placement.position(rank) is not None for rank in range(ranks)]
+        self._micro_batch = micro_batch
+
+    def plans(self, step: int, sizes: Sequence[int]) -> Plans:
+        """Return all rows of each step on every stage."""
+        return tuple(self.share(rows) for rows in sizes)
+
+    def share(self, rows: int) -> Plan:
+        """Return all `rows` on every stage."""
+        shares = tuple(rows if takes_part else 0 for takes_part in self._takes_part)
+        return Plan(shares, (self._micro_batch,) * len(shares), whole=True)
+
+    def fits_no_more_than(self, rank: int, size: int) -> None:
+        """Limit the micro-batches of all stages to `size` rows."""
+        self._micro_batch = min(size, self._micro_batch)
+
+    def regroup(
+        self, members: Sequence[int], speeds: Mapping[int, Speed], slowness: Mapping[int, float]
+    ) -> None:
+        """Keep the plans: stages cannot be spared."""
 
 
 def _of_members(shares: Sequence[float], members: Sequence[int]) -> tuple[float, ...]:

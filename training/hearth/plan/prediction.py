@@ -1,4 +1,7 @@
-"""Predict from measured speeds and links which nodes make the run faster."""
+"""Predict times from measured speeds and links: of steps, of exchanges, of a stop.
+
+From them follows which nodes make a run faster.
+"""
 
 from __future__ import annotations
 
@@ -7,8 +10,9 @@ import math
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
+from hearth.base.text import byte_count, duration
 from hearth.plan.speed import Speed
-from hearth.plan.split import Division, by_speed, seconds_of
+from hearth.plan.split import Division, Plan, by_shares, by_speed, seconds_of, shares_for
 
 EXCHANGED = 3
 """Tensors, each the size of the trainable parameters, exchanged after local steps (`sync_every`):
@@ -164,3 +168,99 @@ def _choices(nodes: Sequence[Contender]) -> list[list[Contender]]:
     fastest = sorted(nodes, key=lambda node: -node.rows_per_second)
     wanted = [{node.name for node in fastest[:count]} for count in range(1, len(nodes) + 1)]
     return [[node for node in nodes if node.name in names] for names in wanted]
+
+
+_LEAST = 60.0
+"""Minimum grace in seconds where the time of a step was measured."""
+
+_LEAST_UNKNOWN = 900.0
+"""Minimum grace in seconds where it was not; a stop that completes sooner does not wait."""
+
+_CHECKPOINT = 30.0
+"""Seconds to write a checkpoint, in addition to the time for its bytes."""
+
+_OF_LEARNED = 5
+"""Maximum size of a checkpoint relative to the trainable weights: the weights, two numbers of AdamW
+for each, the momentum of rounds of local steps, and the best weights so far."""
+
+_GATHERED = 4
+"""Maximum size of what stages send for it, likewise: their weights, two numbers of AdamW for each,
+and the weights again if they are the best so far."""
+
+_SLOW_LINK = 100.0
+"""Mbit/s of a slow link, assumed where none was measured."""
+
+_WRITTEN = 50e6
+"""Bytes a second that a slow disk writes, with hashing and flushing; assumed, not measured."""
+
+
+def stop_grace(
+    seconds: float = 0.0,
+    measured: bool = False,
+    learned: int = 0,
+    judging: float = 0.0,
+    gathering: float = 0.0,
+) -> float:
+    """Return the seconds that ranks get to finish their computation and write a checkpoint.
+
+    Three times the `seconds` of a step or round are allowed; they are the full duration if
+    `measured`, else only a part. `learned` are the bytes of the trainable weights (0 if unknown),
+    `judging` the seconds of a held-out evaluation, which a stop does not interrupt, and `gathering`
+    those in which the stages of a pipeline send each other what a checkpoint has of all of them.
+    """
+    checkpoint = _CHECKPOINT + _OF_LEARNED * learned / _WRITTEN
+    return max(
+        _LEAST if measured else _LEAST_UNKNOWN, 3 * seconds + judging + gathering + checkpoint
+    )
+
+
+def gather_seconds(learned: int, nodes: int, mbit: float | None) -> float:
+    """Return the seconds in which all stages of a pipeline broadcast their state for a checkpoint.
+
+    `learned` are the bytes of all trainable weights, `mbit` the slowest link between the `nodes`,
+    None where it is not known. A broadcast is a tree: a node sends one copy per level at most.
+    """
+    copies = (nodes - 1).bit_length()
+    return _GATHERED * learned * copies * 8 / ((mbit or _SLOW_LINK) * 1e6)
+
+
+_ASSUMED_MBIT = 1000.0
+"""Assumed speed of a home network where no link was measured."""
+
+
+def fetched_bytes(weights: int, ranks: int) -> float:
+    """Return the maximum bytes each rank receives in a micro-batch, of `weights` bytes in all.
+
+    These are the other ranks' parts, once for the forward and once for the backward pass, since no
+    rank keeps them in between. (Embeddings and head are fetched once.)
+    """
+    return 2 * weights * (ranks - 1) / ranks
+
+
+def fetch_seconds(weights: int, ranks: int, mbit: float | None = None) -> float:
+    """Return the seconds to receive `fetched_bytes` at `mbit` Mbit/s, the slowest link if measured.
+
+    Modelled as a ring, in which every link carries the bytes that one rank receives.
+    """
+    return fetched_bytes(weights, ranks) / ((mbit or _ASSUMED_MBIT) * 1e6 / 8)
+
+
+def turns(rows: int, micro_batch: int, split: Sequence[int] | None, ranks: int) -> int:
+    """Return the number of micro-batches that `ranks` ranks compute together in a step of `rows`.
+
+    Raises `ConfigError` as `shares_for`.
+    """
+    divided = by_shares(rows, shares_for(split, ranks))
+    return Plan(divided, (micro_batch,) * ranks, together=True).turns
+
+
+def network_cost(weights: int, ranks: int, mbit: float | None = None) -> str:
+    """Return a warning about the network cost; `mbit` is the slowest link, if measured."""
+    link = f"{mbit or _ASSUMED_MBIT:.0f} Mbit/s" + (" (assumed)" if mbit is None else "")
+    seconds = fetch_seconds(weights, ranks, mbit)
+    return (
+        f"parallel=fsdp: each of {ranks} ranks keeps its shard of {byte_count(weights)} of weights "
+        f"and fetches up to {byte_count(fetched_bytes(weights, ranks))} in every micro-batch: "
+        f"{duration(seconds)} at {link}. A larger micro_batch fetches less often; if the model "
+        "fits every card, parallel=ddp is far faster"
+    )

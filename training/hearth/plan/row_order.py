@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from hearth.config import Settings
-from hearth.data.parts import Part
+from hearth.data.packing import Part
 
 _WINDOW = 2000
 """Rows of an order that is drawn to compare it, about as many as a stream shuffles at once."""

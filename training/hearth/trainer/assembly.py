@@ -3,7 +3,8 @@
 from __future__ import annotations
 
 import functools
-from dataclasses import dataclass
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any, Literal
 
@@ -15,24 +16,47 @@ from hearth.data.template import ensure_chat_template
 from hearth.model import precision
 from hearth.model.backend import TrainableModel
 from hearth.model.load import load_layers, load_model
-from hearth.model.optimizer import make_optimizer
-from hearth.model.packing_isolation import check_isolation
+from hearth.model.loaded import check_isolation
+from hearth.model.optimizer import Means, choose_optimizer, make_optimizer, means_here
 from hearth.model.sharded import load_sharded
-from hearth.plan.placement import Placement
-from hearth.plan.staged import describe_stage
+from hearth.plan.placement import Placement, describe_stage
 from hearth.ranks.memory import is_out_of_memory, limit_memory, weights_too_large
 from hearth.ranks.world import World
 from hearth.trainer import rounds
-from hearth.trainer.choices import Choices
 from hearth.trainer.compute import Compute, Computing
 from hearth.trainer.exchange import Exchange
 from hearth.trainer.optimizer_step import Learner
 from hearth.trainer.pipeline import StagePasses
 from hearth.trainer.placing import check_all_learn
 from hearth.trainer.stage_compute import StageCompute
-from hearth.trainer.stage_state import StageState
-from hearth.trainer.training_state import TrainingState
+from hearth.trainer.training_state import StageState, TrainingState
 from hearth.trainer.work import OPTIMIZER, Work
+
+
+@dataclass(frozen=True)
+class Choices:
+    """Names of the precision and of the optimizer, never `auto`."""
+
+    precision: str
+    optimizer: str
+
+
+def choose(settings: Settings, world: World, begun: Mapping[str, str]) -> Choices:
+    """Return the choices of a run; all members of the group take part.
+
+    `begun` are those of the run so far, which hold on whatever nodes it goes on: of its checkpoint,
+    or of the group that this rank will join. Empty for a new run.
+
+    Raises `ConfigError` naming the nodes that cannot follow.
+    """
+    everyone = world.gather((world.node, precision.supported(world.device)))
+    means = [Means(**each) for each in world.gather(asdict(means_here(world.node, world.device)))]
+    return Choices(
+        precision.choose(begun.get("precision", settings.precision), everyone),
+        choose_optimizer(
+            begun.get("optimizer", settings.optimizer), means, averaged=settings.sync_every > 1
+        ),
+    )
 
 
 @dataclass(frozen=True)

@@ -13,7 +13,7 @@ import torch
 
 from hearth.data.rows import Rows
 from hearth.model.backend import TrainableModel
-from hearth.model.seeding import seed_torch
+from hearth.model.noise import seed_torch
 from hearth.plan.speed import micro_batches, pieces_of
 from hearth.ranks.control_protocol import EVALUATION, MICRO_BATCH, SEARCH
 from hearth.ranks.memory import is_out_of_memory, row_too_large, too_large_together

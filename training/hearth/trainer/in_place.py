@@ -19,7 +19,7 @@ from hearth.trainer.loop import RECORDING, Trainer
 from hearth.trainer.planning import regroup_planner
 from hearth.trainer.progress import Progress, Standing, furthest
 from hearth.trainer.regrouping import Parting, next_group, nodes_of
-from hearth.trainer.sync_weights import sync_weights
+from hearth.trainer.replicas import sync_weights
 
 
 class TrainerInPlace(Trainer):

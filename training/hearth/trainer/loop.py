@@ -25,9 +25,8 @@ from hearth.node.prepare import Prepared, inputs_of
 from hearth.node.probe import Measured
 from hearth.node.speed import power_here
 from hearth.plan.placement import Placement
-from hearth.plan.planner import Planner
+from hearth.plan.planner import Planner, Staged
 from hearth.plan.row_order import choose_order
-from hearth.plan.staged import Staged
 from hearth.ranks.control_protocol import Disk
 from hearth.ranks.energy import Meter
 from hearth.ranks.world import World, agree
@@ -37,18 +36,16 @@ from hearth.record.folders import choose_writers
 from hearth.record.history import joules_so_far
 from hearth.record.lines import METRICS
 from hearth.record.own_disk import DISK_ERRORS, OwnDisk, reason
-from hearth.trainer.assembly import assemble, limit_resources
+from hearth.trainer.assembly import assemble, choose, limit_resources
 from hearth.trainer.checkpointing import BEST, Checkpointer
-from hearth.trainer.choices import choose
-from hearth.trainer.drift import mend
 from hearth.trainer.evaluation import Evaluator
 from hearth.trainer.placing import choose_placement
 from hearth.trainer.planning import choose_planner
 from hearth.trainer.progress import Progress
 from hearth.trainer.regrouping import nodes_of
+from hearth.trainer.replicas import mend, sync_weights
 from hearth.trainer.reports import Reports
 from hearth.trainer.stepper import Stepper
-from hearth.trainer.sync_weights import sync_weights
 from hearth.trainer.telemetry import Telemetry
 from hearth.trainer.window import LogWindow
 from hearth.trainer.work import Work

@@ -13,8 +13,7 @@ from typing import Any
 import torch
 
 from hearth.config import Settings
-from hearth.model.muon import Muon
-from hearth.model.optimizer import make_schedule
+from hearth.model.optimizer import Muon, make_schedule
 
 
 class Learner:

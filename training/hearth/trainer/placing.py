@@ -20,9 +20,8 @@ from hearth.fit.home import ALIKE, Candidate, home_of, memory_warnings, typed_ro
 from hearth.model.divided import config_of
 from hearth.node.speed import layers_here
 from hearth.plan.place import TOO_FEW, crowded, pipeline, place
-from hearth.plan.placement import Home, Placement
+from hearth.plan.placement import Home, Placement, describe_stage
 from hearth.plan.split import layer_counts_for
-from hearth.plan.staged import describe_stage
 from hearth.ranks.world import World
 
 

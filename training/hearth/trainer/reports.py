@@ -7,21 +7,21 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hearth.base.errors import HearthError
-from hearth.config import Run
+from hearth.config import Run, Settings
 from hearth.data.rows import Rows
 from hearth.model.backend import TrainableModel
 from hearth.model.sharded import weight_bytes
 from hearth.node.prepare import versions_here
 from hearth.plan.follow import AdaptivePlanner
-from hearth.plan.link_watch import LinkWatch
-from hearth.plan.placement import Placement
+from hearth.plan.link_watch import WHOLE, Exchanged, LinkWatch, ring_share
+from hearth.plan.placement import Placement, describe_stages
 from hearth.plan.planner import Planner
+from hearth.plan.prediction import network_cost
 from hearth.plan.row_order import RowOrder, StreamOrder
-from hearth.plan.sharded import network_cost
 from hearth.plan.slow_links import SlowLinks
 from hearth.plan.split import Plans
-from hearth.plan.staged import describe_stages
 from hearth.plan.straggler import moves
+from hearth.ranks.hop import Hop
 from hearth.ranks.world import World
 from hearth.record.events import (
     DiskEvent,
@@ -32,12 +32,41 @@ from hearth.record.events import (
     StepEvent,
     TeamEvent,
 )
-from hearth.trainer.drift import Drift
-from hearth.trainer.links import exchanged
 from hearth.trainer.planning import rows_over, slowness_of
 from hearth.trainer.regrouping import nodes_of
+from hearth.trainer.replicas import Drift
+from hearth.trainer.reports import exchanged
 from hearth.trainer.telemetry import Telemetry, step_line
 from hearth.trainer.window import LogWindow, StepResult
+
+
+def exchanged(
+    world: World, settings: Settings, result: StepResult, seconds: float, given: int
+) -> Exchanged:
+    """Return a step of `seconds` in which each rank gives `given` bytes to the exchange."""
+    summed, members, layout = result.summed, world.members, world.layout
+    exchange = summed.exchange_seconds(members)
+    carried = given * ring_share(len(members))
+    hops = {}
+    for sender, rank in zip((members[-1], *members), members, strict=False):
+        hop = Hop(round(summed.hop_bytes[rank]), summed.hop_seconds[rank])
+        if hop.mbit:
+            pair = layout[sender], layout[rank]
+            hops[pair] = min(hop.mbit, hops.get(pair, hop.mbit))
+    if world.carrier != "ring" and exchange > 0:
+        hops = {WHOLE: carried * 8e-6 / exchange}
+    return Exchanged(
+        seconds,
+        exchange,
+        tuple(layout[rank] for rank in members),
+        tuple(summed.tokens[rank] for rank in members),
+        tuple(summed.compute_seconds[rank] for rank in members),
+        carried,
+        hops,
+        settings.sync_every,
+        may_wait=settings.optimizer in ("auto", "adamw") and settings.precision != "fp16",
+    )
+
 
 _NON_FINITE_IN_A_ROW = 3
 

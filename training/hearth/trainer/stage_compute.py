@@ -12,9 +12,8 @@ import torch
 
 from hearth.base.errors import ConfigError
 from hearth.data.rows import IGNORED, Batch, Rows
-from hearth.plan.placement import Placement
+from hearth.plan.placement import Placement, describe_stage
 from hearth.plan.speed import micro_batches, pieces_of
-from hearth.plan.staged import describe_stage
 from hearth.ranks.memory import is_out_of_memory, stage_too_large
 from hearth.ranks.world import World
 from hearth.trainer.compute import Computed, Computing

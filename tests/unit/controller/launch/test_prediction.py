@@ -6,7 +6,7 @@ import pytest
 from support.facts import assert_names
 from support.lines import assert_line
 
-from hearth.plan.sharded import fetch_seconds
+from hearth.plan.prediction import fetch_seconds
 from hearth_controller.launch.prediction import NodeFacts, choose_nodes
 
 SETTINGS = {

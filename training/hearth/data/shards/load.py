@@ -11,8 +11,8 @@ from pathlib import Path
 
 from hearth.base.errors import DataError
 from hearth.data.load import Beginning, TokenData
+from hearth.data.shards.format import ShardRows
 from hearth.data.shards.index import ShardFacts, examine, raise_shown
-from hearth.data.shards.rows import ShardRows
 
 _SHOWN_TOKENS = 32
 """Tokens of the text that a sample goes on with."""

@@ -1,12 +1,14 @@
-"""Replicas that have drifted apart: compared by a few sums a tensor, made equal where they differ.
+"""Replicas with equal weights: at the start, and after they have drifted apart.
 
-All ranks add the same gradients, but unlike processors round an optimizer's step unlike; quantised
-moments carry that on. Each tensor of the state is summed in eight interleaved parts. As rounding
-has no direction, the distance of two ranks' sums is about that of their tensors.
+At the start weights are compared by checksum, and broadcast only if they differ. Later all ranks
+add the same gradients, but unlike processors round an optimizer's step unlike; quantised moments
+carry that on. Then each tensor of the state is summed in eight interleaved parts. As rounding has
+no direction, the distance of two ranks' sums is about that of their tensors.
 """
 
 from __future__ import annotations
 
+import hashlib
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -93,3 +95,30 @@ def _distance(own: Sequence[float], wanted: Sequence[float]) -> float:
         return 0.0 if list(map(str, own)) == list(map(str, wanted)) else math.inf
     size = max(own[-1], wanted[-1])
     return math.dist(own, wanted) / size if size else 0.0
+
+
+@torch.no_grad()
+def sync_weights(parameters: Sequence[torch.nn.Parameter], world: World) -> int:
+    """Give every rank rank 0's `parameters`; return the number of those that had to be sent.
+
+    Weights from equal files or one seed are equal already, unless some ranks drew them on a GPU and
+    others on a CPU. Checksums of a whole model are kilobytes, its weights gigabytes.
+    """
+    everyone = world.gather([_checksum(parameter) for parameter in parameters])
+    differing = [
+        parameter
+        for parameter, sums in zip(parameters, zip(*everyone, strict=True), strict=True)
+        if len(set(sums)) > 1
+    ]
+    for parameter in differing:
+        # A copy, so that a rank that is lost meanwhile leaves the others whole.
+        value = parameter.detach().cpu().clone(memory_format=torch.contiguous_format)
+        world.broadcast_(value)
+        parameter.copy_(value)
+    return len(differing)
+
+
+def _checksum(parameter: torch.nn.Parameter) -> str:
+    """Return a checksum of the parameter's bytes."""
+    flat = parameter.detach().cpu().contiguous().flatten()
+    return hashlib.sha256(flat.view(torch.uint8).numpy()).hexdigest()

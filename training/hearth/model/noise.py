@@ -1,4 +1,4 @@
-"""Noise on the embeddings of a model that trains (NEFTune, arXiv:2310.05914)."""
+"""Random numbers of a forward pass: the seed of dropout, and NEFTune (arXiv:2310.05914)."""
 
 from __future__ import annotations
 
@@ -9,6 +9,17 @@ import numpy as np
 import torch
 
 from hearth.data.rows import Batch
+
+
+def seed_torch(seed: int, device: torch.device) -> None:
+    """Have torch draw by `seed` from now on, on the processor and on `device`, the current GPU.
+
+    The numbers are those after `torch.manual_seed`. Where no GPU is in use, that formats a stack
+    trace each time: 1 ms before each layer, 7% of the passes of a stage on a processor.
+    """
+    torch.default_generator.manual_seed(seed)
+    if device.type == "cuda":
+        torch.cuda.manual_seed(seed)
 
 
 class Noise:
