@@ -99,8 +99,8 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
         from hearth.node.prepare import prepare
         from hearth.node.speed import measured_here
         from hearth.ranks.world import GroupBroken, agree, join, leave
-        from hearth.trainer.in_place import TrainerInPlace
-        from hearth.trainer.loop import Trainer
+        from hearth.trainer.assembly import assemble
+        from hearth.trainer.in_place import InPlaceTrainer
 
     if not by_hand:
         spare_output()
@@ -122,15 +122,14 @@ def train(run: Run, layout: Layout, by_hand: bool) -> int:
     starting.end()
     choices = world.enter() if world.control else None
     try:
-        made = TrainerInPlace if world.control else Trainer
-        trainer = made(run, layout, prepared, measured, world, choices)
+        trainer = assemble(run, layout, prepared, measured, world, choices)
     except GroupBroken as broken:  # what has been loaded so far fits no other group
         print(f"hearth: loads again, since a group broke: {broken}", file=sys.stderr, flush=True)
         return RANK_AGAIN
     if by_hand and world.keeps:
         write_run(run, folder / "run.yml")
     try:
-        outcome = trainer.train()
+        outcome = (InPlaceTrainer(trainer, measured) if world.control else trainer).train()
     except KeyboardInterrupt:
         print(f"\ninterrupted; continue with --resume {run.name}", file=sys.stderr)
         raise

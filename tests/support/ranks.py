@@ -92,7 +92,7 @@ def train(
 
 TRANSFORMERS = "hearth.model.transformers_backend"
 TRAINER = (
-    *("hearth.trainer.in_place", "hearth.node.speed"),
+    *("hearth.trainer.assembly", "hearth.trainer.in_place", "hearth.node.speed"),
     # What a rank of the tiny model would import on its way.
     *("hearth.config.cli", "hearth.fit.catalogue", "hearth.ranks.slurm"),
     *("torch.distributed.elastic.multiprocessing.errors", "torch.utils.serialization"),

@@ -55,6 +55,10 @@ class ThreadWorld:
         return tuple(f"node{rank}" for rank in self.members)
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        return self.layout
+
+    @property
     def alone(self) -> bool:
         return self.size == 1
 

@@ -17,7 +17,7 @@ TRAINING = Path(__file__).resolve().parents[2] / "training"
 # What a run imports on its way, so that it counts as imported and not as the run's.
 _LATER = (
     "hearth.node.speed",
-    "hearth.trainer.loop",
+    "hearth.trainer.assembly",
     "peft.tuners.lora",
     "torch.utils.tensorboard",
     "transformers.models.llama.modeling_llama",

@@ -39,6 +39,7 @@ from hearth.base.files import sha256_of
 from hearth.data.load import load_data
 from hearth.ranks.world import World
 from hearth.trainer.compute import Compute
+from hearth.trainer.objective import NextToken
 from hearth.trainer.work import Work
 
 STEPS = 10
@@ -192,7 +193,8 @@ def computing(tmp_path_factory, tiny_model, tiny_data):
         cache=tmp_path_factory.mktemp("tokens"),
     ).train  # fmt: skip
     clear = model.network.zero_grad
-    compute = Compute(model, rows, nullcontext, clear, lambda loss: loss, Work(World()))
+    scale, work = lambda loss: loss, Work(World())
+    compute = Compute(model, NextToken(), rows, nullcontext, clear, scale, work)
 
     def gradient(own, most, denominator):
         compute.gradients(own, most, denominator, int, print)

@@ -20,7 +20,6 @@ from hearth.node.prepare import prepare
 from hearth.node.speed import measured_here
 from hearth.ranks.world import join
 from hearth.trainer import assembly
-from hearth.trainer.loop import Trainer
 
 
 @pytest.fixture(scope="module")
@@ -157,7 +156,7 @@ def in_fp16(tmp_path, tiny_model, tiny_data, monkeypatch):
             prepared = prepare(run, layout, print)
         run = prepared.run
         measured = measured_here(run, layout, prepared, print)
-        assert Trainer(run, layout, prepared, measured, world).train() == "finished"
+        assert assembly.assemble(run, layout, prepared, measured, world).train() == "finished"
 
     return train
 

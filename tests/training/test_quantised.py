@@ -12,7 +12,7 @@ from hearth.config.layout import Layout
 from hearth.node.prepare import prepare
 from hearth.node.speed import measured_here
 from hearth.ranks.world import join
-from hearth.trainer.loop import Trainer
+from hearth.trainer.assembly import assemble
 
 BITS = ["load_in_4bit", "load_in_8bit"]
 
@@ -97,8 +97,8 @@ def test_neither_training_nor_evaluation_changes_quantised_weights(
     write_run(run, layout.run_dir(run.name) / "run.yml")
     prepared = prepare(run, layout, print)
     run = prepared.run
-    trainer = Trainer(run, layout, prepared, measured_here(run, layout, prepared, print), join({}))
-    network = trainer.model.network
+    trainer = assemble(run, layout, prepared, measured_here(run, layout, prepared, print), join({}))
+    network = trainer.learning.model.network
 
     def weights():
         return {name: weight.detach().clone() for name, weight in network.named_parameters()}
@@ -108,5 +108,5 @@ def test_neither_training_nor_evaluation_changes_quantised_weights(
     assert len(packed) == 2 * 7  # every linear layer of both blocks
     assert trainer.train() == "finished"
     changed = {name for name, weight in weights().items() if not torch.equal(weight, before[name])}
-    assert changed == {name for name, _ in trainer.model.trainable()}
+    assert changed == {name for name, _ in trainer.learning.model.trainable()}
     assert all("lora_" in name for name in changed)

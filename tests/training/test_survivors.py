@@ -429,7 +429,7 @@ def test_ranks_that_all_loaded_alone_begin_together(tmp_path, settings, trained_
 
 @pytest.mark.rotated
 def test_a_rank_whose_group_breaks_while_it_loads_asks_to_be_started_again(tmp_path, settings):
-    fault = Fault("b", "hearth.trainer.assembly:Parts.__init__", 1, before=True)
+    fault = Fault("b", "hearth.trainer.components:Learning.__init__", 1, before=True)
     with Team(tmp_path, settings, fault) as team:
         team.begin("a", "b")
         assert team.ranks.wait(0, 1) == [75, -9]

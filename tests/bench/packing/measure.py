@@ -13,6 +13,7 @@ from hearth.model.backend import TrainableModel
 from hearth.plan.speed import micro_batches, pieces_of
 from hearth.ranks.world import World
 from hearth.trainer.compute import Compute
+from hearth.trainer.objective import NextToken
 from hearth.trainer.work import Work
 
 
@@ -48,7 +49,8 @@ def cost(
     are no padding, positions are both.
     """
     clear = model.network.zero_grad
-    compute = Compute(model, rows, nullcontext, clear, lambda loss: loss, Work(World()))
+    scale, work = lambda loss: loss, Work(World())
+    compute = Compute(model, NextToken(), rows, nullcontext, clear, scale, work)
     began = time.process_time()
     compute.gradients(own, at_once, int(rows.label_tokens[own].sum()), int, print)
     seconds = time.process_time() - began

@@ -56,7 +56,9 @@ def test_torchao_warns_nobody(monkeypatch, caplog, by):
 def test_imports_of_the_trainer_show_errors_of_libraries_and_no_warnings(tmp_path):
     # A CPU with AVX512-BF16 is needed for bitsandbytes' own warning.
     (tmp_path / "sitecustomize.py").write_text(_BITSANDBYTES_SPEAKS)
-    imports = "from hearth.base.entry import loading\nwith loading():\n  import hearth.trainer.loop"
+    imports = (
+        "from hearth.base.entry import loading\nwith loading():\n  import hearth.trainer.assembly"
+    )
     environment = {"PATH": "", "HOME": str(tmp_path), "PYTHONPATH": f"{tmp_path}:{TRAINING}"}
     ended = subprocess.run(
         [sys.executable, "-c", imports],

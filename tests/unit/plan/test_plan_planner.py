@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+from types import SimpleNamespace
+from unittest.mock import MagicMock
 
 import pytest
 from support.facts import refuses
@@ -72,10 +74,11 @@ def test_beyond_its_end_the_last_plan_of_a_record_holds_if_it_fits():
 def test_a_record_that_does_not_fit_is_refused_before_the_first_step():
     planner = Replayed("night", [(0, FIRST), (2, Plan((1, 1), (2, 1)))], ranks=2, steps=3)
     order = RowOrder(rows=16, global_batch=7, seed=0)
-    # What computes is not there: it is not asked.
-    stepper = Stepper(*[None] * 2, order, None, planner, *[None] * 9)
+    facts = SimpleNamespace(rows=None, order=order)
+    # The parts that compute are missing: they are not used.
+    stepper = Stepper(MagicMock(), facts, MagicMock(), planner, None)
     with refuses(HearthError, "3 steps"):
-        stepper.take(0, 4)
+        stepper.take(0, 4, dict)
 
 
 def test_the_plans_are_read_from_the_metrics(tmp_path):

@@ -12,7 +12,7 @@ from hearth.base.errors import HearthError
 from hearth.config import resolve_run
 from hearth.config.layout import Layout
 from hearth.plan.speed import UNKNOWN
-from hearth.trainer.loop import Trainer
+from hearth.trainer.assembly import assemble
 
 
 @pytest.mark.parametrize("other", ["data", "model"])
@@ -27,7 +27,7 @@ def test_a_node_with_other_inputs_is_named_before_the_first_step(tmp_path, other
         data, model = (SimpleNamespace(fingerprint=print_of[name]) for name in ("data", "model"))
         prepared = SimpleNamespace(data=SimpleNamespace(train=None, report=data), model=model)
         with pytest.raises(HearthError) as refused:
-            Trainer(run, layout, prepared, SimpleNamespace(speed=UNKNOWN), world)
+            assemble(run, layout, prepared, SimpleNamespace(speed=UNKNOWN), world)
         return refused.value.findings
 
     for (finding,) in on_ranks(2, rank):

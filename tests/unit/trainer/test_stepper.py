@@ -17,6 +17,7 @@ from hearth.ranks.energy import Meter
 from hearth.ranks.world import World
 from hearth.record.own_disk import OwnDisk
 from hearth.trainer.compute import Computed
+from hearth.trainer.objective import NextToken
 from hearth.trainer.stepper import Stepper
 from hearth.trainer.work import Work
 
@@ -67,41 +68,46 @@ def stepper(
         exchanged.waited += time.perf_counter() - started
         return 1.0
 
-    return Stepper(
-        SimpleNamespace(sync_every=sync_every, seed=0, packing=True),
-        rows,
-        RowOrder(rows=8, global_batch=2, seed=0),
-        world,
-        Fixed((1,), [1]),
-        SimpleNamespace(gradients=lambda *a, **k: Computed(1.0, COMPUTED, 1, 2)),
-        exchanged,
-        SimpleNamespace(
-            rate=1e-3,
-            propose=slow_update,
-            commit=lambda: time.sleep(UPDATED),
-            advance_schedule=lambda: None,
-            mark=lambda: None,
-        ),
-        lambda: {"stop": False, "keep": False, "pause": False},
-        lambda *plans: None,
-        exchanged if sync_every > 1 else None,
-        Work(world),
-        Meter(),
-        OwnDisk(),
+    context = SimpleNamespace(
+        settings=SimpleNamespace(sync_every=sync_every, seed=0, packing=True),
+        world=world,
+        work=Work(world),
+        energy=Meter(),
+        disk=OwnDisk(),
     )
+    learner = SimpleNamespace(
+        rate=1e-3,
+        propose=slow_update,
+        commit=lambda: time.sleep(UPDATED),
+        advance_schedule=lambda: None,
+        mark=lambda: None,
+    )
+    learning = SimpleNamespace(
+        objective=NextToken(),
+        compute=SimpleNamespace(gradients=lambda *a, **k: Computed(1.0, COMPUTED, 1, 2)),
+        exchange=exchanged,
+        learner=learner,
+        rounds=exchanged if sync_every > 1 else None,
+    )
+    facts = SimpleNamespace(rows=rows, order=RowOrder(rows=8, global_batch=2, seed=0))
+    return Stepper(context, facts, learning, Fixed((1,), [1]), lambda *plans: None)
+
+
+def flags() -> dict[str, bool]:
+    return {"stop": False, "keep": False, "pause": False}
 
 
 def test_the_others_hear_how_long_a_ranks_optimizer_took_in_the_step_before():
     steps = stepper(heard := [], sync_every=1)
-    steps.take(0, 2)
-    steps.take(1, 1)
+    steps.take(0, 2, flags)
+    steps.take(1, 1, flags)
     first, second = heard
     assert first == COMPUTED  # no step was before it
     assert COMPUTED + 2 * UPDATED <= second < COMPUTED + WAITED
 
 
 def test_the_others_hear_how_long_it_took_in_all_steps_of_a_round():
-    stepper(heard := [], sync_every=3).take(0, 3)
+    stepper(heard := [], sync_every=3).take(0, 3, flags)
     assert heard[0] >= 3 * (COMPUTED + 2 * UPDATED)
 
 
@@ -112,7 +118,7 @@ def test_a_sum_of_tokens_that_is_not_the_plans_is_an_error_before_anything_is_le
 ):
     steps = stepper([], every, {what: more})
     with pytest.raises(HearthError) as refused:
-        steps.take(2, 2)
+        steps.take(2, 2, flags)
     assert_names(str(refused.value), f"step {2 + every}", f"{2 * every + more} ", f"{2 * every}:")
 
 

@@ -17,7 +17,7 @@ import pytest
 from hearth.config import resolve_run
 from hearth.record.events import EvaluateEvent, StepEvent
 from hearth.trainer import online
-from hearth.trainer.regrouping import Parting
+from hearth.trainer.in_place import Parting
 from hearth.trainer.telemetry import Telemetry
 
 

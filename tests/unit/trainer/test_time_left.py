@@ -40,9 +40,11 @@ def window(seconds: float) -> SimpleNamespace:
 @pytest.mark.parametrize(("was", "becomes"), [(1.0, 6.0), (6.0, 1.0)])
 def test_the_time_left_follows_within_ten_steps_and_no_single_step(was, becomes, after):
     told = StandInTelemetry()
-    world = SimpleNamespace(layout=("desk",), members=(0,))
+    world = SimpleNamespace(layout=("desk",), nodes=("desk",))
     order = SimpleNamespace(steps_per_epoch=10)
-    reports = Reports(None, world, None, order, STEPS, told, local_steps=False)
+    facts = SimpleNamespace(order=order, steps=STEPS, placement=None)
+    context, learning = SimpleNamespace(run=None, world=world), SimpleNamespace(rounds=None)
+    reports = Reports(context, facts, learning, None, told)
     last = SimpleNamespace(rate=0.1, norm=1.0)
     for step in range(1, after + 11):
         seconds = 300.0 if step == 5 else was if step <= after else becomes

@@ -98,6 +98,11 @@ class World:
         return self.rank == self.leader
 
     @property
+    def nodes(self) -> tuple[str, ...]:
+        """The nodes of the group, in rank order."""
+        return tuple(dict.fromkeys(self.layout[rank] for rank in self.members))
+
+    @property
     def alone(self) -> bool:
         """Whether the group has no other member."""
         return len(self.members) == 1

@@ -1,16 +1,18 @@
-"""The parts of a rank's training, put together from the settings and the model."""
+"""Put together a rank's trainer: load the model, and hand each part the parts that it needs."""
 
 from __future__ import annotations
 
 import functools
+import secrets
 from collections.abc import Mapping
-from dataclasses import asdict, dataclass
+from dataclasses import asdict
 from pathlib import Path
 from typing import Any, Literal
 
 import torch
 
-from hearth.config import Run, Settings
+from hearth.config import Run, Settings, in_precision
+from hearth.config.layout import Layout
 from hearth.data.rows import Rows
 from hearth.data.template import ensure_chat_template
 from hearth.model import precision
@@ -19,26 +21,126 @@ from hearth.model.load import load_layers, load_model
 from hearth.model.loaded import check_isolation
 from hearth.model.optimizer import Means, choose_optimizer, make_optimizer, means_here
 from hearth.model.sharded import load_sharded
+from hearth.node.facts import software_here
+from hearth.node.prepare import Prepared, inputs_of
+from hearth.node.probe import Measured
+from hearth.node.speed import power_here
 from hearth.plan.placement import Placement, describe_stage
+from hearth.plan.planner import Planner, Staged
+from hearth.plan.row_order import choose_order
+from hearth.ranks.energy import Meter
 from hearth.ranks.memory import is_out_of_memory, limit_memory, weights_too_large
-from hearth.ranks.world import World
+from hearth.ranks.world import World, agree
+from hearth.record.folders import choose_writers
+from hearth.record.own_disk import OwnDisk
 from hearth.trainer import rounds
+from hearth.trainer.checkpointing import Checkpointer, newest_checkpoint
+from hearth.trainer.components import Choices, Learning, RankContext, RunFacts
 from hearth.trainer.compute import Compute, Computing
+from hearth.trainer.evaluation import Evaluator
 from hearth.trainer.exchange import Exchange
+from hearth.trainer.loop import Trainer
+from hearth.trainer.objective import NextToken
 from hearth.trainer.optimizer_step import Learner
 from hearth.trainer.pipeline import StagePasses
-from hearth.trainer.placing import check_all_learn
+from hearth.trainer.placing import check_all_learn, choose_placement
+from hearth.trainer.planning import choose_planner
+from hearth.trainer.replicas import sync_weights
+from hearth.trainer.reports import Reports
 from hearth.trainer.stage_compute import StageCompute
+from hearth.trainer.stepper import Stepper
+from hearth.trainer.telemetry import Telemetry
 from hearth.trainer.training_state import StageState, TrainingState
 from hearth.trainer.work import OPTIMIZER, Work
 
+_LOADING = 3600.0
+"""Seconds in which a model must be loaded: large ones come from slow disks or over the network."""
 
-@dataclass(frozen=True)
-class Choices:
-    """Names of the precision and of the optimizer, never `auto`."""
 
-    precision: str
-    optimizer: str
+def assemble(
+    run: Run,
+    layout: Layout,
+    prepared: Prepared,
+    measured: Measured,
+    world: World,
+    choices: dict[str, str] | None = None,
+) -> Trainer:
+    """Return this rank's trainer, at the newest checkpoint of the run or before its first step.
+
+    All members of the group call this together. With `choices`, those of a group that trains
+    already, the rank loads by itself, to join that group (see `in_place`).
+
+    Raises `GroupBroken` if a rank is lost, and `HearthError` if ranks differ in data, model or
+    software, or if the model cannot be trained with the settings of the run.
+    """
+    settings, joins, data = run.settings, choices is not None, prepared.data
+    context = _context(run, layout, measured, world)
+    inputs = inputs_of(prepared)
+    identity = {"run": run.name} | software_here() | inputs
+    agree(world, identity)
+    launch = "" if joins else world.from_leader(secrets.token_hex(8))
+    found = None if joins else newest_checkpoint(context, inputs)
+    # A resumed run keeps the values that `auto` was first resolved to, even on other nodes.
+    chosen = choose(settings, world, choices or (found.facts if found else {}))
+    planner, placement = _planner(run, layout, prepared.model.path, measured, world, chosen, joins)
+    order = choose_order(settings, len(data.train), data.parts)
+    agree(world, order.identity())
+    steps = order.steps(settings.epochs, settings.max_steps)
+    limit_resources(settings, world)
+    learning = load_learning(context, prepared.model.path, data.train, steps, chosen, placement)
+    learned = learning.model.learning()
+    identity |= order.identity() | learned | asdict(chosen)
+    power = power_here(run, layout, prepared, world.device)
+    facts = RunFacts(data.train, order, steps, chosen, inputs, identity, placement, power)
+    if not joins:
+        agree(world, learned)
+        if not placement:
+            sync_weights(learning.parameters, world)
+    writes = world.keeps if world.control else world.leads
+    telemetry = Telemetry(run, context.folder, writes, context.disk)
+    checkpointer = Checkpointer(context, learning, telemetry)
+    reports = Reports(context, facts, learning, planner, telemetry)
+    trainer = Trainer(
+        context,
+        facts,
+        learning,
+        telemetry,
+        reports,
+        Stepper(context, facts, learning, planner, reports.plans),
+        Evaluator(context, data, learning, planner, checkpointer.keep_best),
+        checkpointer,
+    )
+    if not joins:
+        trainer.begin(launch, found)
+    return trainer
+
+
+def _context(run: Run, layout: Layout, measured: Measured, world: World) -> RankContext:
+    """Return the rank's context, after announcing that it loads the model."""
+    if not world.control:  # nodes of supervisors have workspaces of their own
+        choose_writers(layout.results, world)
+    disk = OwnDisk(world.keeps, spares=len(world.nodes) > 1)
+    work = Work(world, measured.speed)
+    work.begin("loading", _LOADING)
+    folders = layout.run_dir(run.name), layout.checkpoint_dir(run.name)
+    return RankContext(run, *folders, world, work, Meter.open(world), disk)
+
+
+def _planner(
+    run: Run,
+    layout: Layout,
+    model: Path,
+    measured: Measured,
+    world: World,
+    choices: Choices,
+    joins: bool,
+) -> tuple[Planner, Placement | None]:
+    """Return the planner of rows and, in a pipeline, the placement of layers."""
+    if not run.settings.in_stages:
+        return choose_planner(run.settings, measured, layout, world, joins), None
+    run = in_precision(run, choices.precision)
+    placement, micro_batch = choose_placement(run, layout, model, world)
+    return Staged(placement, world.size, micro_batch), placement
 
 
 def choose(settings: Settings, world: World, begun: Mapping[str, str]) -> Choices:
@@ -59,23 +161,6 @@ def choose(settings: Settings, world: World, begun: Mapping[str, str]) -> Choice
     )
 
 
-@dataclass(frozen=True)
-class Parts:
-    """The parts of a rank's training that do not know of each other's use.
-
-    `state` is that of the model and of the parts that belong in a checkpoint; `rounds` is None
-    unless ranks take local steps.
-    """
-
-    model: TrainableModel
-    parameters: list[torch.nn.Parameter]
-    exchange: Exchange
-    compute: Computing
-    learner: Learner
-    rounds: rounds.Rounds | None
-    state: TrainingState
-
-
 def limit_resources(settings: Settings, world: World) -> None:
     """Keep this process within the threads and the memory that the settings give it."""
     if settings.threads:
@@ -84,23 +169,21 @@ def limit_resources(settings: Settings, world: World) -> None:
         limit_memory(settings.memory_limit)
 
 
-def assemble(
-    run: Run,
+def load_learning(
+    context: RankContext,
     folder: Path,
     rows: Rows,
     steps: int,
     choices: Choices,
-    world: World,
-    work: Work,
     placement: Placement | None,
-) -> Parts:
-    """Load the model in `folder` and return it with the other parts, for a run of `steps`.
+) -> Learning:
+    """Load the model in `folder`, and return it with what changes it in a run of `steps`.
 
     With a `placement` this rank loads the layers of its stage.
 
     Raises `HearthError` if the model cannot be trained with these settings.
     """
-    settings = run.settings
+    run, settings, world, work = context.run, context.settings, context.world, context.work
     # A single rank has nothing to average.
     learns_alone = settings.sync_every > 1 and world.size > 1
     if learns_alone:
@@ -134,6 +217,7 @@ def assemble(
         undoable = world.control is not None
         in_rounds = rounds.Rounds(parameters, learner.optimizer, exchange, undoable)
         changing = changing | {"outer": in_rounds.outer}
+    objective = NextToken()
     compute: Computing
     if placement:
         passes = StagePasses(model, placement, world, autocast, scaler.scale)
@@ -142,9 +226,10 @@ def assemble(
     else:
         # With fsdp each token of an answer would gather the whole model over the network.
         answers: Literal["alone", "no"] = "no" if settings.parallel == "fsdp" else "alone"
-        compute = Compute(model, rows, autocast, exchange.clear, scaler.scale, work, answers)
+        clear, scale = exchange.clear, scaler.scale
+        compute = Compute(model, objective, rows, autocast, clear, scale, work, answers)
         state = TrainingState(model, changing)
-    return Parts(model, parameters, exchange, compute, learner, in_rounds, state)
+    return Learning(model, parameters, objective, compute, exchange, learner, in_rounds, state)
 
 
 def _load(

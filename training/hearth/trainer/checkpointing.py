@@ -5,25 +5,18 @@ from __future__ import annotations
 import shutil
 import time
 from collections import deque
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-import torch
-
+from hearth.base.errors import HearthError
 from hearth.base.files import replaced_folder
-from hearth.config import Run
-from hearth.config.layout import Layout
-from hearth.ranks.world import World
-from hearth.record import checkpoint
 from hearth.record.checkpoint import Checkpoint
 from hearth.record.events import CheckpointEvent
 from hearth.record.folders import broadcast_folder, store_pieces
 from hearth.record.history import RECORD, Copies, restore
 from hearth.record.lines import METRICS
-from hearth.record.own_disk import OwnDisk
 from hearth.trainer.telemetry import Telemetry
-from hearth.trainer.training_state import TrainingState
 
 _LATENCY = 120.0
 """Seconds for a checkpoint of any size: a disk that sleeps, or one that others use."""
@@ -41,36 +34,46 @@ BEST = "best"
 """Folder of the weights with the lowest held-out loss, in a run's folder and a checkpoint's."""
 
 
-class Checkpointer:
-    """Saves and restores one run; all ranks call it; who `keeps` writes.
+def newest_checkpoint(context: RankContext, inputs: Mapping[str, str]) -> Checkpoint | None:
+    """Return the newest checkpoint of the run on any node, after copying it to all nodes.
 
-    `disk` says whether a write may fail.
+    All members of the group take part. Raises `HearthError`, on all of them, if it comes from
+    other `inputs`: they agreed on data and model, and the checkpoint is the same everywhere.
+    """
+    run = context.run
+    found = share_newest(context.checkpoints, run.created, context.world, warn=print)
+    findings = [
+        f"{name}: run '{run.name}' started with another {what} (fingerprint "
+        f"{found.facts.get(name, 'not recorded')}, now {inputs[name]}); restore the "
+        f"{what} that it started with, or start a new run"
+        for name, what in (("data", "data set"), ("model", "model"))
+        if found and found.facts.get(name) != inputs[name]
+    ]
+    if findings:
+        raise HearthError(*findings)
+    return found
+
+
+class Checkpointer:
+    """Saves and restores one run; all ranks call it, and those that keep files write.
 
     Attributes:
         newest_step: the step of the newest checkpoint that this process wrote; -1 before.
     """
 
-    def __init__(self, run: Run, layout: Layout, world: World, disk: OwnDisk) -> None:
-        self._disk = disk
-        self._run, self._world = run, world
-        self._folder = layout.run_dir(run.name)
-        self._checkpoints = layout.checkpoint_dir(run.name)
-        self._copies = Copies(self._folder / METRICS, world)
+    def __init__(self, context: RankContext, learning: Learning, telemetry: Telemetry) -> None:
+        self._context, self._state, self._telemetry = context, learning.state, telemetry
+        self._world, self._disk, self._folder = context.world, context.disk, context.folder
+        self._copies = Copies(self._folder / METRICS, self._world)
+        self._learned = learning.model.learned
+        written = sum(each.numel() * each.element_size() for each in learning.parameters)
+        self._allowed = _LATENCY + _BYTES_A_BYTE * written / _SLOWEST
         self._last_at = time.monotonic()
         self.newest_step = -1
 
-    def newest(self) -> Checkpoint | None:
-        """Return the newest checkpoint of this run on any node, after copying it to all nodes."""
-        return checkpoint.share_newest(
-            self._checkpoints, self._run.created, self._world, warn=print
-        )
-
-    def load(self, found: Checkpoint, state: TrainingState) -> None:
-        """Restore the training `state` from the checkpoint `found`.
-
-        The run's metrics and its best adapter are restored with it.
-        """
-        state.load(found.path)
+    def load(self, found: Checkpoint) -> None:
+        """Restore the training from the checkpoint `found`, its metrics and best weights too."""
+        self._state.load(found.path)
         if not self._world.keeps:
             return
         restore(self._folder / METRICS, found.path / METRICS, found.step, found.recorded)
@@ -92,37 +95,24 @@ class Checkpointer:
 
     def overdue(self) -> bool:
         """Return whether `checkpoint_minutes` have passed on the leader since the last one."""
-        most = self._run.settings.checkpoint_minutes * 60
+        most = self._context.settings.checkpoint_minutes * 60
         return bool(self._world.leads and most and time.monotonic() - self._last_at > most)
 
-    def allowed_seconds(self, learned: Sequence[torch.nn.Parameter]) -> float:
-        """Return the seconds that writing the state of `learned` may take, on a slow disk."""
-        return (
-            _LATENCY
-            + _BYTES_A_BYTE * sum(each.numel() * each.element_size() for each in learned) / _SLOWEST
-        )
-
-    def keep(
-        self,
-        step: int,
-        facts: Mapping[str, Any],
-        state: TrainingState,
-        telemetry: Telemetry,
-    ) -> bool:
+    def keep(self, step: int, facts: Mapping[str, Any]) -> bool:
         """Write a checkpoint after `step` on every node; `facts` are recorded with it.
 
         Where every node keeps the whole record and the whole state, the ranks need not communicate
         for it. Return whether this rank's node has it, if it is to.
         """
-        started = time.perf_counter()
-        telemetry.sync()
+        self._context.work.begin("checkpoint", self._allowed)
+        started, run = time.perf_counter(), self._context.run
+        self._telemetry.sync()
         if not self._world.control:
             self._copies.update(self._disk)
-
-        write_state = state.writer()
+        write_state = self._state.writer()
 
         def write(folder: Path) -> None:
-            write_state(folder, self._run.source.id)
+            write_state(folder, run.source.id)
             if facts["best"] is not None:
                 shutil.copytree(self._folder / BEST, folder / BEST)
 
@@ -133,11 +123,11 @@ class Checkpointer:
             return False
         with self._disk.spared(_CHECKPOINT):
             if self._world.keeps:
-                path = checkpoint.save(
-                    self._checkpoints,
+                path = save(
+                    self._context.checkpoints,
                     step,
-                    facts={"created": self._run.created, **facts},
-                    keep=self._run.settings.checkpoint_keep,
+                    facts={"created": run.created, **facts},
+                    keep=run.settings.checkpoint_keep,
                     write=write,
                     metrics=self._folder / METRICS,
                 )
@@ -148,10 +138,20 @@ class Checkpointer:
         telemetry.record(CheckpointEvent(step=step, path=str(path), seconds=seconds))
         return True
 
-    def save(self, state: TrainingState, name: str) -> Path:
+    def keep_best(self) -> None:
+        """Save the current weights as the best, by itself."""
+        self._context.work.begin("best weights", self._allowed)
+        self._save(BEST)
+
+    def save_learned(self) -> dict[str, str]:
+        """Save the trained weights, by itself; return their folder by its kind."""
+        self._context.work.begin("trained weights", self._allowed)
+        return {self._learned: str(self._save(self._learned))}
+
+    def _save(self, name: str) -> Path:
         """Write the weights trained so far to the folder `name` of the run, and return its path."""
-        folder, write = self._folder / name, state.weights_writer()
+        folder, write = self._folder / name, self._state.weights_writer()
         if self._world.keeps:
             with self._disk.spared(name), replaced_folder(folder) as new:
-                write(new, self._run.source.id)
+                write(new, self._context.run.source.id)
         return folder

@@ -17,6 +17,7 @@ from hearth.model.noise import seed_torch
 from hearth.plan.speed import micro_batches, pieces_of
 from hearth.ranks.control_protocol import EVALUATION, MICRO_BATCH, SEARCH
 from hearth.ranks.memory import is_out_of_memory, row_too_large, too_large_together
+from hearth.trainer.objective import Objective
 from hearth.trainer.work import Work
 
 T = TypeVar("T")
@@ -138,6 +139,7 @@ class Compute(Computing):
     def __init__(
         self,
         model: TrainableModel,
+        objective: Objective,
         rows: Rows,
         autocast: Callable[[], AbstractContextManager[object]],
         clear: Callable[[], None],
@@ -145,7 +147,8 @@ class Compute(Computing):
         work: Work,
         answers: Literal["alone", "no"] = "alone",
     ) -> None:
-        self._model, self._rows, self._work, self.answers = model, rows, work, answers
+        self._model, self._objective, self._rows = model, objective, rows
+        self._work, self.answers = work, answers
         self._autocast, self._clear, self._scale = autocast, clear, scale
 
     def gradients(
@@ -177,7 +180,7 @@ class Compute(Computing):
                     seed_torch(seeds[0], device)
                     self._model.draw_noise(batch, seeds)
                 with self._autocast():
-                    part = self._model.loss(batch, denominator)
+                    part = self._objective.loss(self._model, batch, denominator)
                 self._scale(part).backward()
                 loss += part.detach()
             return loss.item()
@@ -193,7 +196,7 @@ class Compute(Computing):
             self._work.begin_rows(SEARCH, part, self._rows.tokens[row])
             self._clear()
             with self._autocast():
-                part = self._model.loss(self._rows.batch(row), denominator)
+                part = self._objective.loss(self._model, self._rows.batch(row), denominator)
             self._scale(part).backward()
             gradients = (parameter.grad for _, parameter in self._model.trainable())
             if not all(bool(each.isfinite().all()) for each in gradients if each is not None):
@@ -212,7 +215,7 @@ class Compute(Computing):
             for part, numbers in enumerate(pieces_of(own, sizes)):
                 self._work.begin_rows(EVALUATION[0], part, rows.tokens[numbers])
                 with self._autocast():
-                    total += self._model.loss(rows.batch(numbers), 1).item()
+                    total += self._objective.loss(self._model, rows.batch(numbers), 1).item()
             return total
 
         self._model.network.eval()

@@ -4,22 +4,17 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable
-from typing import Any
 
 import numpy as np
 
-from hearth.config import Settings
 from hearth.data.encode import encode_prompt
 from hearth.data.load import Beginning, Question, TokenData
 from hearth.data.mixture import MixedRows
 from hearth.data.rows import Rows
 from hearth.plan.planner import Planner
 from hearth.ranks.control_protocol import EVALUATION
-from hearth.ranks.world import World
 from hearth.record.events import EvaluateEvent, SampleEvent
-from hearth.trainer.compute import Computing
 from hearth.trainer.telemetry import Telemetry
-from hearth.trainer.work import Work
 
 _ANSWER_TOKENS = 96
 
@@ -45,18 +40,15 @@ class Evaluator:
 
     def __init__(
         self,
-        settings: Settings,
+        context: RankContext,
         data: TokenData,
-        tokenizer: Any,
-        compute: Computing,
-        world: World,
+        learning: Learning,
         planner: Planner,
         keep_best: Callable[[], object],
-        work: Work,
     ) -> None:
-        self._settings, self._data, self._tokenizer = settings, data, tokenizer
-        self._compute, self._world, self._planner = compute, world, planner
-        self._keep_best, self._work = keep_best, work
+        self._settings, self._world, self._work = context.settings, context.world, context.work
+        self._tokenizer, self._compute = learning.model.tokenizer, learning.compute
+        self._data, self._planner, self._keep_best = data, planner, keep_best
         self.best: float | None = None
         self.since_best = 0
 

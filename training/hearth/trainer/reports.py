@@ -7,9 +7,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hearth.base.errors import HearthError
-from hearth.config import Run, Settings
-from hearth.data.rows import Rows
-from hearth.model.backend import TrainableModel
+from hearth.config import Settings
 from hearth.model.sharded import weight_bytes
 from hearth.node.prepare import versions_here
 from hearth.plan.follow import AdaptivePlanner
@@ -17,7 +15,7 @@ from hearth.plan.link_watch import WHOLE, Exchanged, LinkWatch, ring_share
 from hearth.plan.placement import Placement, describe_stages
 from hearth.plan.planner import Planner
 from hearth.plan.prediction import network_cost
-from hearth.plan.row_order import RowOrder, StreamOrder
+from hearth.plan.row_order import StreamOrder
 from hearth.plan.slow_links import SlowLinks
 from hearth.plan.split import Plans
 from hearth.plan.straggler import moves
@@ -33,7 +31,6 @@ from hearth.record.events import (
     TeamEvent,
 )
 from hearth.trainer.planning import rows_over, slowness_of
-from hearth.trainer.regrouping import nodes_of
 from hearth.trainer.replicas import Drift
 from hearth.trainer.reports import exchanged
 from hearth.trainer.telemetry import Telemetry, step_line
@@ -75,50 +72,34 @@ _RECENT = 9
 
 
 class Reports:
-    """Reports of a run on itself; every rank calls the same methods, and `telemetry` writes.
-
-    `steps` is the number of the last step; `local_steps`: whether ranks take steps alone;
-    `placement`: of the model's layers, if each rank has some of them.
-    """
+    """Reports of a run on itself; every rank calls the same methods, and `telemetry` writes."""
 
     def __init__(
         self,
-        run: Run,
-        world: World,
+        context: RankContext,
+        facts: RunFacts,
+        learning: Learning,
         planner: Planner,
-        order: RowOrder | StreamOrder,
-        steps: int,
         telemetry: Telemetry,
-        local_steps: bool,
-        placement: Placement | None = None,
     ) -> None:
-        self._run, self._world, self._planner, self._order = run, world, planner, order
-        self._steps, self._telemetry, self._local_steps = steps, telemetry, local_steps
-        self._placement = placement
+        self._run, self._world, self._facts = context.run, context.world, facts
+        self._learning, self._planner, self._telemetry = learning, planner, telemetry
         self._recent_seconds: deque[float] = deque(maxlen=_RECENT)
 
-    def start(
-        self,
-        step: int,
-        rows: Rows,
-        trained: TrainableModel,
-        exchange_bytes: int,
-        power: Mapping[str, Any],
-        **facts: Any,
-    ) -> None:
-        """Record the start of the run after `step` steps, with the ranks, versions and `facts`.
-
-        `power` is what is known of the limit on the power of this rank's GPU.
+    def start(self, step: int) -> None:
+        """Record the start of the run after `step` steps, with its ranks, versions and facts.
 
         Raises `GroupBroken` if a rank is lost; nothing is recorded then.
         """
+        facts, learning = self._facts, self._learning
         own = {"rank": self._world.rank, "node": self._world.node}
-        own |= {"device": str(self._world.device)} | ({"power": dict(power)} if power else {})
+        own |= {"device": str(self._world.device)}
+        own |= {"power": dict(facts.power)} if facts.power else {}
         ranks = self._world.gather(own)
-        learning = sum(each.numel() for _, each in trained.trainable())
-        if self._placement:
-            learning = sum(self._world.gather(learning))
-        parts = self._stages() if self._placement else self._shards(trained)
+        trained = sum(each.numel() for each in learning.parameters)
+        if facts.placement:
+            trained = sum(self._world.gather(trained))
+        parts = self._stages(facts.placement) if facts.placement else self._shards()
         self._telemetry.record(
             StartEvent(
                 run=self._run.name,
@@ -141,11 +122,11 @@ class Reports:
         where = ", ".join(f"{rank['node']} ({rank['device']})" for rank in ranks)
         settings = self._run.settings
         self._telemetry.say(
-            f"run {self._run.name}: step {step} of {self._steps}, "
-            f"{'streamed' if settings.streaming else len(rows)} rows, "
-            f"{facts['precision']}, on {where}"
+            f"run {self._run.name}: step {step} of {facts.steps}, "
+            f"{'streamed' if settings.streaming else len(facts.rows)} rows, "
+            f"{facts.choices.precision}, on {where}"
         )
-        if self._local_steps:
+        if self._learning.rounds:
             self._telemetry.say(
                 f"sync_every={settings.sync_every}: each rank takes that many local steps "
                 "between two averagings; the result is approximate"
@@ -156,18 +137,18 @@ class Reports:
                 "the result is approximate"
             )
 
-    def _epoch(self, rows: Rows) -> dict[str, int]:
+    def _epoch(self) -> dict[str, int]:
         """Return the rows and the tokens of an epoch for the record; a stream has none."""
-        if isinstance(self._order, StreamOrder):
+        rows, order = self._facts.rows, self._facts.order
+        if isinstance(order, StreamOrder):
             return {}
-        order = self._order.epoch(0)
-        return {"rows": len(rows), "tokens_per_epoch": int(rows.tokens[order].sum())}
+        return {"rows": len(rows), "tokens_per_epoch": int(rows.tokens[order.epoch(0)].sum())}
 
-    def _shards(self, model: TrainableModel) -> dict[str, Any]:
+    def _shards(self) -> dict[str, Any]:
         """Return shard sizes in bytes for the record and announce their cost; {} without shards."""
         if self._run.settings.parallel != "fsdp":
             return {}
-        weights, own = weight_bytes(model)
+        weights, own = weight_bytes(self._learning.model)
         self._telemetry.say(network_cost(weights, self._world.size))
         turns = self._planner.share(self._run.settings.global_batch).turns
         self._telemetry.say(
@@ -176,13 +157,12 @@ class Reports:
         )
         return {"weight_bytes": weights, "weight_bytes_by_rank": self._world.gather(own)}
 
-    def _stages(self) -> dict[str, Any]:
+    def _stages(self, placement: Placement) -> dict[str, Any]:
         """Return the stages for the record and announce them."""
-        assert self._placement is not None
-        stages, nodes = self._placement.stages, self._world.layout
+        stages, nodes = placement.stages, self._world.layout
         plan = self._planner.share(self._run.settings.global_batch)
         pieces = plan.pieces(stages[0].rank)
-        self._telemetry.say(describe_stages(self._placement, nodes, pieces))
+        self._telemetry.say(describe_stages(placement, nodes, pieces))
         return {
             "stages": [
                 {"rank": each.rank, "layers": [each.layers.start, each.layers.stop]}
@@ -218,17 +198,17 @@ class Reports:
 
         Raises `HearthError` on all ranks after too many failures in a row.
         """
-        unit = "round" if self._local_steps else "step"
+        unit = "round" if self._learning.rounds else "step"
         named = result.bad
         rows = f"row{'s' * (len(named) > 1)} {', '.join(named)}" if named else "no row by itself"
         self._telemetry.record(SkipEvent(step=step, rows=named))
         skipped = f"step {step} skipped"
-        if self._local_steps:
+        if self._learning.rounds:
             steps = f"{result.skipped} local step{'s' * (result.skipped > 1)}"
             skipped = f"{steps} skipped in the {len(result.plans)} before step {step + 1}"
         self._telemetry.say(f"{skipped}: non-finite gradient in {rows}")
         if failures == _NON_FINITE_IN_A_ROW:
-            last = f"up to step {step}" if self._local_steps else f"step {step}"
+            last = f"up to step {step}" if self._learning.rounds else f"step {step}"
             raise HearthError(
                 f"the gradient was not finite in {failures} {unit}s in a row, the last of them "
                 f"{last} ({rows}); check these rows, or start a new run with a lower "
@@ -264,8 +244,8 @@ class Reports:
         per_step = sorted(self._recent_seconds)[len(self._recent_seconds) // 2]
         record = window.record() | {
             "step": step,
-            "steps": self._steps,
-            "epoch": round(step / self._order.steps_per_epoch, 4),
+            "steps": self._facts.steps,
+            "epoch": round(step / self._facts.order.steps_per_epoch, 4),
             "learning_rate": last.rate,
             "grad_norm": last.norm,
             "energy_joules": joules,

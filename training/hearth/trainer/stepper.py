@@ -24,21 +24,20 @@ from dataclasses import replace
 import numpy as np
 
 from hearth.base.errors import HearthError
-from hearth.config import Settings
-from hearth.data.rows import Rows
+from hearth.node.probe import Measured
 from hearth.plan.planner import Planner, Replayed
-from hearth.plan.row_order import RowOrder
 from hearth.plan.split import Plan, Plans
-from hearth.ranks.energy import Meter, celsius
+from hearth.ranks.energy import celsius
 from hearth.ranks.memory import peak_mib
-from hearth.ranks.world import World
-from hearth.record.own_disk import OwnDisk
 from hearth.trainer import rounds
-from hearth.trainer.compute import Compute, Computed
-from hearth.trainer.exchange import Exchange, StepSum
-from hearth.trainer.optimizer_step import Learner
+from hearth.trainer.components import Learning, RankContext, RunFacts
+from hearth.trainer.compute import Computed
+from hearth.trainer.exchange import StepSum
+from hearth.trainer.planning import regroup_planner
 from hearth.trainer.window import StepResult
-from hearth.trainer.work import OPTIMIZER, Work
+from hearth.trainer.work import OPTIMIZER
+
+Flags = Callable[[], Mapping[str, bool]]
 
 _ROUNDING = 1e-6
 """Relative error of a count of tokens: it travels as one of the gradients' numbers, of 24 bits."""
@@ -47,45 +46,33 @@ _ROUNDING = 1e-6
 class Stepper:
     """Takes the steps of a run on the rows that the planner gives to this rank.
 
-    Args:
-        flags: returns this rank's `stop` and `keep` flags for `StepSum`.
-        on_plans: called with the 0-based step, the previous plans and the new ones, after each
-            exchange; after a step that all take together, called again with its plan and the
-            plan as it was computed.
-        in_rounds: rounds of local steps; None if all ranks take each step together.
-        work: is told what this rank does.
-        energy: measures this node's energy, on one of its ranks.
-        disk: this node's, of which the others are told.
+    `on_plans` is called with the 0-based step, the previous plans and the new ones, after each
+    exchange; after a step that all take together, called again with its plan and the plan as it was
+    computed.
     """
 
     def __init__(
         self,
-        settings: Settings,
-        rows: Rows,
-        order: RowOrder,
-        world: World,
+        context: RankContext,
+        facts: RunFacts,
+        learning: Learning,
         planner: Planner,
-        compute: Compute,
-        exchange: Exchange,
-        learner: Learner,
-        flags: Callable[[], Mapping[str, bool]],
         on_plans: Callable[[int, Plans, Plans], None],
-        in_rounds: rounds.Rounds | None,
-        work: Work,
-        energy: Meter,
-        disk: OwnDisk,
     ) -> None:
-        self._disk = disk
-        self._settings, self._rows, self._order, self._world = settings, rows, order, world
-        self._planner, self._compute, self._exchange = planner, compute, exchange
-        self._learner, self._flags, self._on_plans = learner, flags, on_plans
-        self._rounds, self._work, self._energy = in_rounds, work, energy
+        self._settings, self._world, self._work = context.settings, context.world, context.work
+        self._energy, self._disk = context.energy, context.disk
+        self._rows, self._order = facts.rows, facts.order
+        self._objective, self._compute = learning.objective, learning.compute
+        self._exchange, self._learner = learning.exchange, learning.learner
+        self._rounds, self._planner, self._on_plans = learning.rounds, planner, on_plans
         self._in_round = False
         self._plans: Plans = ()  # as they were computed
         self._updating = 0.0  # seconds of the optimizer's last step
 
-    def take(self, step: int, most: int) -> StepResult:
+    def take(self, step: int, most: int, flags: Flags) -> StepResult:
         """Take the 0-based `step`, or a round of at most `most` that begins with it.
+
+        `flags` returns this rank's flags for `StepSum`; it is called just before the exchange.
 
         Raises `HearthError` before the first if the record of an earlier run does not fit them all,
         `GroupBroken` if a rank is lost; `abandon` then undoes what was done.
@@ -97,9 +84,9 @@ class Stepper:
         batches = [self._order.batch(number) for number in range(step, step + count)]
         plans = self._planner.plans(step, [len(batch) for batch in batches])
         if self._rounds:
-            result = self._round(self._rounds, step, batches, plans)
+            result = self._round(self._rounds, step, batches, plans, flags)
         else:
-            result = self._step(step, batches[0], plans[0])
+            result = self._step(step, batches[0], plans[0], flags)
         self._update_planner(result)
         return result
 
@@ -112,20 +99,25 @@ class Stepper:
             self._learner.rewind()
         self._in_round = False
 
-    def regroup(self) -> None:
-        """Record the next plans even if they are as before, since not every rank knows those."""
+    def regroup(self, measured: Measured, source: int) -> None:
+        """Divide rows among the members of a new group, as the rank `source` knows their speeds.
+
+        All of them take part. The next plans are recorded even if they are as before, since not
+        every rank knows those.
+        """
+        regroup_planner(self._planner, self._settings, measured, self._world, source)
         self._plans = ()
 
-    def _step(self, step: int, batch: np.ndarray, plan: Plan) -> StepResult:
+    def _step(self, step: int, batch: np.ndarray, plan: Plan, flags: Flags) -> StepResult:
         """Take one step together: this rank's gradients, the sum of all, the optimizer."""
         rate = self._learner.rate
         own = self._own_rows(batch, plan)
-        denominator = int(self._rows.label_tokens[batch].sum())
+        denominator = self._count(batch)
         most = plan.micro_batch[self._world.rank]
         computed = self._gradients(step, own, most, denominator, plan.turns)
         self._work.wait()
         summed = self._exchange.run(
-            self._flags(),
+            flags(),
             loss=computed.loss,
             tokens=computed.tokens,
             # The others wait for a slow rank's optimizer too.
@@ -134,10 +126,10 @@ class Stepper:
             squares=computed.squares or 0.0,
             **self._sensors(),
             micro_batch=computed.micro_batch,
-            labels=int(self._rows.label_tokens[own].sum()),
+            labels=self._count(own),
         )
         members = [batch[plan.slice_of(rank)] for rank in self._world.members]
-        labels = sum(int(self._rows.label_tokens[rows].sum()) for rows in members)
+        labels = sum(map(self._count, members))
         self._check(step, "tokens", summed.tokens, int(self._rows.tokens[batch].sum()))
         self._check(step, "label tokens", summed.labels, labels)
         in_parts = computed.squares is not None
@@ -163,7 +155,12 @@ class Stepper:
         return StepResult((plan,), summed, rate, norm, int(skipped), by_scaler, bad)
 
     def _round(
-        self, round_: rounds.Rounds, step: int, batches: Sequence[np.ndarray], plans: Plans
+        self,
+        round_: rounds.Rounds,
+        step: int,
+        batches: Sequence[np.ndarray],
+        plans: Plans,
+        flags: Flags,
     ) -> StepResult:
         """Take local steps up to the next synchronisation, then average over all ranks."""
         local = rounds.Local()
@@ -175,7 +172,7 @@ class Stepper:
             self._local_step(number, batch, plan, local)
             self._learner.advance_schedule()
         self._work.wait()
-        summed = round_.propose(local, self._flags(), **self._sensors())
+        summed = round_.propose(local, flags(), **self._sensors())
         skipped = sum(summed.skipped)
         if not skipped:
             self._check(step + len(plans) - 1, "label tokens", summed.labels, local.of_all)
@@ -230,7 +227,7 @@ class Stepper:
     def _local_step(self, step: int, batch: np.ndarray, plan: Plan, local: rounds.Local) -> None:
         """Take one step on this rank's rows alone, and add its results to `local`."""
         own = self._own_rows(batch, plan)
-        of_all, labels = (int(self._rows.label_tokens[rows].sum()) for rows in (batch, own))
+        of_all, labels = self._count(batch), self._count(own)
         most = local.begin_step(plan.micro_batch[self._world.rank], of_all)
         if not labels:
             return
@@ -249,6 +246,10 @@ class Stepper:
         """Report the plans that begin with this step to `on_plans`, and store them."""
         self._on_plans(step, self._plans, plans)
         self._plans = plans
+
+    def _count(self, rows: np.ndarray) -> int:
+        """Return the objective's count of these rows."""
+        return self._objective.count(self._rows, rows)
 
     def _own_rows(self, batch: np.ndarray, plan: Plan) -> np.ndarray:
         """Return the numbers of this rank's rows of `batch`."""

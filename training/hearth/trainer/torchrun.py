@@ -80,6 +80,7 @@ def _fork_ranks(options: Namespace) -> None:
     start. Only where torch cannot use a GPU: CUDA does not survive a fork.
     """
     with loading():
+        import_module("hearth.trainer.assembly")
         import_module("hearth.trainer.in_place")
         import_module("hearth.model.load").import_backend("transformers")
     config, _, _ = torchrun.config_from_args(options)

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 from hearth.ranks.alarm import GroupBroken
 from hearth.ranks.control_protocol import Form, Formed, Leave
-from hearth.trainer.regrouping import Parting, next_group
+from hearth.trainer.components import Choices
+from hearth.trainer.in_place import InPlaceTrainer, Parting
 
 PARTING = Parting("paused", "", 3, ("tower", "laptop"), 0.0)
 
@@ -33,10 +34,15 @@ def regroup(orders, settle):
         form=lambda order: setattr(world, "generation", order.generation),
     )
 
-    def rest():
-        happened.append("rests")
-
-    return next_group(world, PARTING, lambda: 8, {}, settle, rest), happened
+    trainer = SimpleNamespace(
+        world=world,
+        work=SimpleNamespace(abandon=lambda: happened.append("rests")),
+        step=8,
+        facts=SimpleNamespace(choices=Choices("fp32", "adamw")),
+    )
+    in_place = InPlaceTrainer(trainer, None)
+    in_place._settle = settle
+    return in_place._next_group(PARTING), happened
 
 
 def test_a_rank_shows_no_work_while_it_waits_for_its_supervisor():
@@ -53,7 +59,7 @@ def test_a_rank_shows_no_work_while_it_waits_for_its_supervisor():
         ("paused", 3),
         ("broken", 4),
     ]
-    assert (end, happened[-1]) == (None, Formed(5, 8, {}))
+    assert (end, happened[-1]) == (None, Formed(5, 8, {"precision": "fp32", "optimizer": "adamw"}))
 
 
 def test_a_rank_that_is_to_leave_forms_nothing():
