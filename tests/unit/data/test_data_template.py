@@ -16,6 +16,7 @@ from support.facts import assert_names, refuses
 from support.tiny_model import CHAT_TEMPLATE, make_tokenizer
 
 from hearth.base.errors import ModelError
+from hearth.data.answers import Ends
 from hearth.data.encode import encode, encode_prompt
 from hearth.data.findings import Problem
 from hearth.data.messages import Example, Message
@@ -84,6 +85,14 @@ def test_each_answer_is_learned_with_its_end_and_nothing_else(
 ):
     tokenizer.chat_template = template
     assert learned(tokenizer, *messages) == [f"{answer}<|im_end|>" for answer in answers]
+
+
+def test_an_end_that_begins_like_another_is_found_whole():
+    tokens = ["<end>", "<end>-of-turn"]
+    ends = Ends(tokens, tokens, "</s>")
+    assert ends.find("yes<end>-of-turn no", 3, 19, calls=False) == (16, "<end>-of-turn")
+    ends = Ends(["</s>"], tokens, "</s>")
+    assert ends.find("yes<end>-of-turn no", 3, 19, calls=False) == (16, "<end>-of-turn")
 
 
 def test_the_prompt_is_what_precedes_the_answer(tokenizer):

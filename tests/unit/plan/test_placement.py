@@ -175,6 +175,14 @@ def test_a_slow_rank_is_taken_where_the_others_have_no_room():
     assert {stage.rank for stage in found.placement.stages} == {0, 1}
 
 
+def test_a_rank_is_not_filled_up_where_another_has_room():
+    exactly_four = 4 * (1 + 0.1) + 0.5
+    ranks = [(0.1, 0.01, 0.01, exactly_four), (1.0, 0.01, 0.01, 99)]
+    home = _home(ranks, [[0, 0], [0, 0]], embedding=0.5, head=0.5)
+    layers = {stage.rank: len(stage.layers) for stage in place(home, 6, 1).placement.stages}
+    assert layers == {0: 3, 1: 3}
+
+
 def test_a_costly_head_goes_where_it_takes_least_time():
     home = _home([(1.0, 0.1, 0.5, 99), (1.0, 0.1, 9.0, 99)], [[0.0] * 2] * 2)
     assert place(home, 8, 8).placement.ranks == (1, 0)

@@ -159,6 +159,7 @@ def test_a_step_of_too_few_rows_gets_a_better_size_proposed():
     ranks = [Speed((1,), (1.0,)), Speed((1,), (2.0,)), Speed((1,), (4.0,))]
     assert better_global_batch(7, ranks, exchange=0) is None
     assert better_global_batch(8, ranks, exchange=0) == 7
+    assert better_global_batch(12, ranks, exchange=0) == 14  # the nearest of 7 and 14
 
 
 @given(st.integers(2, 40), st.lists(speeds(), min_size=1, max_size=3), st.floats(0, 5))
@@ -223,3 +224,4 @@ def test_the_last_batch_of_an_epoch_holds_the_rest():
     assert [order.size(step) for step in range(6)] == [4, 4, 2] * 2
     assert order.steps(epochs=2, max_steps=None) == 6
     assert order.steps(epochs=2, max_steps=5) == 5
+    assert order.steps(epochs=1.6, max_steps=None) == 5  # the nearest whole number of steps
