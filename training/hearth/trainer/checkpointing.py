@@ -11,11 +11,12 @@ from typing import Any
 
 from hearth.base.errors import HearthError
 from hearth.base.files import replaced_folder
-from hearth.record.checkpoint import Checkpoint
+from hearth.record.checkpoint import Checkpoint, save, share_newest
 from hearth.record.events import CheckpointEvent
 from hearth.record.folders import broadcast_folder, store_pieces
 from hearth.record.history import RECORD, Copies, restore
 from hearth.record.lines import METRICS
+from hearth.trainer.components import Learning, RankContext
 from hearth.trainer.telemetry import Telemetry
 
 _LATENCY = 120.0
@@ -135,7 +136,7 @@ class Checkpointer:
             return False
         self.newest_step = step
         seconds = round(time.perf_counter() - started, 3)
-        telemetry.record(CheckpointEvent(step=step, path=str(path), seconds=seconds))
+        self._telemetry.record(CheckpointEvent(step=step, path=str(path), seconds=seconds))
         return True
 
     def keep_best(self) -> None:

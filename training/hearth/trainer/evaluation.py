@@ -14,6 +14,7 @@ from hearth.data.rows import Rows
 from hearth.plan.planner import Planner
 from hearth.ranks.control_protocol import EVALUATION
 from hearth.record.events import EvaluateEvent, SampleEvent
+from hearth.trainer.components import Learning, RankContext
 from hearth.trainer.telemetry import Telemetry
 
 _ANSWER_TOKENS = 96

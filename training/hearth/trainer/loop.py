@@ -24,6 +24,7 @@ from hearth.record.history import joules_so_far
 from hearth.record.lines import METRICS
 from hearth.record.own_disk import DISK_ERRORS, reason
 from hearth.trainer.checkpointing import Checkpointer
+from hearth.trainer.components import Learning, RankContext, RunFacts
 from hearth.trainer.evaluation import Evaluator
 from hearth.trainer.progress import Progress
 from hearth.trainer.replicas import mend
@@ -226,11 +227,11 @@ class Trainer:
             EndEvent(
                 state=outcome,
                 step=self.progress.step,
-                exchanged_bytes=self.exchange.given + self.compute.sent,
+                exchanged_bytes=self.learning.exchange.given + self.learning.compute.sent,
                 energy_joules=self.progress.joules,
                 energy_joules_by_rank=joules_by_rank,
                 reason=self._why_early() if ends_early else None,
-                **{self.model.learned: str(result)},
+                **result,
             )
         )
         return outcome
@@ -276,7 +277,7 @@ class Trainer:
         self.work.wait()
         self.reports.start(self.progress.step)
         if not self.progress.step:
-            for example in first_examples(self.model.tokenizer, self.rows, 1):
+            for example in first_examples(self.learning.model.tokenizer, self.facts.rows, 1):
                 self.telemetry.record(ExampleEvent(**record_of(example)))
         self.progress.announced = True
         self.progress.done += 1

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections import deque
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from typing import Any
 
 from hearth.base.errors import HearthError
@@ -30,9 +31,9 @@ from hearth.record.events import (
     StepEvent,
     TeamEvent,
 )
+from hearth.trainer.components import Learning, RankContext, RunFacts
 from hearth.trainer.planning import rows_over, slowness_of
 from hearth.trainer.replicas import Drift
-from hearth.trainer.reports import exchanged
 from hearth.trainer.telemetry import Telemetry, step_line
 from hearth.trainer.window import LogWindow, StepResult
 
@@ -109,13 +110,14 @@ class Reports:
                 layout=self._world.layout,
                 ranks=ranks,
                 step=step,
-                steps=self._steps,
-                **self._epoch(rows),
-                trainable_parameters=learning,
+                steps=facts.steps,
+                **self._epoch(),
+                trainable_parameters=trained,
                 versions=versions_here(),
-                **facts,
+                **facts.inputs,
+                **asdict(facts.choices),
                 gradients=self._world.carrier,
-                exchange_bytes=exchange_bytes,
+                exchange_bytes=learning.exchange.bytes + learning.learner.shared_bytes,
                 **parts,
             )
         )
@@ -249,12 +251,12 @@ class Reports:
             "learning_rate": last.rate,
             "grad_norm": last.norm,
             "energy_joules": joules,
-            "eta_seconds": round(per_step * (self._steps - step), 1),
+            "eta_seconds": round(per_step * (self._facts.steps - step), 1),
             "slow_links": slow and slow.record,
         }
         self._telemetry.record(StepEvent(**record))
-        present = nodes_of(self._world)
-        self._telemetry.say(step_line(record, self._world.layout, present, bool(self._placement)))
+        present, stages = self._world.nodes, bool(self._facts.placement)
+        self._telemetry.say(step_line(record, self._world.layout, present, stages))
 
     def disks(self, step: int, before: Mapping[str, str], now: Mapping[str, str]) -> None:
         """Report the nodes whose disks take no writes `now`, with the reasons, if that changed."""
