@@ -39,7 +39,7 @@ class Tail:
     def more(self) -> dict[str, Any] | None:
         """Return the next bytes as text, and the place after them; None without a file.
 
-        `anew` tells that they are not a continuation, `behind` that there may be more.
+        `anew` tells that they are not a continuation, `behind` that there are more.
         """
         try:
             with open(self._path, "rb") as file:
@@ -58,10 +58,15 @@ class Tail:
         text = decoder.decode(data)
         half_of_a_character = len(decoder.getstate()[0])
         self.place = [status.st_ino, offset + len(data) - half_of_a_character]
-        return {"place": self.place, "anew": anew, "behind": len(data) == _CHUNK, "text": text}
+        return {
+            "place": self.place,
+            "anew": anew,
+            "behind": offset + len(data) < status.st_size,
+            "text": text,
+        }
 
 
-class Watch:
+class RunStream:
     """A run on this node; `request` names `run`, `workspace` and the `files` to read.
 
     `queue` is the command that lists the run's jobs in Slurm's queue. `files` has `metrics` or
@@ -152,7 +157,7 @@ def _start_of_last(file: Any, lines: int) -> int:
 
 def stream(request: dict[str, Any]) -> None:
     """Print the changes every `interval` seconds, and a heartbeat if there is none for long."""
-    watch, printed = Watch(request), 0.0
+    watch, printed = RunStream(request), 0.0
     signal.alarm(_READER_TIMEOUT)
     while True:
         changes = watch.changes()

@@ -185,6 +185,18 @@ def metrics_of(*lines):
     return {"place": [1, len(text)], "anew": True, "behind": False, "text": text}
 
 
+def test_the_end_of_a_run_is_told_once_all_of_its_metrics_are_here(follow):
+    first, rest = (
+        metrics_of(start_line("desk", time=SINCE)),
+        metrics_of(step_line(10.0, time=SINCE)),
+    )
+    end = {"record": record("finished"), "alive": False, "metrics": first | {"behind": True}}
+    follower = follow(Reported([end], [{"metrics": rest | {"anew": False}}]))
+    assert follower.inspect() is None
+    assert follower.inspect() == {"state": "finished", "cause": None}
+    assert follower.facts["reached"] == {"generation": 0, "step": 12, "ended": False}
+
+
 def test_where_rank_0s_node_dies_the_follower_of_another_node_goes_on(follow, monkeypatch):
     now, lines = [1000.0], Lines()
     monkeypatch.setattr("time.monotonic", lambda: now[0])
