@@ -15,7 +15,7 @@ from pathlib import Path
 
 from hearth_controller.base.answer import VARIABLE as ANSWER
 from hearth_controller.base.answer import Answer
-from hearth_controller.watch.relay import VARIABLE, Relay
+from hearth_controller.watch.relay import VARIABLE, EventRelay
 
 
 def main() -> int:
@@ -29,7 +29,7 @@ def main() -> int:
         print(line, flush=True)
     relays = []
     for node, events in plan.get("events", {}).items():
-        relays.append(Relay(os.environ[VARIABLE], node, plan["run"]))
+        relays.append(EventRelay(os.environ[VARIABLE], node, plan["run"]))
         for event in events:
             relays[-1]._send(event)
     while plan.get("hold"):

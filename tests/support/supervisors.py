@@ -19,7 +19,7 @@ import psutil
 
 from hearth.config import Run, write_run
 from hearth.config.layout import staged_name
-from hearth.lend.choice import AUTO, OFF, Choice, write
+from hearth.lend.choice import AUTO, OFF, LendChoice, write
 from hearth.supervisor.record import read_record
 from support.programs import at_work_in
 from support.waiting import HANG, until
@@ -137,11 +137,11 @@ class Nodes:
 
     def want(self, node: str) -> None:
         """Let the owner want a node's machine, as a person says with `hearth-lend off`."""
-        write(self.workspace(node), Choice(OFF))
+        write(self.workspace(node), LendChoice(OFF))
 
     def let_go(self, node: str) -> None:
         """Let the owner have done with a node's machine."""
-        write(self.workspace(node), Choice(AUTO))
+        write(self.workspace(node), LendChoice(AUTO))
 
     def end_job(self) -> None:
         """Send SIGTERM to every process, as Slurm does to those of a job."""

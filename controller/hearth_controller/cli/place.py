@@ -78,7 +78,7 @@ class Place:
         options: Sequence[str] = (),
         *,
         captured: bool = True,
-    ) -> Ended:
+    ) -> PlayResult:
         """Play a playbook for its answer; its output is `captured`, or goes to stderr."""
         line = self.command(playbook, words, options)
         return run_play(
@@ -123,7 +123,7 @@ _BY_USER = 99
 
 
 @dataclass(frozen=True)
-class Ended:
+class PlayResult:
     """A play that has ended.
 
     Attributes:
@@ -156,7 +156,7 @@ def run_play(
     *,
     captured: bool = False,
     to_errors: bool = False,
-) -> Ended:
+) -> PlayResult:
     """Run an ansible-playbook `line` of a repository for a user who stands in `folder`.
 
     The output comes to this terminal, unless it is `captured`, or goes `to_errors`.
@@ -182,7 +182,7 @@ def run_play(
         code = INTERRUPTED
     else:
         code = EXIT["broken"]
-    return Ended(code, answer, output or "")
+    return PlayResult(code, answer, output or "")
 
 
 def environment(given: Mapping[str, str]) -> dict[str, str]:

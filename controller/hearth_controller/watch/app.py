@@ -20,7 +20,7 @@ from hearth.record.windows import thinned
 from hearth_controller.base.verdict import EXIT
 from hearth_controller.watch.chart import AXIS, CURVE, MARK, chart
 from hearth_controller.watch.child import Checkout, describe, play
-from hearth_controller.watch.dialogs import Help, NodeLog, Question
+from hearth_controller.watch.dialogs import Help, NodeLog, QuestionDialog
 from hearth_controller.watch.feed import Feed
 from hearth_controller.watch.rows import (
     GOOD,
@@ -246,7 +246,7 @@ class WatchApp(App[str]):
             return
         question = f"Stop {run}? It ends after its step, with a checkpoint."
         answers = {"y": "stop it; a second stop ends it at once"}
-        if await self.push_screen_wait(Question(question, answers)):
+        if await self.push_screen_wait(QuestionDialog(question, answers)):
             await self._play("stop", {"run": run, "wait": "off"})
 
     @work
@@ -255,7 +255,7 @@ class WatchApp(App[str]):
         if not (node := self._chosen()):
             return
         answers = {key: f"{choice}: {meaning}" for key, (choice, meaning) in _LENDING.items()}
-        if key := await self.push_screen_wait(Question(f"Lend {node} to runs?", answers)):
+        if key := await self.push_screen_wait(QuestionDialog(f"Lend {node} to runs?", answers)):
             await self._play("lend", {"nodes": node, "lend": _LENDING[key][0]})
 
     def _begin_play(

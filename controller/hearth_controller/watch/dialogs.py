@@ -49,7 +49,7 @@ class _Dialog(ModalScreen[str]):
         self.dismiss("")
 
 
-class Question(_Dialog):
+class QuestionDialog(_Dialog):
     """A question; the result is the key of the answer, or ''."""
 
     def __init__(self, question: str, answers: Mapping[str, str]) -> None:

@@ -12,7 +12,7 @@ from hearth_controller.runs.observed import GONE
 from hearth_controller.watch.board import Board
 from hearth_controller.watch.node_stream import NodeStream
 from hearth_controller.watch.progress import state_text, tenths
-from hearth_controller.watch.view import Observation
+from hearth_controller.watch.view import NodeView
 
 _FACTS = ("rank", "nodes", "generation", "launches", "script", "job", "since")
 _SECONDS_TILL_MENTIONED = 15.0
@@ -35,7 +35,7 @@ class Follower:
     ) -> None:
         self._node, self._run, self._patience = node, run, patience
         self._stream, self._screen, self._board = stream, screen, board
-        self._seen = Observation()
+        self._seen = NodeView()
         self._gone_since: float | None = None
         self._away = False
         self._outcome: dict[str, Any] | None = None

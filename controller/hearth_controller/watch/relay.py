@@ -23,7 +23,7 @@ VARIABLE = "HEARTH_FOLLOW_SOCKET"
 """The environment variable with the path of the socket."""
 
 
-class Relay:
+class EventRelay:
     """The connection of one follower; it is a screen (`hearth_controller.base.screen`), too.
 
     Permanent lines are not sent: the changes have what they say. A reader that is gone ends the
@@ -63,7 +63,7 @@ class Relay:
 class RelayedStream(NodeStream):
     """A node's stream whose changes go to a relay, too."""
 
-    def __init__(self, relay: Relay, *given: Any, **named: Any) -> None:
+    def __init__(self, relay: EventRelay, *given: Any, **named: Any) -> None:
         super().__init__(*given, **named)
         self._relay = relay
 
@@ -75,7 +75,7 @@ class RelayedStream(NodeStream):
         return changes
 
 
-def relay_of(node: str, run: str) -> Relay | None:
+def relay_of(node: str, run: str) -> EventRelay | None:
     """Return the relay that the environment asks for, or None."""
     address = os.environ.get(VARIABLE)
-    return Relay(address, node, run) if address else None
+    return EventRelay(address, node, run) if address else None

@@ -35,7 +35,7 @@ class RunView:
 
     def __init__(self) -> None:
         self.run, self.progress, self.version = "", "", 0
-        self.nodes: dict[str, Observation] = {}
+        self.nodes: dict[str, NodeView] = {}
         self.heard: dict[str, float] = {}
         self.outcomes: dict[str, Mapping[str, Any]] = {}
         self._leader = ""
@@ -43,7 +43,7 @@ class RunView:
     def add(self, node: str, event: Mapping[str, Any], now: float) -> None:
         """Add an event of a node's relay that came `now`."""
         self.run = event.get("run", self.run)
-        seen = self.nodes.setdefault(node, Observation())
+        seen = self.nodes.setdefault(node, NodeView())
         self.heard[node] = now
         if change := event.get("change"):
             seen.add(change)
@@ -54,9 +54,9 @@ class RunView:
         self.version += event != {"change": {}}
 
     @property
-    def leader(self) -> Observation:
+    def leader(self) -> NodeView:
         """The node whose follower draws the run, of which the metrics are the newest."""
-        return self.nodes.get(self._leader) or next(iter(self.nodes.values()), Observation())
+        return self.nodes.get(self._leader) or next(iter(self.nodes.values()), NodeView())
 
     @property
     def story(self) -> Story:
@@ -103,7 +103,7 @@ class RunView:
 _TO_THE_SECOND = len("2026-11-20T07:46:11")
 
 
-class Observation:
+class NodeView:
     """The state and the story of a run on one node.
 
     Attributes:

@@ -14,7 +14,7 @@ from support.repository import ROOT
 
 from hearth.diagnose import killed_by, last_error
 from hearth.diagnose.__main__ import main
-from hearth.diagnose.catalogue import Entry, diagnosis, entries, explained, is_local
+from hearth.diagnose.catalogue import KnownError, diagnosis, entries, explained, is_local
 from hearth.diagnose.listing import sample_lines
 
 SEEN = [(entry, seen) for entry in entries() for seen in entry.seen]
@@ -64,9 +64,9 @@ def test_what_is_said_to_be_provoked_is_provoked_by_a_test_that_exists():
 def test_an_entry_that_is_not_whole_is_refused(broken):
     seen = [{"text": "x", "source": "https://example.org/1"}]
     whole = {"id": "new", "match": ["x"], "cause": "x", "cure": "x", "seen": seen}
-    assert Entry.model_validate(whole)
+    assert KnownError.model_validate(whole)
     with pytest.raises(ValueError):
-        Entry.model_validate(whole | broken)
+        KnownError.model_validate(whole | broken)
 
 
 def cpu_seconds(work) -> float:

@@ -14,7 +14,7 @@ from support.repository import ROOT
 from hearth.diagnose import is_echo
 from hearth.diagnose.__main__ import main
 from hearth.diagnose.catalogue import diagnosis
-from hearth.diagnose.logs import Failure, failure_of
+from hearth.diagnose.logs import FirstFailure, failure_of
 
 SAMPLES = ROOT / "tests" / "fixtures" / "torchrun"
 
@@ -40,7 +40,7 @@ LOST = said("10:40", "failed: laptop: laptop was silent for 15 s: it hangs, slee
 def test_the_echoes_of_the_others_are_not_the_first_failure(order):
     logs = {"desk": ECHO, "laptop": RAISED}
     found = failure_of({node: logs[node] for node in order})
-    assert found == Failure("laptop", LOSS)
+    assert found == FirstFailure("laptop", LOSS)
 
 
 def test_of_two_failures_the_earlier_counts():
@@ -67,13 +67,13 @@ def test_an_error_of_an_earlier_launch_is_over():
     assert_names(failure_of({"desk": log}).message, "rank 1", "signal 9")
     late = "laptop did not get ready within 9 s"
     again = RAISED + began("desk") + said("12:00", f"failed: laptop: {late}")
-    assert failure_of({"desk": again}) == Failure("laptop", late)
+    assert failure_of({"desk": again}) == FirstFailure("laptop", late)
 
 
 def test_findings_of_several_lines_stay_together():
     log = began("desk") + said("10:20", "failed: laptop: it lacks a\n    and lacks b")
     told = "\n".join(("it lacks a", "and lacks b"))
-    assert failure_of({"desk": log}) == Failure("laptop", told, has_cure=True)
+    assert failure_of({"desk": log}) == FirstFailure("laptop", told, has_cure=True)
 
 
 def test_a_line_of_a_megabyte_hides_no_error_and_costs_little_of_it():
@@ -83,7 +83,7 @@ def test_a_line_of_a_megabyte_hides_no_error_and_costs_little_of_it():
     assert failure_of({"desk": dump}) is None
     assert diagnosis(dump) is None
     assert not is_echo(dump)
-    assert failure_of({"desk": f"{dump}\n{error}{dump}\n"}) == Failure("desk", LOSS)
+    assert failure_of({"desk": f"{dump}\n{error}{dump}\n"}) == FirstFailure("desk", LOSS)
     assert time.process_time() - began < 20 * calibrated()
 
 

@@ -11,7 +11,7 @@ from support.nvml import FOLDER, StandInCards
 
 from hearth.base.clock import local_time
 from hearth.lend import choice, first
-from hearth.lend.choice import Choice
+from hearth.lend.choice import LendChoice
 from hearth.lend.first import away_now
 
 
@@ -26,7 +26,7 @@ def test_a_command_that_says_no_is_the_reason(tmp_path):
 
 
 def test_a_person_who_said_off_is_the_reason_also_without_terms(tmp_path):
-    choice.write(tmp_path, Choice(choice.OFF, local_time()))
+    choice.write(tmp_path, LendChoice(choice.OFF, local_time()))
     why, findings = away_now({"when": "", "hours": "", "after": 5.0, "command": ""}, tmp_path)
     assert_names(why, "switched off by hand")
     assert findings == []

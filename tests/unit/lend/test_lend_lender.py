@@ -11,8 +11,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from hearth.base.nvml import GpuProcess
-from hearth.lend.choice import AUTO, OFF, ON, Choice
-from hearth.lend.lender import Lender, Load, Reading
+from hearth.lend.choice import AUTO, OFF, ON, LendChoice
+from hearth.lend.lender import CpuLoad, Lender, Reading
 from hearth.lend.terms import Terms
 
 BERLIN = ZoneInfo("Europe/Berlin")
@@ -21,7 +21,7 @@ NOON = datetime(2026, 11, 26, 12, 0, tzinfo=BERLIN)
 QUIET = Reading(cores=8)
 GAME = Reading(gpu=(GpuProcess(70, 3000, 90, graphics=True, name="game"),))
 SCROLLING = Reading(gpu=(GpuProcess(71, 300, 40, graphics=True, name="browser"),))
-BUSY = Reading(load=Load(4.0, "make"), cores=8)
+BUSY = Reading(load=CpuLoad(4.0, "make"), cores=8)
 UNPLUGGED = Reading(on_battery=True)
 NO = Reading(command="not now")
 
@@ -101,8 +101,8 @@ def test_a_peak_of_one_reading_does_not_take_a_node_away(reading):
 
 def test_a_busy_processor_is_described_by_its_first_reading():
     node = Node()
-    node.reads(Reading(load=Load(4.0, "make"), cores=8))
-    reasons = {node.reads(Reading(load=Load(load, "cc1"), cores=8)) for load in (3.0, 2.0, 5.0)}
+    node.reads(Reading(load=CpuLoad(4.0, "make"), cores=8))
+    reasons = {node.reads(Reading(load=CpuLoad(load, "cc1"), cores=8)) for load in (3.0, 2.0, 5.0)}
     assert reasons == {"other programs take 4.0 of 8 cores, make most of all"}
 
 
@@ -123,29 +123,31 @@ def test_without_a_quiet_time_a_node_returns_at_once():
 
 def test_off_and_on_beat_everything_and_need_no_quiet_time():
     node = Node(hours="23:00-07:00")
-    off = Choice(OFF, NOON - timedelta(hours=1), NOON + timedelta(hours=3))
+    off = LendChoice(OFF, NOON - timedelta(hours=1), NOON + timedelta(hours=3))
     assert node.reads(Reading(off)) == "switched off by hand since 11:00 until 15:00"
-    on = Choice(ON, NOON)
+    on = LendChoice(ON, NOON)
     for reading in (GAME, UNPLUGGED, NO):
         assert node.reads(Reading(on, gpu=reading.gpu, command=reading.command)) == ""
-    assert node.reads(Reading(Choice(AUTO))) == "its hours are 23:00-07:00; lends again at 23:00"
+    assert (
+        node.reads(Reading(LendChoice(AUTO))) == "its hours are 23:00-07:00; lends again at 23:00"
+    )
 
 
 def test_after_on_a_node_in_use_leaves_at_once():
     node = Node()
-    assert node.reads(Reading(Choice(ON, NOON), gpu=GAME.gpu)) == ""
+    assert node.reads(Reading(LendChoice(ON, NOON), gpu=GAME.gpu)) == ""
     assert node.reads(GAME) == "game (process 70) draws on the GPU"
 
 
 def test_a_word_is_over_at_its_end():
     node = Node()
-    off = Choice(OFF, NOON, NOON + timedelta(seconds=10))
+    off = LendChoice(OFF, NOON, NOON + timedelta(seconds=10))
     assert node.reads(Reading(off), 9)
     assert node.reads(Reading(off), 1) == ""
 
 
 def test_a_broken_choice_is_the_reason():
-    assert Node().reads(Reading(Choice(OFF, trouble="lend.json cannot be read"))) == (
+    assert Node().reads(Reading(LendChoice(OFF, trouble="lend.json cannot be read"))) == (
         "lend.json cannot be read"
     )
 

@@ -15,8 +15,8 @@ from support.waiting import until
 
 from hearth.base.nvml import Cards
 from hearth.lend import choice, sensors
-from hearth.lend.choice import Choice
-from hearth.lend.lender import Lender, Load, Reading, certain_use, likely_use
+from hearth.lend.choice import LendChoice
+from hearth.lend.lender import CpuLoad, Lender, Reading, certain_use, likely_use
 from hearth.lend.processes import Process, Processes, used_by_others
 from hearth.lend.sensors import LoadMeter, Sensors, on_battery
 from hearth.lend.terms import Terms
@@ -105,7 +105,7 @@ def test_there_is_no_load_before_it_was_averaged_for_ten_seconds():
         assert meter.add(table(2.0 * second)) is None
     for second in range(10, 40):
         seconds = float(second)
-        assert meter.add(table(2.0 * second)) == Load(2.0, "make")
+        assert meter.add(table(2.0 * second)) == CpuLoad(2.0, "make")
     for second in range(40, 50):  # nothing more is used
         seconds = float(second)
         assert meter.add(table(78.0)).cores == pytest.approx(2.0 * (49 - second) / 10)
@@ -116,7 +116,7 @@ def test_a_node_that_is_read_seldom_is_averaged_over_that_time():
     meter = LoadMeter(lambda: seconds)
     meter.add({7: Process(1, "make", 1, 0.0)})
     seconds = 60.0
-    assert meter.add({7: Process(1, "make", 1, 30.0)}) == Load(0.5, "make")
+    assert meter.add({7: Process(1, "make", 1, 30.0)}) == CpuLoad(0.5, "make")
 
 
 @pytest.fixture
@@ -218,7 +218,7 @@ def test_without_idle_only_the_command_and_the_person_are_asked(read, supplies, 
     supply(supplies, "AC", type="Mains", online="0")
     assert read(Terms()) == Reading()
     assert read(Terms(command="echo no; exit 1")) == Reading(command="no")
-    word = Choice(choice.OFF, datetime.now(UTC).replace(microsecond=0))
+    word = LendChoice(choice.OFF, datetime.now(UTC).replace(microsecond=0))
     choice.write(tmp_path, word)
     assert read(Terms()) == Reading(word)
 
@@ -227,7 +227,7 @@ def test_under_windows_a_node_that_lends_when_idle_stays_away_until_told(read, m
     monkeypatch.setattr("platform.release", lambda: "6.6.87.2-microsoft-standard-WSL2")
     seen = read()
     assert_names(Lender(IDLE).decide(0, datetime.now(UTC), seen), "WSL", "Windows")
-    told = replace(seen, choice=Choice(choice.ON))
+    told = replace(seen, choice=LendChoice(choice.ON))
     assert Lender(IDLE).decide(0, datetime.now(UTC), told) == ""
     assert read(Terms()) == Reading()
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import pytest
 
 from hearth.base.nvml import GpuProcess
-from hearth.lend.lender import Load, Reading, certain_use, likely_use, short_name
+from hearth.lend.lender import CpuLoad, Reading, certain_use, likely_use, short_name
 
 CERTAIN, LIKELY, NONE = "certain", "likely", "none"
 
@@ -73,7 +73,7 @@ def test_a_desktop_beside_a_game_hides_nothing():
     ],
 )
 def test_a_processor_is_in_use_above_half_a_core_or_a_tenth_of_all(load, cores, verdict):
-    reading = Reading(load=None if load is None else Load(load, "make"), cores=cores)
+    reading = Reading(load=None if load is None else CpuLoad(load, "make"), cores=cores)
     assert judged(reading) == verdict
     if verdict == LIKELY:
         assert likely_use(reading) == (

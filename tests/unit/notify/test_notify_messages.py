@@ -15,7 +15,7 @@ from support.metric_lines import start_line, step_line, story_of, team_line, wri
 
 from hearth.diagnose.catalogue import entries, explanation
 from hearth.notify.event import Event
-from hearth.notify.messages import MOST_LINES, Message, compose
+from hearth.notify.messages import MOST_LINES, PhoneMessage, compose
 from hearth.record.story import Story, read_story
 
 EVENING = Path(__file__).parents[2] / "fixtures" / "run" / "evening"
@@ -31,7 +31,7 @@ def event(kind: str, *about: str, **more) -> Event:
 
 def test_a_run_that_finished_says_what_it_did_where_and_to_what_effect():
     message = compose(event("finished"), read_story(EVENING))
-    assert message == Message(
+    assert message == PhoneMessage(
         "evening finished",
         (
             "80 of 80 steps in 26 s",

@@ -14,11 +14,11 @@ from support.phone import TOKEN, phone
 from support.waiting import until
 
 from hearth.notify.event import Event
-from hearth.notify.messages import Message
+from hearth.notify.messages import PhoneMessage
 from hearth.notify.outbox import Outbox
 from hearth.notify.send import deliver, faults
 
-MESSAGE = Message("evening finished", ("34 of 34 steps", "on desk"), "success")
+MESSAGE = PhoneMessage("evening finished", ("34 of 34 steps", "on desk"), "success")
 EVENT = Event("finished", "evening", ("desk",), (), 0.0, 60.0, results="/nowhere")
 
 

@@ -10,7 +10,7 @@ import pytest
 from support.waiting import until
 
 from hearth.lend import command
-from hearth.lend.choice import OFF, Choice, write
+from hearth.lend.choice import OFF, LendChoice, write
 from hearth.supervisor import availability
 from hearth.supervisor.availability import Availability, asking
 from hearth.supervisor.decisions.events import OwnerSays
@@ -103,7 +103,7 @@ def test_a_command_is_not_run_any_more_when_nobody_asks(tmp_path, monkeypatch):
 def test_the_word_of_a_person_takes_the_machine_and_gives_it_back(tmp_path):
     with asking({"when": ""}, tmp_path) as ask:
         assert ask() == ""
-        write(tmp_path, Choice(OFF))
+        write(tmp_path, LendChoice(OFF))
         assert "by hand" in ask()
-        write(tmp_path, Choice())
+        write(tmp_path, LendChoice())
         assert ask() == ""

@@ -46,7 +46,7 @@ class ErrorSample(BaseModel):
         return self.source.startswith("tests/")
 
 
-class Entry(BaseModel):
+class KnownError(BaseModel):
     """One known error: patterns that match it, its cause and its cure.
 
     `local`: it is the error of one machine, which need not come on another one.
@@ -69,21 +69,21 @@ class Entry(BaseModel):
 
 
 @cache
-def sections() -> dict[str, tuple[Entry, ...]]:
+def sections() -> dict[str, tuple[KnownError, ...]]:
     """Return the entries of the catalogue by heading, in the order of the file."""
     given = yaml.safe_load(CATALOGUE.read_text(encoding="utf-8"))
     return {
-        heading: tuple(Entry.model_validate(entry) for entry in section)
+        heading: tuple(KnownError.model_validate(entry) for entry in section)
         for heading, section in given.items()
     }
 
 
-def entries() -> tuple[Entry, ...]:
+def entries() -> tuple[KnownError, ...]:
     """Return all entries, in matching order."""
     return tuple(entry for section in sections().values() for entry in section)
 
 
-def diagnosis(error: str, log: str = "") -> Entry | None:
+def diagnosis(error: str, log: str = "") -> KnownError | None:
     """Return the catalogue entry that explains an error, or None.
 
     `error` is the text as it was printed (`Type: message`). `log` is the log of its node: its
@@ -103,7 +103,7 @@ def is_local(error: str) -> bool:
     return found is not None and found.local
 
 
-def explained(found: Entry | None) -> list[str]:
+def explained(found: KnownError | None) -> list[str]:
     """Return the lines to print below an error: its cause and cure."""
     if found is None:
         return ["cause: not known to Hearth; the error above is the first, as it was printed"]

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Iterator
 from textwrap import shorten
 
-from hearth.diagnose.catalogue import Entry, ErrorSample, sections
+from hearth.diagnose.catalogue import ErrorSample, KnownError, sections
 
 _WIDTH = 160
 """Longer lines of a sample are shortened, so that the page stays readable."""
@@ -24,7 +24,7 @@ def _lines(word: str) -> Iterator[str]:
             yield from [f"## {heading}\n", *found]
 
 
-def _entry(entry: Entry) -> Iterator[str]:
+def _entry(entry: KnownError) -> Iterator[str]:
     yield f"### {entry.id}\n"
     yield from ["```text", *sample_lines(entry.seen[0]), "```\n"]
     yield f"{entry.cause} **Cure:** {entry.cure}\n"

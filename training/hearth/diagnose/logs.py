@@ -18,7 +18,7 @@ _VERDICT = re.compile(
 
 
 @dataclass(frozen=True)
-class Failure:
+class FirstFailure:
     """The node where a run failed first and its error; `has_cure`: reported by Hearth itself."""
 
     node: str
@@ -26,7 +26,7 @@ class Failure:
     has_cure: bool = False
 
 
-def failure_of(logs: Mapping[str, str]) -> Failure | None:
+def failure_of(logs: Mapping[str, str]) -> FirstFailure | None:
     """Return the first failure of a run, or None if no log shows any.
 
     `logs` maps nodes to texts. In order of trust: the earliest error that is not an echo, by the
@@ -38,7 +38,7 @@ def failure_of(logs: Mapping[str, str]) -> Failure | None:
     failures = []
     for node, text in sorted(launches.items(), key=lambda item: _ended(item[1])):
         if error := last_error(text):
-            failures.append(Failure(node, error.message, error.has_cure))
+            failures.append(FirstFailure(node, error.message, error.has_cure))
     first = first_failure(failures)
     if first and not is_echo(first.message):
         return first
@@ -51,17 +51,17 @@ def _ended(text: str) -> str:
     return found["time"] if found else "~"
 
 
-def _agreed(logs: Mapping[str, str]) -> Failure | None:
+def _agreed(logs: Mapping[str, str]) -> FirstFailure | None:
     """Return the failure that the supervisors agreed on and logged."""
     for text in logs.values():
         if found := _VERDICT.search(text):
             message = found["message"].replace("\n    ", "\n")
             own = diagnosis(message) is None and not is_echo(message)
-            return Failure(found["node"], message, has_cure=own)
+            return FirstFailure(found["node"], message, has_cure=own)
     return None
 
 
-def _known_line(logs: Mapping[str, str]) -> Failure | None:
+def _known_line(logs: Mapping[str, str]) -> FirstFailure | None:
     """Return the first line that matches the catalogue.
 
     Logs of ranks are skipped: a line after which a rank continued is no failure.
@@ -69,5 +69,5 @@ def _known_line(logs: Mapping[str, str]) -> Failure | None:
     for node, text in logs.items():
         for line in [] if _OF_RANKS.search(text) else beginnings(text):
             if diagnosis(line):
-                return Failure(node, line.strip())
+                return FirstFailure(node, line.strip())
     return None

@@ -22,7 +22,7 @@ RETURNS = "it returns as soon as its ranks have loaded the model, as at the star
 
 
 @dataclass(frozen=True)
-class Choice:
+class LendChoice:
     """A person's word since a time, up to `until` (None: for ever); times are aware.
 
     `trouble` is the reason why the file counts as `off` although nobody said so.
@@ -43,24 +43,24 @@ def choice_file(workspace: Path) -> Path:
     return workspace / LENDING
 
 
-def read(workspace: Path) -> Choice:
+def read(workspace: Path) -> LendChoice:
     """Return the person's word on this node; a broken file counts as `off`.
 
     Nobody knows then what the person wanted, and the owner comes first.
     """
     path = choice_file(workspace)
     if not path.exists():
-        return Choice()
+        return LendChoice()
     given = read_object(path)
     try:
         if given is None or given["lend"] not in WORDS:
             raise ValueError
-        return Choice(given["lend"], _time(given.get("since")), _time(given.get("until")))
+        return LendChoice(given["lend"], _time(given.get("since")), _time(given.get("until")))
     except (KeyError, TypeError, ValueError):
-        return Choice(OFF, trouble=f"{path} cannot be read: `hearth-lend auto` writes it anew")
+        return LendChoice(OFF, trouble=f"{path} cannot be read: `hearth-lend auto` writes it anew")
 
 
-def write(workspace: Path, choice: Choice) -> None:
+def write(workspace: Path, choice: LendChoice) -> None:
     """Write the person's word atomically; `auto` removes the file. Raises `OSError`."""
     path = choice_file(workspace)
     if choice.word == AUTO:

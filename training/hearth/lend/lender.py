@@ -11,7 +11,7 @@ from fnmatch import fnmatchcase
 from hearth.base.clock import when
 from hearth.base.nvml import GpuProcess
 from hearth.base.text import plain
-from hearth.lend.choice import OFF, ON, Choice
+from hearth.lend.choice import OFF, ON, LendChoice
 from hearth.lend.terms import Terms
 
 _IN_A_ROW = 2
@@ -74,7 +74,7 @@ class Lender:
         return f"its hours are {self._terms.hours}; lends again at {self._opening:%H:%M}"
 
 
-def _of_choice(choice: Choice, local: datetime) -> str:
+def _of_choice(choice: LendChoice, local: datetime) -> str:
     if choice.trouble:
         return choice.trouble
     since = f" since {when(choice.since, local)}" if choice.since else ""
@@ -103,7 +103,7 @@ _LONGEST_NAME = 60
 
 
 @dataclass(frozen=True)
-class Load:
+class CpuLoad:
     """Average number of cores that others' processes take, and the name of the busiest one."""
 
     cores: float
@@ -119,9 +119,9 @@ class Reading:
     lend_command says no, "" if it says yes.
     """
 
-    choice: Choice = field(default_factory=Choice)
+    choice: LendChoice = field(default_factory=LendChoice)
     gpu: tuple[GpuProcess, ...] = ()
-    load: Load | None = None
+    load: CpuLoad | None = None
     cores: int = 1
     on_battery: bool = False
     command: str = ""
@@ -168,7 +168,7 @@ def _first(processes: Iterable[GpuProcess], counts: Callable[[GpuProcess], bool]
     return ""
 
 
-def _of_processor(load: Load | None, cores: int) -> str:
+def _of_processor(load: CpuLoad | None, cores: int) -> str:
     """Return the use that others make of a processor with that many cores, or ""."""
     if load is None or load.cores <= max(CORES, SHARE_OF_CORES * cores):
         return ""

@@ -13,7 +13,7 @@ from hearth.base.nvml import Cards, GpuProcess
 from hearth.base.systems import under_windows
 from hearth.lend import choice
 from hearth.lend.command import Command
-from hearth.lend.lender import Load, Reading
+from hearth.lend.lender import CpuLoad, Reading
 from hearth.lend.processes import Processes, Table, used_by_others
 from hearth.lend.terms import IDLE, Terms
 
@@ -104,7 +104,7 @@ class LoadMeter:
         self._spans: deque[tuple[float, float, str]] = deque()  # end, seconds used, the busiest
         self._began = 0.0
 
-    def add(self, table: Table) -> Load | None:
+    def add(self, table: Table) -> CpuLoad | None:
         """Add a table of processes; return the average, None in the first ten seconds."""
         now = self._clock()
         if self._last is None:
@@ -119,7 +119,7 @@ class LoadMeter:
             return None
         used = sum(seconds for _, seconds, _ in self._spans)
         busiest = max(self._spans, key=lambda span: span[1])[2]
-        return Load(used / passed, busiest)
+        return CpuLoad(used / passed, busiest)
 
 
 def on_battery(supplies: Path = _SUPPLIES) -> bool:

@@ -27,7 +27,7 @@ Colour = Literal["success", "failure", "warning", "info"]
 
 
 @dataclass(frozen=True)
-class Message:
+class PhoneMessage:
     """A message to a person."""
 
     title: str
@@ -40,7 +40,7 @@ class Message:
         return "\n".join(self.lines)
 
 
-def compose(event: Event, story: Story, explanation: Sequence[str] = ()) -> Message:
+def compose(event: Event, story: Story, explanation: Sequence[str] = ()) -> PhoneMessage:
     """Return the message for an event.
 
     `explanation` are the lines on cause and cure that the catalogue of errors has for it.
@@ -81,10 +81,10 @@ def compose(event: Event, story: Story, explanation: Sequence[str] = ()) -> Mess
             return _message("warning", f"{run}: {about} cannot be reached", lines)
 
 
-def _message(colour: Colour, title: str, lines: Iterable[str]) -> Message:
+def _message(colour: Colour, title: str, lines: Iterable[str]) -> PhoneMessage:
     """Return the message of the lines that say anything, each of a length that a phone shows."""
     short = (_shortened(plain(line), _LONGEST_LINE) for line in lines)
-    return Message(plain(title), tuple(line for line in short if line)[:MOST_LINES], colour)
+    return PhoneMessage(plain(title), tuple(line for line in short if line)[:MOST_LINES], colour)
 
 
 def _finished(event: Event, story: Story) -> list[str]:

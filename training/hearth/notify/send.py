@@ -9,7 +9,7 @@ import time
 from collections.abc import Sequence
 from typing import Any
 
-from hearth.notify.messages import Message
+from hearth.notify.messages import PhoneMessage
 
 _SCHEME = re.compile(r"([a-z][a-z0-9]{0,15})://", re.IGNORECASE)
 _STATUS = re.compile(r"\berror=(\d{3})\b")
@@ -37,7 +37,7 @@ def scheme_of(url: str) -> str:
     return found[1].lower() if found else ""
 
 
-def deliver(urls: Sequence[str], message: Message, seconds: float) -> list[str]:
+def deliver(urls: Sequence[str], message: PhoneMessage, seconds: float) -> list[str]:
     """Send a message to all addresses at once; return for each what came of it, in words.
 
     What has not arrived after `seconds` is given up; the threads that still wait end with this
@@ -71,7 +71,7 @@ def _target(library: Any, url: str) -> Any | None:
         return None
 
 
-def _send(library: Any, url: str, message: Message, heard: _Refusals) -> str:
+def _send(library: Any, url: str, message: PhoneMessage, heard: _Refusals) -> str:
     target = _target(library, url)
     if target is None:
         return "not an address that apprise knows"

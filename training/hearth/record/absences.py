@@ -10,7 +10,7 @@ from hearth.record.events import StartEvent, TeamEvent, first_line, short_time
 
 
 @dataclass(frozen=True)
-class Absence:
+class NodeAbsence:
     """A time for which the run went on without a node.
 
     Attributes:
@@ -35,12 +35,12 @@ class Absence:
         return f"{left}, came {'back ' if self.why else ''}after step {self.until}"
 
 
-def absences(launches: Sequence[StartEvent], teams: Iterable[TeamEvent]) -> list[Absence]:
+def absences(launches: Sequence[StartEvent], teams: Iterable[TeamEvent]) -> list[NodeAbsence]:
     """Return the times for which the run went on without one of its nodes, in order.
 
     A node that a launch has no rank of is not missed.
     """
-    found: list[Absence] = []
+    found: list[NodeAbsence] = []
     under_way: dict[str, int] = {}
     teams = list(teams)
     for number, launch in enumerate(launches):
@@ -51,7 +51,7 @@ def absences(launches: Sequence[StartEvent], teams: Iterable[TeamEvent]) -> list
             for node in dict.fromkeys(launch.nodes):
                 if node not in present and node not in under_way:
                     under_way[node] = len(found)
-                    found.append(Absence(node, reasons.get(node, ""), step))
+                    found.append(NodeAbsence(node, reasons.get(node, ""), step))
     return found
 
 

@@ -13,7 +13,7 @@ from statistics import fmean
 from typing import Any
 
 from hearth.plan.slow_links import SlowLinks
-from hearth.record.absences import Absence, absences, explained
+from hearth.record.absences import NodeAbsence, absences, explained
 from hearth.record.events import (
     CheckpointEvent,
     DiskEvent,
@@ -170,12 +170,12 @@ class Story:
         return self._present(len(self.launches) - 1, None) if self.launches else ()
 
     @property
-    def absences(self) -> list[Absence]:
+    def absences(self) -> list[NodeAbsence]:
         """The times for which the run went on without one of its nodes, in order."""
         return absences(self.launches, self.teams)
 
     @property
-    def away(self) -> dict[str, Absence]:
+    def away(self) -> dict[str, NodeAbsence]:
         """The nodes that the newest team is without."""
         return {each.node: each for each in self.absences if each.until is None}
 

@@ -17,7 +17,7 @@ from hearth.base.entry import print_findings
 from hearth.base.errors import HearthError, LaunchError
 from hearth.base.files import read_object
 from hearth.lend import choice
-from hearth.lend.choice import AUTO, OFF, ON, RETURNS, Choice
+from hearth.lend.choice import AUTO, OFF, ON, RETURNS, LendChoice
 from hearth.supervisor.cause import ENDS
 from hearth.supervisor.record import lock_holder, read_record
 
@@ -145,7 +145,7 @@ def _act(given: argparse.Namespace, now: datetime) -> dict[str, Any]:
     }
 
 
-def _chosen(given: argparse.Namespace, before: Choice, now: datetime) -> Choice:
+def _chosen(given: argparse.Namespace, before: LendChoice, now: datetime) -> LendChoice:
     """Return the choice that the command line makes: the one before, if it is the same.
 
     Raises `LaunchError` for an end that is no time, and for one of `auto`, which has none.
@@ -161,13 +161,13 @@ def _chosen(given: argparse.Namespace, before: Choice, now: datetime) -> Choice:
             raise LaunchError(f"{option}: {error}") from error
         until = until.replace(microsecond=0)
     if given.word == AUTO:
-        return Choice()
+        return LendChoice()
     same = before.at(now) == given.word and before.until == until and not before.trouble
-    return before if same else Choice(given.word, now.replace(microsecond=0), until)
+    return before if same else LendChoice(given.word, now.replace(microsecond=0), until)
 
 
 def _tell(
-    given: argparse.Namespace, workspace: Path, after: Choice, there: Tenancy, now: datetime
+    given: argparse.Namespace, workspace: Path, after: LendChoice, there: Tenancy, now: datetime
 ) -> None:
     """Print the word that holds now and the tenant; wait for a run that is to leave."""
     print(_of_choice(after, now))
@@ -189,7 +189,7 @@ def _until_left(workspace: Path) -> Tenancy:
     return there
 
 
-def _of_choice(word: Choice, now: datetime) -> str:
+def _of_choice(word: LendChoice, now: datetime) -> str:
     """Return the line on the person's word."""
     if word.trouble:
         return f"off: {word.trouble}"

@@ -14,7 +14,7 @@ from support.relayed import StandInCheckout, lines, state
 from textual.widgets import DataTable
 
 from hearth_controller.watch.app import WatchApp
-from hearth_controller.watch.dialogs import Help, NodeLog, Question
+from hearth_controller.watch.dialogs import Help, NodeLog, QuestionDialog
 from hearth_controller.watch.feed import Feed
 
 NODES = ("desk", "laptop", "tower")
@@ -115,12 +115,12 @@ def test_stopping_asks_first(checkout):
         async with watched(checkout) as (app, pilot):
             await shows(app, pilot, "step 30/60")
             await pilot.press("s")
-            await until(pilot, lambda: isinstance(app.screen, Question))
+            await until(pilot, lambda: isinstance(app.screen, QuestionDialog))
             await pilot.press("escape")
             await until(pilot, lambda: len(app.screen_stack) == 1)
             assert "stop" not in dict(checkout.played)
             await pilot.press("s")
-            await until(pilot, lambda: isinstance(app.screen, Question))
+            await until(pilot, lambda: isinstance(app.screen, QuestionDialog))
             await pilot.press("y")
             await shows(app, pilot, "ends after its step")
 
@@ -137,7 +137,7 @@ def test_the_chosen_node_is_lent_or_kept_and_a_refusal_is_shown(checkout):
             await shows(app, pilot, "step 30/60")
             app.query_one(DataTable).focus()
             await pilot.press("down", "o")
-            await until(pilot, lambda: isinstance(app.screen, Question))
+            await until(pilot, lambda: isinstance(app.screen, QuestionDialog))
             await pilot.press("n")
             await shows(app, pilot, "started without lending")
 
