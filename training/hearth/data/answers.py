@@ -45,7 +45,7 @@ class Region:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerSpan:
     """The characters `start` to `stop` of the answer in the `message` of that number, from 0.
 
     The last of them are the token `end`.
@@ -101,7 +101,7 @@ class Chat:
     """
 
     text: str
-    answers: tuple[Answer, ...]
+    answers: tuple[AnswerSpan, ...]
     regions: tuple[Region, ...]
     notes: tuple[str, ...] = ()
 
@@ -122,7 +122,7 @@ def find_answers(
     regions = regions_of(messages, render, text)
     for number, (message, region) in enumerate(zip(messages, regions, strict=True), start=1):
         _check_shown(number, message, region)
-    notes, answers = _left_out(messages, regions), list[Answer]()
+    notes, answers = _left_out(messages, regions), list[AnswerSpan]()
     for number, message in enumerate(messages):
         if not message.is_learned:
             continue
@@ -137,10 +137,10 @@ def find_answers(
             default=len(text),
         )
         if found := ends.find(text, region.stop, limit, bool(message.calls)):
-            answers.append(Answer(number, start, *found))
+            answers.append(AnswerSpan(number, start, *found))
         elif last:
             text, end = _closed(messages, render, text, region.stop, ends)
-            answers.append(Answer(number, start, len(text), end))
+            answers.append(AnswerSpan(number, start, len(text), end))
         else:
             raise Problem(
                 f"the model's chat template writes no end after the answer in message "

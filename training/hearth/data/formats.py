@@ -33,7 +33,7 @@ from hearth.data.conversation import is_conversation
 from hearth.data.findings import LINES, SHOWN, Findings, Problem
 from hearth.data.hub_rows import load_hub_rows
 from hearth.data.locate import HubDataset, LocalFile, LocalFiles, suffix_of
-from hearth.data.records import Record, Records, renaming
+from hearth.data.records import DataRecord, Records, renaming
 from hearth.data.text_files import GZIP, Add, head_of, text_lines
 from hearth.data.values import kind_of, printable
 
@@ -86,7 +86,7 @@ def _records_of(data: LocalFile | LocalFiles) -> Records:
     return Records(data.name, sha256, read, " ".join(forms), names)
 
 
-def _read_files(files: Iterable[LocalFile], findings: Findings) -> Iterator[Record]:
+def _read_files(files: Iterable[LocalFile], findings: Findings) -> Iterator[DataRecord]:
     """Yield the records of all files, numbered as `place_of` takes them."""
     for number, file in enumerate(files):
         before = number * LINES
@@ -96,7 +96,7 @@ def _read_files(files: Iterable[LocalFile], findings: Findings) -> Iterator[Reco
 
         reader = _READERS[suffix_of(file.path).removesuffix(GZIP)]
         for record in reader(file, add):
-            yield Record(before + record.line, record.fields)
+            yield DataRecord(before + record.line, record.fields)
 
 
 def _refuse_other_format(file: LocalFile) -> None:
@@ -123,17 +123,17 @@ def _is_object(line: str) -> bool:
         return False
 
 
-def _read_jsonl(file: LocalFile, add: Add) -> Iterator[Record]:
+def _read_jsonl(file: LocalFile, add: Add) -> Iterator[DataRecord]:
     return _records_in(text_lines(file.path, add), add)
 
 
-def _records_in(lines: Iterable[tuple[int, str]], add: Add) -> Iterator[Record]:
+def _records_in(lines: Iterable[tuple[int, str]], add: Add) -> Iterator[DataRecord]:
     """Yield the records of JSON lines."""
     for number, line in lines:
         if not line.strip():
             continue
         try:
-            yield Record(number, _present(_checked_object(_parsed(line), "each line")))
+            yield DataRecord(number, _present(_checked_object(_parsed(line), "each line")))
         except json.JSONDecodeError as error:
             add(
                 number,
@@ -174,7 +174,7 @@ def _checked_object(value: Any, which: str) -> dict[str, Any]:
     return value
 
 
-def _read_json(file: LocalFile, add: Add) -> Iterator[Record]:
+def _read_json(file: LocalFile, add: Add) -> Iterator[DataRecord]:
     lines = list(text_lines(file.path, add))
     if not lines:
         return
@@ -193,7 +193,7 @@ def _read_json(file: LocalFile, add: Add) -> Iterator[Record]:
         return
     for number, row in enumerate(rows, start=1):
         try:
-            yield Record(number, _present(_checked_object(row, "each element of the list")))
+            yield DataRecord(number, _present(_checked_object(row, "each element of the list")))
         except Problem as problem:
             add(number, str(problem))
 
@@ -235,20 +235,20 @@ def _rows_in(content: dict[str, Any]) -> list[Any]:
     return content[lists[0]] if lists else [content]
 
 
-def _read_txt(file: LocalFile, add: Add) -> Iterator[Record]:
+def _read_txt(file: LocalFile, add: Add) -> Iterator[DataRecord]:
     start, document = 0, list[str]()
     for number, line in text_lines(file.path, add):
         if line.strip():
             start = start or number
             document.append(line)
         elif document:
-            yield Record(start, {"text": "\n".join(document)})
+            yield DataRecord(start, {"text": "\n".join(document)})
             start, document = 0, []
     if document:
-        yield Record(start, {"text": "\n".join(document)})
+        yield DataRecord(start, {"text": "\n".join(document)})
 
 
-def _read_csv(file: LocalFile, add: Add) -> Iterator[Record]:
+def _read_csv(file: LocalFile, add: Add) -> Iterator[DataRecord]:
     csv.field_size_limit(1 << 30)
     numbered_lines = text_lines(file.path, add)
     last, first = next(numbered_lines, (0, ""))
@@ -277,7 +277,7 @@ def _read_csv(file: LocalFile, add: Add) -> Iterator[Record]:
                     "contains the separator, quotes or line breaks in double quotes",
                 )
             elif row:
-                yield Record(start, dict(zip(header, row, strict=True)))
+                yield DataRecord(start, dict(zip(header, row, strict=True)))
             start = 0
     except Problem as problem:
         add(start, str(problem))
@@ -293,7 +293,7 @@ def _header(row: list[str]) -> list[str]:
     return names
 
 
-def _read_parquet(file: LocalFile, _: Add) -> Iterator[Record]:
+def _read_parquet(file: LocalFile, _: Add) -> Iterator[DataRecord]:
     import pyarrow
     import pyarrow.parquet
 
@@ -317,12 +317,12 @@ def _read_parquet(file: LocalFile, _: Add) -> Iterator[Record]:
         ) from error
 
 
-def numbered(rows: Iterable[dict[str, Any]], first: int = 1) -> Iterator[Record]:
+def numbered(rows: Iterable[dict[str, Any]], first: int = 1) -> Iterator[DataRecord]:
     """Yield the records of rows, which are counted from `first`.
 
     Each object in a row has the members of all rows: those that are null are left out.
     """
-    return (Record(number, _filled(row)) for number, row in enumerate(rows, start=first))
+    return (DataRecord(number, _filled(row)) for number, row in enumerate(rows, start=first))
 
 
 def _filled(value: Any) -> Any:
@@ -336,7 +336,7 @@ def _present(fields: dict[str, Any]) -> dict[str, Any]:
     return {name: value for name, value in fields.items() if value is not None}
 
 
-_READERS: dict[str, Callable[[LocalFile, Add], Iterator[Record]]] = {
+_READERS: dict[str, Callable[[LocalFile, Add], Iterator[DataRecord]]] = {
     ".jsonl": _read_jsonl,
     ".ndjson": _read_jsonl,
     ".json": _read_json,

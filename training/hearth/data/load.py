@@ -70,7 +70,7 @@ class DataReport:
 
 
 @dataclass(frozen=True)
-class Question:
+class HeldOutQuestion:
     """A held-out conversation up to its first answer, and the answer expected."""
 
     messages: tuple[Message, ...]
@@ -103,13 +103,13 @@ class TokenData:
     train: Rows
     held_out: Rows
     report: Any
-    question: Callable[[], Question | Beginning | None]
+    question: Callable[[], HeldOutQuestion | Beginning | None]
     parts: tuple[Part, ...] = ()
     revision: str | None = None
     sample: Rows | None = None
 
 
-def _question(records: Records, held_out: frozenset[int]) -> Question | None:
+def _question(records: Records, held_out: frozenset[int]) -> HeldOutQuestion | None:
     """Return the first question of `records` on a `held_out` line; None if those hold only texts.
 
     A question is a user message followed by an assistant message; a greeting is not.
@@ -121,7 +121,7 @@ def _question(records: Records, held_out: frozenset[int]) -> Question | None:
         for at, (asked, answer) in enumerate(pairwise(example.messages), start=1):
             roles = asked.role, answer.role
             if line in held_out and roles == ("user", "assistant") and answer.content:
-                return Question(example.messages[:at], answer.content)
+                return HeldOutQuestion(example.messages[:at], answer.content)
     return None
 
 

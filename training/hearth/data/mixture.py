@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 
 from hearth.base.errors import DataError
-from hearth.data.load import DataReport, Question, TokenData, Tokenised, load_data, pad_id_of
+from hearth.data.load import DataReport, HeldOutQuestion, TokenData, Tokenised, load_data, pad_id_of
 from hearth.data.packing import parts_of_epoch
 from hearth.data.rows import Batch, Document, Rows, joined
 
@@ -141,7 +141,7 @@ def load_mixture(
     )
     say(str(report))
 
-    def question() -> Question | None:
+    def question() -> HeldOutQuestion | None:
         """Return the first held-out question of the first data set that has one."""
         return next(filter(None, (data.question() for data in loaded)), None)
 

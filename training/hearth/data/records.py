@@ -14,7 +14,7 @@ from hearth.data.values import printable
 
 
 @dataclass(frozen=True)
-class Record:
+class DataRecord:
     """One record: its 1-based line (or row) and its columns, empty ones left out."""
 
     line: int
@@ -35,7 +35,7 @@ class Records:
 
     name: str
     sha256: str
-    read: Callable[[Findings], Iterator[Record]]
+    read: Callable[[Findings], Iterator[DataRecord]]
     form: str = ""
     files: tuple[str, ...] = ()
 
@@ -61,15 +61,15 @@ def renamed(fields: Mapping[str, Any], columns: Mapping[str, str]) -> dict[str, 
 
 
 def renaming(
-    read: Callable[[Findings], Iterator[Record]], columns: Mapping[str, str], required: bool
-) -> Callable[[Findings], Iterator[Record]]:
+    read: Callable[[Findings], Iterator[DataRecord]], columns: Mapping[str, str], required: bool
+) -> Callable[[Findings], Iterator[DataRecord]]:
     """Return `read` with renamed columns.
 
     A name that no record has is added to the findings. Unless the names are `required`, they may
     all be missing: they are those of another data set of a mixture.
     """
 
-    def renamed_records(findings: Findings) -> Iterator[Record]:
+    def renamed_records(findings: Findings) -> Iterator[DataRecord]:
         missing, found, first = set(columns.values()), dict[str, None](), None
         for record in read(findings):
             first = record.line if first is None else first

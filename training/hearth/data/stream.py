@@ -27,7 +27,7 @@ from hearth.data.formats import numbered
 from hearth.data.hub_rows import open_stream
 from hearth.data.load import TokenData, packed_rows, pad_id_of, token_data
 from hearth.data.locate import locate
-from hearth.data.records import Record, Records, renamed, renaming
+from hearth.data.records import DataRecord, Records, renamed, renaming
 from hearth.data.rows import Batch, Document, PackedRows, joined
 from hearth.data.template import ensure_chat_template
 
@@ -56,7 +56,7 @@ class StreamReader:
         self.position = {key: position[key] for key in ("window", "example", "state")}
         self._iterator: Iterator[dict[str, Any]] | None = None
 
-    def read(self) -> list[Record]:
+    def read(self) -> list[DataRecord]:
         """Return the records of the next window; the last one of a pass is shorter.
 
         Raises `DataError` if the Hub fails in every attempt, or has no rows.
@@ -126,7 +126,7 @@ class StreamedRows:
         reader: StreamReader,
         first: PackedRows,
         beginning: Mapping[str, Any],
-        pack: Callable[[list[Record]], PackedRows],
+        pack: Callable[[list[DataRecord]], PackedRows],
         seed: int,
         pad_id: int,
     ) -> None:
@@ -227,7 +227,7 @@ def load_stream(
     loaded = token_data(first, documents, tokenizer, held_out=held_out, seed=seed, **form)
     held = documents.hashes[held_out_mask(documents.hashes, documents.marks, held_out)]
 
-    def pack(window: list[Record]) -> PackedRows:
+    def pack(window: list[DataRecord]) -> PackedRows:
         """Return the training rows of a window; its invalid records are named and left out."""
         if columns:  # some may be missing in a window
             window = [replace(each, fields=renamed(each.fields, columns)) for each in window]
@@ -251,6 +251,6 @@ def load_stream(
     return replace(loaded, train=stream, report=report, revision=revision, sample=loaded.train)
 
 
-def _records(name: str, revision: str, window: list[Record]) -> Records:
+def _records(name: str, revision: str, window: list[DataRecord]) -> Records:
     """Return the records of one window as a data set of its own."""
     return Records(name, revision, lambda _: iter(window))

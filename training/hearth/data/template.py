@@ -49,7 +49,7 @@ Tools = Sequence[Mapping[str, Any]]
 
 
 @dataclass(frozen=True)
-class _Form:
+class _MessageForm:
     """The form in which a template reads messages; the defaults suit most.
 
     Attributes:
@@ -232,7 +232,7 @@ class ChatTemplate:
         found = re.findall(one_of(sorted(special_tokens(tokenizer))), around)
         return frozenset({*known, *found} - {None, "<think>", "</think>"})
 
-    def _form_for(self, messages: Sequence[Message]) -> _Form:
+    def _form_for(self, messages: Sequence[Message]) -> _MessageForm:
         """Return the form for `messages`; only what they need is tried out."""
         form = self._form
         if any(message.thought for message in messages):
@@ -242,10 +242,14 @@ class ChatTemplate:
         return form
 
     @functools.cached_property
-    def _form(self) -> _Form:
+    def _form(self) -> _MessageForm:
         """The form of contents: text, or a list of parts where only that is shown."""
-        parts = _Form(parts=True)
-        return parts if self._shows(parts, _ASK) and not self._shows(_Form(), _ASK) else _Form()
+        parts = _MessageForm(parts=True)
+        return (
+            parts
+            if self._shows(parts, _ASK) and not self._shows(_MessageForm(), _ASK)
+            else _MessageForm()
+        )
 
     @functools.cached_property
     def _has_thoughts(self) -> bool:
@@ -262,7 +266,7 @@ class ChatTemplate:
                 return tried
         return {}
 
-    def _shows(self, form: _Form, *messages: Message) -> bool:
+    def _shows(self, form: _MessageForm, *messages: Message) -> bool:
         """Return whether the template shows the last of `messages` whole in this form."""
         return shows(messages, lambda each, prompt: self._render(each, prompt, (), form))
 
@@ -290,7 +294,9 @@ class ChatTemplate:
             )
         return [(start, stop) for start, stop in stretches[0]]
 
-    def _render(self, messages: Sequence[Message], prompt: bool, tools: Tools, form: _Form) -> str:
+    def _render(
+        self, messages: Sequence[Message], prompt: bool, tools: Tools, form: _MessageForm
+    ) -> str:
         """Return `messages` in this `form` as text. Raises `Problem` if the template refuses."""
         with _refusals():
             return self.tokenizer.apply_chat_template(

@@ -29,7 +29,7 @@ def is_faster(seconds: float, than: float) -> bool:
 
 
 @dataclass(frozen=True)
-class Candidate:
+class LayerCounts:
     """Layer counts for an order of ranks, and seconds that a step takes at least."""
 
     order: tuple[int, ...]
@@ -38,7 +38,7 @@ class Candidate:
 
 
 @dataclass(frozen=True)
-class Found:
+class TimedCounts:
     """The best layer counts for an order of ranks."""
 
     order: tuple[int, ...]
@@ -119,14 +119,16 @@ class Step:
             low, high = (middle, high) if need <= room else (low, middle - 1)
         return low
 
-    def counts(self, order: tuple[int, ...], within: float = math.inf) -> Found | None:
+    def counts(self, order: tuple[int, ...], within: float = math.inf) -> TimedCounts | None:
         """Return the layer counts that finish a step soonest in this order.
 
         None if none fits, or finishes it `within` these seconds.
         """
         return self.fastest(self.candidates(order), within)
 
-    def fastest(self, candidates: Iterable[Candidate], within: float = math.inf) -> Found | None:
+    def fastest(
+        self, candidates: Iterable[LayerCounts], within: float = math.inf
+    ) -> TimedCounts | None:
         """Return the fastest of these, the first one of those as fast; None as `counts` does.
 
         The ones that cannot be it are not simulated.
@@ -140,7 +142,7 @@ class Step:
             seconds = self.seconds(each.order, each.counts)
             margin = CLEARLY if number < found_number else -CLEARLY
             if seconds < (found.seconds * (1 + margin) if found else within):
-                found, found_number = Found(each.order, each.counts, seconds), number
+                found, found_number = TimedCounts(each.order, each.counts, seconds), number
         return found
 
     @functools.cache  # noqa: B019 - lives as long as one call of `place`
@@ -149,7 +151,7 @@ class Step:
         return self.pipeline(order, counts).step_seconds
 
     @functools.cache  # noqa: B019 - lives as long as one call of `place`
-    def candidates(self, order: tuple[int, ...]) -> list[Candidate]:
+    def candidates(self, order: tuple[int, ...]) -> list[LayerCounts]:
         """Return the layer counts in this order that seem best, none if none fits.
 
         For each possible limit on the seconds of the stages the layers go to the ranks that compute
@@ -180,7 +182,7 @@ class Step:
             for formula in (least, steady)
             for number in np.argsort(formula, kind="stable")[:_SIMULATED]
         }
-        return [Candidate(order, counts, seconds) for counts, seconds in seem_best.items()]
+        return [LayerCounts(order, counts, seconds) for counts, seconds in seem_best.items()]
 
 
 def _limits(

@@ -13,7 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from hearth.plan.prediction import ADVISED, EXCHANGED
-from hearth.plan.slow_links import SLOW_MBIT, Advice, SlowLinks
+from hearth.plan.slow_links import SLOW_MBIT, LinkAdvice, SlowLinks
 
 Pair = tuple[str, str]
 """Sender and receiver of a hop."""
@@ -186,17 +186,17 @@ def _median(values: Sequence[float]) -> float | None:
 
 def _advice(
     step: Exchanged, hops: Mapping[Pair, float], slow: Sequence[Pair], mended: float | None
-) -> tuple[Advice, ...]:
+) -> tuple[LinkAdvice, ...]:
     """Return the ways out of these slow links, the fastest first."""
     compute, tokens = max(step.compute_seconds), sum(step.tokens)
-    found = [Advice("a cable that carries what it did", _speed(tokens, compute, mended))]
+    found = [LinkAdvice("a cable that carries what it did", _speed(tokens, compute, mended))]
     if step.may_wait:
         every = max(ADVISED, 4 * step.sync_every)
         tensors = EXCHANGED if step.sync_every == 1 else 1
         less = step.exchange * tensors * step.sync_every / every
-        found.append(Advice(f"sync_every={every}", _speed(tokens, compute, less)))
+        found.append(LinkAdvice(f"sync_every={every}", _speed(tokens, compute, less)))
     if node := _one_to_leave(step, slow):
-        found.append(Advice(f"without {node}", _speed_without(node, step, hops, mended)))
+        found.append(LinkAdvice(f"without {node}", _speed_without(node, step, hops, mended)))
     return tuple(sorted(found, key=lambda each: -(each.tokens_per_second or 0)))
 
 

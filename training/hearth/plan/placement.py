@@ -88,7 +88,7 @@ class LayerSpeed:
     head: Speed | None
 
 
-class Need(Protocol):
+class MemoryNeed(Protocol):
     """The memory in bytes of a rank; it never falls with `layers` or `in_flight`."""
 
     def __call__(
@@ -117,7 +117,7 @@ class Home:
     speeds: Sequence[LayerSpeed]
     rooms: Sequence[float]
     links: Sequence[Sequence[float]]
-    need: Need
+    need: MemoryNeed
     delays: Sequence[Sequence[float]] = ()
     enlarged: float = 1.0
 

@@ -130,7 +130,7 @@ class Fixed(Planner):
 
 
 @dataclass(frozen=True)
-class Record:
+class RecordedPlans:
     """The plans of an earlier run.
 
     Attributes:
@@ -163,10 +163,10 @@ class Replayed(Planner):
 
     def __init__(self, run: str, plans: Sequence[tuple[int, Plan]], ranks: int, steps: int) -> None:
         self._run, self._ranks = run, ranks
-        self.repeat(Record(tuple(plans), steps))
+        self.repeat(RecordedPlans(tuple(plans), steps))
         self._members: Sequence[int] = range(ranks)
 
-    def repeat(self, record: Record) -> None:
+    def repeat(self, record: RecordedPlans) -> None:
         """Play `record` from now on; raises as the constructor."""
         began_with = len(record.plans[0][1].rows) if record.plans else self._ranks
         if began_with != self._ranks:

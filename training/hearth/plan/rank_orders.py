@@ -7,7 +7,7 @@ import itertools
 import math
 from collections.abc import Iterator, Sequence
 
-from hearth.plan.layer_counts import CLEARLY, Found, Step, is_faster
+from hearth.plan.layer_counts import CLEARLY, Step, TimedCounts, is_faster
 
 _ALL_ORDERS = 5
 """Largest number of ranks for which every order of every subset is tried."""
@@ -16,7 +16,7 @@ _CLIMBS = 3
 """Number of starts, the best ones, from which the search for many ranks climbs."""
 
 
-def fastest_order(step: Step, keep_all: bool = False) -> Found | None:
+def fastest_order(step: Step, keep_all: bool = False) -> TimedCounts | None:
     """Return the fastest order found, None if none fits.
 
     Unless `keep_all`, nodes that make it slower are left out.
@@ -25,14 +25,14 @@ def fastest_order(step: Step, keep_all: bool = False) -> Found | None:
     return search(step, keep_all)
 
 
-def _better(one: Found | None, other: Found | None) -> Found | None:
+def _better(one: TimedCounts | None, other: TimedCounts | None) -> TimedCounts | None:
     """Return the faster one; `one` unless the other is clearly faster."""
     if one is None or other is None:
         return one or other
     return other if is_faster(other.seconds, one.seconds) else one
 
 
-def every_order(step: Step, keep_all: bool = False) -> Found | None:
+def every_order(step: Step, keep_all: bool = False) -> TimedCounts | None:
     """Return the best of all orders of all ranks, and unless `keep_all` of all sets of nodes."""
     nodes = step.home.nodes
     names = list(dict.fromkeys(nodes))
@@ -48,7 +48,7 @@ def every_order(step: Step, keep_all: bool = False) -> Found | None:
     return step.fastest(itertools.chain.from_iterable(map(step.candidates, orders)))
 
 
-def local_search(step: Step, keep_all: bool = False) -> Found | None:
+def local_search(step: Step, keep_all: bool = False) -> TimedCounts | None:
     """Return the best order that a local search from several starts finds.
 
     A step of the search moves a rank, swaps two, and unless `keep_all` leaves a node out or takes
@@ -86,7 +86,7 @@ def local_search(step: Step, keep_all: bool = False) -> Found | None:
     )
 
 
-def _climb(step: Step, order: tuple[int, ...], keep_all: bool) -> Found | None:
+def _climb(step: Step, order: tuple[int, ...], keep_all: bool) -> TimedCounts | None:
     """Improve an order until no neighbour is better: fits, has more room, or is faster."""
     found, room = step.counts(order), _room(step, order)
     while True:

@@ -13,7 +13,7 @@ SLOW_MBIT = 50.0
 
 
 @dataclass(frozen=True)
-class Advice:
+class LinkAdvice:
     """A way out, and the predicted tokens a second of the run with it; None if not predictable."""
 
     what: str
@@ -36,7 +36,7 @@ class SlowLinks:
     hops: tuple[tuple[str, str], ...]
     mbit: float
     began: float | None
-    advice: tuple[Advice, ...] = ()
+    advice: tuple[LinkAdvice, ...] = ()
 
     @classmethod
     def from_record(cls, record: Mapping[str, Any] | None) -> SlowLinks | None:
@@ -45,7 +45,7 @@ class SlowLinks:
             return None
         hops = tuple((plain(sender), plain(receiver)) for sender, receiver in record["hops"])
         advice = tuple(
-            Advice(plain(each["what"]), each["tokens_per_second"]) for each in record["advice"]
+            LinkAdvice(plain(each["what"]), each["tokens_per_second"]) for each in record["advice"]
         )
         return cls(record["part"], hops, record["mbit"], record["began"], advice)
 

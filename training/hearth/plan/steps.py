@@ -72,7 +72,7 @@ class Lengths:
 
 
 @dataclass(frozen=True)
-class _Form:
+class _StepForm:
     """Rows of a size, and how many of them make a step.
 
     Attributes:
@@ -126,7 +126,7 @@ def _epochs(settings: Settings, lengths: Lengths) -> float:
     return float(min(most, math.ceil(_TOKENS / max(1, lengths.tokens))))
 
 
-def _chosen(forms: list[_Form]) -> _Form:
+def _chosen(forms: list[_StepForm]) -> _StepForm:
     """Return the form with the largest steps of which there are enough."""
     several = [form for form in forms if form.global_batch >= _SEVERAL] or forms
     if wanted := [form for form in several if form.steps >= _WANTED]:
@@ -138,7 +138,7 @@ def _chosen(forms: list[_Form]) -> _Form:
     return best
 
 
-def _forms(settings: Settings, lengths: Lengths, cap: int, epochs: float) -> Iterator[_Form]:
+def _forms(settings: Settings, lengths: Lengths, cap: int, epochs: float) -> Iterator[_StepForm]:
     """Return the forms that the settings leave open, for rows of at most `cap` tokens."""
     packings = [True, False] if settings.packing == "auto" else [settings.packing]
     batches = [16, 8, 4, 2] if settings.global_batch == "auto" else [settings.global_batch]
@@ -146,7 +146,7 @@ def _forms(settings: Settings, lengths: Lengths, cap: int, epochs: float) -> Ite
         for longest in _row_lengths(settings, lengths, cap):
             within = lengths.within(longest)
             rows = within.packed(longest) if packing else within.pieces(longest)
-            yield _Form(
+            yield _StepForm(
                 longest,
                 packing,
                 batch,

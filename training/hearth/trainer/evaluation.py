@@ -8,7 +8,7 @@ from collections.abc import Callable
 import numpy as np
 
 from hearth.data.encode import encode_prompt
-from hearth.data.load import Beginning, Question, TokenData
+from hearth.data.load import Beginning, HeldOutQuestion, TokenData
 from hearth.data.mixture import MixedRows
 from hearth.data.rows import Rows
 from hearth.plan.planner import Planner
@@ -136,7 +136,7 @@ class Evaluator:
         self._work.wait()
         return self._world.from_leader(sample)
 
-    def _answer(self, question: Question | Beginning) -> dict[str, str]:
+    def _answer(self, question: HeldOutQuestion | Beginning) -> dict[str, str]:
         """Return a held-out question, the model's answer to it and the expected one."""
         tokenizer, most = self._tokenizer, _ANSWER_TOKENS
         if isinstance(question, Beginning):

@@ -14,7 +14,7 @@ from hearth.config.layout import Layout
 from hearth.node.probe import Measured
 from hearth.node.speed import most_rows
 from hearth.plan.follow import AdaptivePlanner
-from hearth.plan.planner import Fixed, Known, Planner, Record, Replayed
+from hearth.plan.planner import Fixed, Known, Planner, RecordedPlans, Replayed
 from hearth.plan.speed import UNKNOWN, Speed
 from hearth.plan.split import Plan, Plans, shares_for
 from hearth.ranks.world import World
@@ -66,7 +66,7 @@ def regroup_planner(
     known = TypeAdapter(Known).validate_python(world.from_rank(source, asdict(planner.known)))
     if isinstance(planner, Replayed):
         record = world.from_rank(source, asdict(planner.record))
-        planner.repeat(TypeAdapter(Record).validate_python(record))
+        planner.repeat(TypeAdapter(RecordedPlans).validate_python(record))
     limits = world.gather(asdict(planner.known)["limits"])
     for each in TypeAdapter(list[dict[int, int]]).validate_python(limits):
         for rank, size in each.items():
