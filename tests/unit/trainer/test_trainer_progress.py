@@ -7,8 +7,7 @@ from hypothesis import strategies as st
 
 from hearth.plan.split import Plan
 from hearth.trainer.exchange import StepSum
-from hearth.trainer.progress import Progress, Standing, furthest
-from hearth.trainer.window import LogWindow, StepResult
+from hearth.trainer.progress import LogWindow, Progress, Standing, StepResult, furthest
 
 
 def standing(rank, step, done=0, launch="x", keeps=True, generation=1):

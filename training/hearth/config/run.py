@@ -361,15 +361,11 @@ def in_parallel(run: Run, parallel: str, pipeline: PlannedPipeline | None = None
 
 def in_precision(run: Run, precision: str) -> Run:
     """Return `run` with `precision=auto` resolved to `precision`."""
-    return replace(
-        run,
-        settings=run.settings.model_copy(update={"precision": precision}),
-        origins=run.origins | {"precision": "auto"},
-    )
+    return in_steps(run, {"precision": precision})
 
 
 def in_steps(run: Run, steps: Mapping[str, Any]) -> Run:
-    """Return `run` with those settings of its steps that were `auto` resolved to `steps`."""
+    """Return `run` with settings that were `auto`, such as those of its `steps`, resolved."""
     return replace(
         run,
         settings=run.settings.model_copy(update=dict(steps)),

@@ -12,7 +12,7 @@ list is not learned. Beside a conversation or a question and its answer:
 | column | becomes |
 |---|---|
 | `system`, `system_prompt` or `system_message` | a system message in front |
-| `tools` or `functions` (see `tool_calls`) | the functions that may be called |
+| `tools` or `functions` (see `conversation`) | the functions that may be called |
 | `input` or `context` beside `instruction`, `context` beside `question` | more of the question |
 | `history`: a list of [question, answer] | earlier turns, which are learned, too |
 | `thought` or `reasoning_content` | the reasoning before the answer |
@@ -28,11 +28,9 @@ from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass, replace
 from typing import Any
 
-from hearth.data.conversation import is_conversation, read_messages, unused_members
-from hearth.data.findings import Problem
+from hearth.data.conversation import is_conversation, read_messages, read_tools, unused_members
+from hearth.data.findings import Problem, checked_text, is_blank, parsed, printable, shown
 from hearth.data.messages import Example, Message
-from hearth.data.tool_calls import read_tools
-from hearth.data.values import checked_text, is_blank, parsed, printable, shown
 
 ACCEPTED = (
     "messages, conversations, prompt + completion, instruction (+ input) + output, "

@@ -30,12 +30,11 @@ from hearth.base.files import sha256_of
 from hearth.base.text import listed
 from hearth.data.columns import ANSWERS, CONVERSATIONS, QUESTIONS, TEXT
 from hearth.data.conversation import is_conversation
-from hearth.data.findings import LINES, SHOWN, Findings, Problem
+from hearth.data.findings import LINES, SHOWN, Findings, Problem, kind_of, printable
 from hearth.data.hub_rows import load_hub_rows
 from hearth.data.locate import HubDataset, LocalFile, LocalFiles, suffix_of
 from hearth.data.records import DataRecord, Records, renaming
 from hearth.data.text_files import GZIP, Add, head_of, text_lines
-from hearth.data.values import kind_of, printable
 
 _SEPARATORS = ",;\t"
 _EXCEL = re.compile(r'"?sep=([^"\s\\]|\t)"?\s*')

@@ -9,8 +9,7 @@ from typing import Any
 from hearth.base.errors import did_you_mean
 from hearth.base.text import listed
 from hearth.data.columns import shadowed
-from hearth.data.findings import Findings
-from hearth.data.values import printable
+from hearth.data.findings import Findings, printable
 
 
 @dataclass(frozen=True)

@@ -9,8 +9,7 @@ from __future__ import annotations
 
 import json
 import shutil
-from collections.abc import Callable, Iterator, Mapping
-from contextlib import contextmanager
+from collections.abc import Callable, Mapping
 from copy import deepcopy
 from dataclasses import replace
 from pathlib import Path
@@ -18,7 +17,6 @@ from typing import Any
 
 import torch
 from peft import LoraConfig, PeftConfig, PeftModel, load_peft_weights, set_peft_model_state_dict
-from safetensors import safe_open
 from safetensors.torch import save_file
 from transformers.conversion_mapping import get_model_conversion_mapping
 from transformers.core_model_loading import WeightConverter, WeightRenaming, rename_source_key
@@ -28,6 +26,7 @@ from hearth.base.files import read_object
 from hearth.base.text import listed
 from hearth.model.compatibility import outline
 from hearth.model.folder import model_files
+from hearth.model.stored_tensor import stored_tensors
 from hearth.model.weight_files import INDEX, weight_map
 
 Say = Callable[[str], None]
@@ -155,11 +154,11 @@ def _merge_file(
     adapter: Adapter,
 ) -> None:
     """Replace `tensors`, layers by stored name, in `target`, a copy of the file `source`."""
-    # Read, not mapped: a process whose memory is limited could not map a large file.
-    with safe_open(source, "pt", backend="pread") as opened, _places(target) as (places, file):
+    stored = stored_tensors(source)
+    with target.open("r+b") as file:
         for tensor, layer in tensors.items():
-            merged = adapter.merged(layer, model.get_submodule(layer), opened.get_tensor(tensor))
-            file.seek(places[tensor])
+            merged = adapter.merged(layer, model.get_submodule(layer), stored[tensor][:])
+            file.seek(stored[tensor].start)
             file.write(merged.contiguous().view(torch.uint8).numpy())
 
 
@@ -173,32 +172,17 @@ def _merge_file_as(
 ) -> None:
     """Write `target` with the weights of the file `source` as `dtype`, and `tensors` merged."""
     merged = {}
-    with safe_open(source, "pt", backend="pread") as opened:
-        for name in opened.keys():  # noqa: SIM118 (no mapping)
-            tensor = _as(dtype, opened.get_tensor(name))
-            if layer := tensors.get(name):
-                tensor = adapter.merged(layer, model.get_submodule(layer), tensor)
-            merged[name] = tensor.contiguous()
+    for name, stored in stored_tensors(source).items():
+        tensor = _as(dtype, stored[:])
+        if layer := tensors.get(name):
+            tensor = adapter.merged(layer, model.get_submodule(layer), tensor)
+        merged[name] = tensor.contiguous()
     save_file(merged, target, {"format": "pt"})
 
 
 def _as(dtype: torch.dtype | None, tensor: torch.Tensor) -> torch.Tensor:
     """Return a tensor of numbers with a fraction as `dtype`, any other as it is."""
     return tensor.to(dtype) if dtype and tensor.is_floating_point() else tensor
-
-
-@contextmanager
-def _places(path: Path) -> Iterator[tuple[dict[str, int], Any]]:
-    """Open a safetensors file; yield each tensor's first byte, and the file.
-
-    The file begins with the length of its header, 8 bytes, and that header as JSON
-    (https://github.com/huggingface/safetensors, "Format").
-    """
-    with path.open("r+b") as file:
-        length = int.from_bytes(file.read(8), "little")
-        header = json.loads(file.read(length))
-        header.pop("__metadata__", None)
-        yield {name: 8 + length + each["data_offsets"][0] for name, each in header.items()}, file
 
 
 def _tied_head(model: Any, adapter: Adapter) -> str | None:
@@ -227,9 +211,8 @@ def _write_head(
     embeddings = model.get_input_embeddings()
     name = next(name for name, module in model.named_modules() if module is embeddings)
     tensor, file = stored[name] if name in stored else stored[head]
-    with safe_open(base / file, "pt", backend="pread") as opened:
-        weight = _as(dtype, opened.get_tensor(tensor))
-        merged = adapter.merged(head, model.get_submodule(head), weight)
+    weight = _as(dtype, stored_tensors(base / file)[tensor][:])
+    merged = adapter.merged(head, model.get_submodule(head), weight)
     save_file({f"{head}.weight": merged.contiguous()}, folder / _HEAD_FILE, {"format": "pt"})
     files = {**weight_map(base), f"{head}.weight": _HEAD_FILE}
     if (single := folder / "model.safetensors").is_file():

@@ -63,7 +63,9 @@ def stored_tensors(file: Path) -> dict[str, StoredTensor]:
 
     Raises what the library raises, or `OSError`, if the file is not whole.
     """
-    with safe_open(file, "numpy"):  # checks the header against the file's length
+    # Checks the header against the file's length. Read, not mapped: a process whose memory is
+    # limited could not map a large file.
+    with safe_open(file, "pt", backend="pread"):
         pass
     with file.open("rb") as opened:
         length = int.from_bytes(opened.read(_LENGTH), "little")

@@ -26,12 +26,11 @@ from hearth.record.own_disk import DISK_ERRORS, reason
 from hearth.trainer.checkpointing import Checkpointer
 from hearth.trainer.components import Learning, RankContext, RunFacts
 from hearth.trainer.evaluation import Evaluator
-from hearth.trainer.progress import Progress
+from hearth.trainer.progress import LogWindow, Progress
 from hearth.trainer.replicas import mend
 from hearth.trainer.reports import Reports
 from hearth.trainer.stepper import Stepper
 from hearth.trainer.telemetry import Telemetry
-from hearth.trainer.window import LogWindow
 
 RECORDING = 900.0
 """Seconds in which a rank must begin or end its part of the record, on a slow disk."""

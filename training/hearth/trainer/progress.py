@@ -1,13 +1,128 @@
-"""The progress of a run on one rank: the steps and the other things that all ranks have done."""
+"""The progress of a run on one rank: the steps and the other things that all ranks have done.
+
+Steps are summed up since the last line of metrics.
+"""
 
 from __future__ import annotations
 
-from collections.abc import Iterable
-from dataclasses import dataclass, field, fields
+from collections.abc import Iterable, Sequence
+from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
+from pydantic import TypeAdapter
+
 from hearth.plan.link_watch import LinkWatch
-from hearth.trainer.window import LogWindow
+from hearth.plan.split import Plan, Plans
+from hearth.trainer.exchange import StepSum
+
+
+@dataclass(frozen=True)
+class StepResult:
+    """Result of a step, or of a round of local steps.
+
+    Attributes:
+        plans: the plan of each step.
+        rate: the learning rate of the last step.
+        norm: norm of the gradient; for a round, the mean norm of the local gradients.
+        skipped: number of steps whose gradient was not finite.
+        by_scaler: whether the skipped step is harmless, because the loss scaler of fp16 was
+            still lowering its scale.
+        bad: rows of all ranks whose gradient, computed alone, was not finite.
+    """
+
+    plans: Plans
+    summed: StepSum
+    rate: float
+    norm: float
+    skipped: int = 0
+    by_scaler: bool = False
+    bad: Sequence[str] = ()
+
+
+class LogWindow:
+    """Accumulates the steps since the last line of metrics."""
+
+    def __init__(self) -> None:
+        self.seconds: list[float] = []
+        self._sums: list[StepSum] = []
+        self._plans: list[Plan] = []
+        self._skipped = self._scaler_skipped = 0
+
+    def state(self) -> dict[str, Any]:
+        """Return the steps so far as JSON, for a rank that goes on from here."""
+        return {
+            "seconds": self.seconds,
+            "sums": [asdict(summed) for summed in self._sums],
+            "plans": [asdict(plan) for plan in self._plans],
+            "skipped": self._skipped,
+            "scaler_skipped": self._scaler_skipped,
+        }
+
+    @classmethod
+    def from_state(cls, state: dict[str, Any]) -> LogWindow:
+        """Return the window with this `state`."""
+        window = cls()
+        window.seconds = state["seconds"]
+        window._sums = TypeAdapter(list[StepSum]).validate_python(state["sums"])
+        window._plans = TypeAdapter(list[Plan]).validate_python(state["plans"])
+        window._skipped, window._scaler_skipped = state["skipped"], state["scaler_skipped"]
+        return window
+
+    def add(self, result: StepResult, seconds: float) -> None:
+        """Add a step, or a round of steps, that took `seconds`."""
+        self._skipped += 0 if result.by_scaler else result.skipped
+        self._scaler_skipped += result.skipped if result.by_scaler else 0
+        steps = len(result.plans)
+        self.seconds += [seconds / steps] * steps
+        self._sums.append(result.summed)
+        self._plans += result.plans
+
+    def record(self) -> dict[str, Any]:
+        """Return means of loss and time per step, sums of tokens and energy, and more."""
+        steps, seconds = len(self._plans), sum(self.seconds)
+
+        def over_steps(name: str) -> list[tuple[float, ...]]:
+            return list(zip(*(getattr(summed, name) for summed in self._sums), strict=True))
+
+        tokens = [sum(counts) for counts in over_steps("tokens")]
+        compute = [sum(times) for times in over_steps("compute_seconds")]
+        stages = self._plans[-1].whole
+        return {
+            "loss": sum(summed.loss for summed in self._sums) / steps,
+            "skipped": self._skipped,
+            "scaler_skipped": self._scaler_skipped,
+            "tokens": sum(tokens),
+            # Tokens per second of wall time; `own_…` counts only the rank's computing time.
+            "tokens_per_second": round(sum(tokens) / seconds, 1),
+            "tokens_per_second_by_rank": [round(count / seconds, 1) for count in tokens],
+            "own_tokens_per_second_by_rank": [
+                round(count / time, 1) if count else 0.0
+                for count, time in zip(tokens, compute, strict=True)
+            ],
+            # Their optimizer's time is that of the step before, so it may be more than this one's.
+            **(
+                {"busy_by_rank": [round(min(1.0, time / seconds), 3) for time in compute]}
+                if stages
+                else {}
+            ),
+            "compute_seconds_by_rank": [round(time / steps, 4) for time in compute],
+            # Waiting in the previous step's exchange: this one is not over when it reports.
+            "wait_seconds_by_rank": [
+                round(sum(times) / steps, 4) for times in over_steps("wait_seconds")
+            ],
+            "peak_memory_mib_by_rank": [
+                round(max(peaks)) for peaks in over_steps("peak_memory_mib")
+            ],
+            "celsius_by_rank": [max(heat) or None for heat in over_steps("celsius")],
+            # Of each node by its first rank; those that measure nothing have none.
+            "energy_joules_by_rank": [
+                round(sum(joules), 3) if any(metered) else None
+                for joules, metered in zip(over_steps("joules"), over_steps("metered"), strict=True)
+            ],
+            "rows_by_rank": [
+                sum(rows) for rows in zip(*(plan.rows for plan in self._plans), strict=True)
+            ],
+        }
 
 
 @dataclass

@@ -33,9 +33,9 @@ from hearth.record.events import (
 )
 from hearth.trainer.components import Learning, RankContext, RunFacts
 from hearth.trainer.planning import rows_over, slowness_of
+from hearth.trainer.progress import LogWindow, StepResult
 from hearth.trainer.replicas import Drift
 from hearth.trainer.telemetry import Telemetry, step_line
-from hearth.trainer.window import LogWindow, StepResult
 
 
 def exchanged(

@@ -34,7 +34,7 @@ from hearth.trainer.components import Learning, RankContext, RunFacts
 from hearth.trainer.compute import Computed
 from hearth.trainer.exchange import StepSum
 from hearth.trainer.planning import regroup_planner
-from hearth.trainer.window import StepResult
+from hearth.trainer.progress import StepResult
 from hearth.trainer.work import OPTIMIZER
 
 Flags = Callable[[], Mapping[str, bool]]
