@@ -14,7 +14,7 @@ from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.base.verdict import overall
 from hearth_controller.doctor import gpus, links, software, system
 from hearth_controller.doctor.finding import Check
-from hearth_controller.doctor.node import Cluster, ExaminedNode, Observation
+from hearth_controller.doctor.node import ExaminedNode, NodeGroup, Observation
 from hearth_controller.doctor.table import doctor_lines
 from hearth_controller.inventory.unreachable import describe_failure
 
@@ -34,7 +34,7 @@ _BY_ROOT = frozenset({"names", "time", "power", "firewall", "nccl", "power_limit
 
 
 def examine(
-    cluster: Cluster,
+    cluster: NodeGroup,
     time: str,
     mended: Mapping[str, Sequence[str]],
     unmended: Mapping[str, Sequence[str]],
@@ -81,7 +81,7 @@ def mends(examined: Mapping[str, Any]) -> dict[str, list[str]]:
     return found
 
 
-def pairs(cluster: Cluster) -> list[dict[str, Any]]:
+def pairs(cluster: NodeGroup) -> list[dict[str, Any]]:
     """Return latency and bandwidth of each ordered pair of nodes; None if not measured."""
     return [
         {
@@ -133,7 +133,7 @@ def _complete(result: Mapping[str, Any], key: str) -> Mapping[str, Any]:
 
 
 def show(
-    cluster: Cluster, mending: Mapping[str, Sequence[str]], done: Collection[str]
+    cluster: NodeGroup, mending: Mapping[str, Sequence[str]], done: Collection[str]
 ) -> dict[str, Any]:
     """Return the table as text and as data, and the possible repairs.
 
@@ -151,7 +151,7 @@ def show(
 
 def warnings(node: ExaminedNode) -> list[str]:
     """Return a short sentence for each problem that the checks of a home find on a node."""
-    cluster = Cluster((node,))
+    cluster = NodeGroup((node,))
     found = (check.of(node, cluster) for check in CHECKS if check.home)
     return [
         f"{finding.seen}: {finding.why} ({finding.fix})"

@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Literal
 
-from hearth_controller.doctor.node import Cluster, ExaminedNode, Part
+from hearth_controller.doctor.node import ExaminedNode, NodeGroup, Part
 
 Outcome = Literal["good", "degraded", "broken", "not applicable", "not checked"]
 
@@ -51,7 +51,7 @@ class Check:
     """
 
     name: str
-    examine: Callable[[ExaminedNode, Cluster], Finding]
+    examine: Callable[[ExaminedNode, NodeGroup], Finding]
     needs: Part | None = None
     home: bool = False
 
@@ -60,7 +60,7 @@ class Check:
         """The state in which a node passes, as the docstring of the function says it."""
         return " ".join((self.examine.__doc__ or "as provisioning leaves it").split())
 
-    def of(self, node: ExaminedNode, cluster: Cluster) -> Finding:
+    def of(self, node: ExaminedNode, cluster: NodeGroup) -> Finding:
         """Check a node; the finding is `not checked` if the needed facts are missing."""
         if self.needs and (why := node.lacks(self.needs)):
             return not_checked(why)
@@ -69,6 +69,6 @@ class Check:
 
 def check(
     name: str, needs: Part | None = None, *, home: bool = False
-) -> Callable[[Callable[[ExaminedNode, Cluster], Finding]], Check]:
+) -> Callable[[Callable[[ExaminedNode, NodeGroup], Finding]], Check]:
     """Return a decorator that turns a function into the check `name` of doctor, see `Check`."""
     return lambda examine: Check(name, examine, needs, home)

@@ -15,7 +15,7 @@ from hearth_controller.doctor.finding import (
     not_applicable,
     not_checked,
 )
-from hearth_controller.doctor.node import Cluster, ExaminedNode
+from hearth_controller.doctor.node import ExaminedNode, NodeGroup
 from hearth_controller.driver.cards import card
 
 GAME_MIB = 300
@@ -40,7 +40,7 @@ _NO_CARD = not_applicable("no NVIDIA GPU")
 
 
 @check("driver", "inspection")
-def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
+def driver(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The loaded module and user space have the same, recent enough version, and answer."""
     its = node.inspection["driver"]
     if its["prime_off"] and not its["works"]:
@@ -73,7 +73,7 @@ def driver(node: ExaminedNode, cluster: Cluster) -> Finding:
     return broken(seen, "no program can use the GPU", provision)
 
 
-def _restart(node: ExaminedNode, cluster: Cluster) -> str:
+def _restart(node: ExaminedNode, cluster: NodeGroup) -> str:
     """Return the command that restarts a node, after the one without which that would lose it."""
     command = f"{cluster.hearth} reboot --nodes {node.name}"
     before = node.inspection.get("driver", {}).get("lockout_remedy", "")
@@ -81,7 +81,7 @@ def _restart(node: ExaminedNode, cluster: Cluster) -> str:
 
 
 @check("next kernel", "inspection")
-def next_kernel(node: ExaminedNode, cluster: Cluster) -> Finding:
+def next_kernel(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The kernel that a restart takes has drivers for the network cards and the root disk."""
     its = node.inspection["driver"]
     if its["lockout"]:
@@ -96,7 +96,7 @@ def next_kernel(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("Secure Boot", "inspection")
-def secure_boot(node: ExaminedNode, cluster: Cluster) -> Finding:
+def secure_boot(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """If the firmware loads signed code only, the signer of the driver's module is enrolled."""
     its = node.inspection["driver"]
     if not its["cards"]:
@@ -121,7 +121,7 @@ def secure_boot(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("torch and GPU", "facts")
-def torch(node: ExaminedNode, cluster: Cluster) -> Finding:
+def torch(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """This torch has code for the GPUs, sees them, and can build kernels for them."""
     facts = node.facts
     if not facts["gpus"]:
@@ -161,7 +161,7 @@ def torch(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("GPU shared", "inspection", home=True)
-def others(node: ExaminedNode, cluster: Cluster) -> Finding:
+def others(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """No other program computes on the GPUs, such as a game or another training."""
     if missing := _no_use(node):
         return missing
@@ -182,7 +182,7 @@ def others(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("desktop", "inspection", home=True)
-def desktop(node: ExaminedNode, cluster: Cluster) -> Finding:
+def desktop(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The desktop holds at most 1 GiB of the GPU's memory."""
     if missing := _no_use(node):
         return missing
@@ -204,7 +204,7 @@ def desktop(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("power limit", "inspection", home=True)
-def power_limit(node: ExaminedNode, cluster: Cluster) -> Finding:
+def power_limit(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The limit on each GPU's power is the inventory's; without one, no low limit slows it down."""
     if missing := _no_use(node):
         return missing
@@ -214,7 +214,7 @@ def power_limit(node: ExaminedNode, cluster: Cluster) -> Finding:
     return _unlike(node, cluster, known) if node.power_limit else _low(node, cluster, known)
 
 
-def _unlike(node: ExaminedNode, cluster: Cluster, gpus: Sequence[Mapping[str, Any]]) -> Finding:
+def _unlike(node: ExaminedNode, cluster: NodeGroup, gpus: Sequence[Mapping[str, Any]]) -> Finding:
     """Return the finding on the limits of a node whose inventory sets one."""
     result = node.stages.get(_LIMIT, {})
     fix = f"{cluster.stage(_LIMIT)} -e nodes={node.name}"
@@ -234,7 +234,7 @@ def _unlike(node: ExaminedNode, cluster: Cluster, gpus: Sequence[Mapping[str, An
     return good(", ".join(map(_watts, gpus)))
 
 
-def _low(node: ExaminedNode, cluster: Cluster, gpus: Sequence[Mapping[str, Any]]) -> Finding:
+def _low(node: ExaminedNode, cluster: NodeGroup, gpus: Sequence[Mapping[str, Any]]) -> Finding:
     """Return the finding on the limits of a node whose inventory sets none."""
     if node.stages.get(_LIMIT, {}).get("changed"):
         return degraded(

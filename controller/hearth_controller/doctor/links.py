@@ -17,7 +17,7 @@ from hearth_controller.doctor.finding import (
     not_applicable,
     not_checked,
 )
-from hearth_controller.doctor.node import Cluster, ExaminedNode, Observation
+from hearth_controller.doctor.node import ExaminedNode, NodeGroup, Observation
 
 GIGABITS = 2500
 """Up to this link speed, a card should reach at least half of its negotiated rate."""
@@ -36,7 +36,7 @@ _ALONE = not_applicable("there is no other node")
 
 
 @check("address", "inspection")
-def address(node: ExaminedNode, cluster: Cluster) -> Finding:
+def address(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The machine has its cluster address."""
     card = node.inspection["card"]["name"]
     if card:
@@ -49,7 +49,7 @@ def address(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("duplicate")
-def duplicate(node: ExaminedNode, cluster: Cluster) -> Finding:
+def duplicate(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """No other machine has the node's address.
 
     The nodes ask who claims it, which needs root, and know at which MAC they reach it. A node that
@@ -75,7 +75,7 @@ def duplicate(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("link", "facts")
-def link(node: ExaminedNode, cluster: Cluster) -> Finding:
+def link(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The link has the speed that both cards can.
 
     Below 200 Mbit/s over a cable is broken, over Wi-Fi degraded. Under a run: it holds nobody up.
@@ -113,7 +113,7 @@ def link(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("latency", "facts")
-def latency(node: ExaminedNode, cluster: Cluster) -> Finding:
+def latency(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """Its nearest peer answers quickly."""
     times = node.verify.talk.get("milliseconds", {})
     if not cluster.others(node):
@@ -131,7 +131,7 @@ def latency(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("reach", "facts")
-def reach(node: ExaminedNode, cluster: Cluster) -> Finding:
+def reach(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """Every other node reaches it over TCP."""
     if not cluster.others(node):
         return _ALONE
@@ -150,7 +150,7 @@ def reach(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("MTU", "inspection")
-def mtu(node: ExaminedNode, cluster: Cluster) -> Finding:
+def mtu(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """Packets of the card's full MTU arrive whole at every peer."""
     if node.loopback:
         return _LOOPBACK

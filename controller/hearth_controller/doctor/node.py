@@ -107,8 +107,8 @@ class ExaminedNode:
 
 
 @dataclass(frozen=True)
-class Cluster:
-    """All nodes, in order of rank; `hearth` is the command for the same inventory."""
+class NodeGroup:
+    """All nodes of a cluster, in order of rank; `hearth` is the command for the same inventory."""
 
     nodes: tuple[ExaminedNode, ...]
     hearth: str = "hearth"

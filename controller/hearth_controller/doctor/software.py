@@ -17,7 +17,7 @@ from hearth_controller.doctor.finding import (
     not_applicable,
     not_checked,
 )
-from hearth_controller.doctor.node import Cluster, ExaminedNode, Observation
+from hearth_controller.doctor.node import ExaminedNode, NodeGroup, Observation
 from hearth_controller.supply.missing import differences
 
 # If versions of these differ, nodes cannot communicate or compute different results.
@@ -25,7 +25,7 @@ _VITAL = frozenset({"torch", "nvidia-nccl-cu13", "transformers", "peft"})
 
 
 @check("versions")
-def versions(node: ExaminedNode, cluster: Cluster) -> Finding:
+def versions(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The environment loads torch, and its versions match the other nodes."""
     if why := node.lacks("facts"):
         if not node.verify.findings or _explained_elsewhere(node):
@@ -88,7 +88,7 @@ def _explained_elsewhere(node: ExaminedNode) -> bool:
 
 
 @check("lock file", "packages")
-def lock(node: ExaminedNode, cluster: Cluster) -> Finding:
+def lock(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The installed packages match the lock file."""
     packages = node.packages
     fix = cluster.stage("python")
@@ -106,7 +106,7 @@ def lock(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("code", "code")
-def code(node: ExaminedNode, cluster: Cluster) -> Finding:
+def code(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The workspace exists and holds the training code of this checkout."""
     code = node.code
     fix = cluster.stage("workspace")
@@ -128,7 +128,7 @@ def code(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("models", "inspection")
-def models(node: ExaminedNode, cluster: Cluster) -> Finding:
+def models(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The models are complete and match the other nodes."""
     its = node.inspection["models"]
     fix = "remove the folder {} on {}: the next run fetches it again"
@@ -155,7 +155,7 @@ def models(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("data", "inspection")
-def data(node: ExaminedNode, cluster: Cluster) -> Finding:
+def data(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The data files that runs transferred match their checksums.
 
     Rows from the Hub have no checksum and must match the other nodes.

@@ -16,7 +16,7 @@ from hearth_controller.doctor.finding import (
     not_checked,
 )
 from hearth_controller.doctor.links import failed_calls
-from hearth_controller.doctor.node import Cluster, ExaminedNode
+from hearth_controller.doctor.node import ExaminedNode, NodeGroup
 
 FULL_MIB, TIGHT_MIB = 2 << 10, 10 << 10
 """Free disk below which checkpoints of a run may not fit, and below which a model may not."""
@@ -28,7 +28,7 @@ _ALONE = not_applicable("nothing of this computer's system is Hearth's")
 
 
 @check("login")
-def login(node: ExaminedNode, cluster: Cluster) -> Finding:
+def login(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The node answers with its pinned host key."""
     if node.verify.gone:
         return broken(
@@ -41,14 +41,14 @@ def login(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 def _stage(
     stage: str, kept: str, why: str, *, vital: bool = False
-) -> Callable[[ExaminedNode, Cluster], Finding]:
+) -> Callable[[ExaminedNode, NodeGroup], Finding]:
     """Return the check that a stage of provisioning would change nothing.
 
     `kept` describes success, `why` the loss otherwise; `vital` makes a failure `broken`.
     """
     trouble = broken if vital else degraded
 
-    def check(node: ExaminedNode, cluster: Cluster) -> Finding:
+    def check(node: ExaminedNode, cluster: NodeGroup) -> Finding:
         result = node.stages.get(stage, {})
         fix = cluster.stage(stage)
         if node.alone:
@@ -70,7 +70,7 @@ _firewall = _stage("firewall", "lets the nodes in", "the other nodes are kept ou
 
 
 @check("firewall")
-def firewall(node: ExaminedNode, cluster: Cluster) -> Finding:
+def firewall(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The firewall's rules let the nodes in, and the nodes do come in."""
     by_rules = _firewall(node, cluster)
     deaf, _ = failed_calls(node.verify, cluster.observations)
@@ -90,7 +90,7 @@ _time = _stage("time", "kept", "clocks drift apart")
 
 
 @check("clock")
-def clock(node: ExaminedNode, cluster: Cluster) -> Finding:
+def clock(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """A time service is active, and the clock is within 5 s of the controller's."""
     kept = _time(node, cluster)
     off = difference(node.stages.get("time", {}).get("skew") or 0.0)
@@ -104,7 +104,7 @@ def clock(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("disk", "inspection")
-def disk(node: ExaminedNode, cluster: Cluster) -> Finding:
+def disk(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The disk has 10 GB for checkpoints and models; below 2 GB is broken."""
     least = min(node.inspection["disks"], key=lambda disk: disk["free_mib"])
     free = least["free_mib"]
@@ -118,7 +118,7 @@ def disk(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("memory", "inspection")
-def memory(node: ExaminedNode, cluster: Cluster) -> Finding:
+def memory(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The memory has 2 GB for a rank; below 512 MB is broken."""
     its = node.inspection["memory"]
     free = its["total_mib"] - its["used_mib"]
@@ -134,7 +134,7 @@ def memory(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("identity", "inspection")
-def identity(node: ExaminedNode, cluster: Cluster) -> Finding:
+def identity(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """No other node is the same machine, or a copy of its disk."""
     if node.alone:
         return not_applicable("all nodes are this computer")
@@ -158,7 +158,7 @@ def identity(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("other runs", "inspection", home=True)
-def other_runs(node: ExaminedNode, cluster: Cluster) -> Finding:
+def other_runs(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """No other user of the machine has a run under way."""
     found = node.inspection.get("other_runs", ())
     if found is None:
@@ -173,7 +173,7 @@ def other_runs(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("orphans", "inspection")
-def orphans(node: ExaminedNode, cluster: Cluster) -> Finding:
+def orphans(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """No process of a run has outlived its supervisor."""
     found = node.inspection["orphans"]
     if not found:
@@ -186,7 +186,7 @@ def orphans(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("leftovers", "inspection")
-def leftovers(node: ExaminedNode, cluster: Cluster) -> Finding:
+def leftovers(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """No unit and no scratch folder of an ended run is left."""
     found = node.inspection["leftovers"]
     if not found:
@@ -203,7 +203,7 @@ def leftovers(node: ExaminedNode, cluster: Cluster) -> Finding:
 
 
 @check("battery", "inspection", home=True)
-def battery(node: ExaminedNode, cluster: Cluster) -> Finding:
+def battery(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """A laptop is plugged in."""
     if node.inspection["on_battery"] is None:
         return not_applicable("no battery")

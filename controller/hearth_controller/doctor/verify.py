@@ -7,12 +7,12 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from hearth.base.nvidia import short_gpu
-from hearth.base.text import card_memory, link_speed, wrapped
+from hearth.base.text import card_memory, fitted, link_speed, wrapped
 from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.doctor import gpus, links, software
 from hearth_controller.doctor.finding import Check, Outcome
 from hearth_controller.doctor.links import link_mbit, locks_too_little
-from hearth_controller.doctor.node import Cluster, ExaminedNode, Observation
+from hearth_controller.doctor.node import ExaminedNode, NodeGroup, Observation
 from hearth_controller.inventory.unreachable import describe_failure
 
 Level = Literal["good", "advice", "fault"]
@@ -23,9 +23,7 @@ MARKS: dict[Level, str] = {"good": "✓", "advice": "!", "fault": "✗"}
 _IDLE = 30
 """Idle timeout of a node's listener in seconds; one more second is added per node."""
 
-_NETWORK = ("node", "rank", "address", "NIC", "link")
-_MACHINE = ("GPU", "memory", "driver", "torch")
-_GAP = "  "
+_TITLES = ("  node", "rank", "address", "NIC", "link", "GPU", "memory", "driver", "torch")
 
 _VITAL = (gpus.torch, links.reach, software.versions)
 """Checks of doctor that keep a node from training, in the order in which faults are mended."""
@@ -44,7 +42,7 @@ class Sum:
 
 
 @dataclass(frozen=True)
-class Advice:
+class NodeVerdict:
     """Verdict on a node, and the action to take if it is not good."""
 
     level: Level
@@ -153,23 +151,23 @@ def why_no_sum(nodes: Sequence[Observation]) -> str:
 
 def judge(
     nodes: Sequence[Observation], total: Sum | None, hearth: str, lock: Mapping[str, str]
-) -> dict[str, Advice]:
+) -> dict[str, NodeVerdict]:
     """Return the advice for each node: its first fault, or else the first possible improvement.
 
     `total` is None if no all-reduce was tried; `hearth` is the command for these nodes, `lock` each
     node's `python_lock` (`cpu` means that no GPU is to be used).
     """
     examined = tuple(ExaminedNode(node, lock=lock.get(node.name, "auto")) for node in nodes)
-    cluster, found = Cluster(examined, hearth), {}
+    cluster, found = NodeGroup(examined, hearth), {}
     for node in examined:
         fault = next(_faults(node, cluster, total), None)
         hint = next(_hints(node, cluster), None)
-        advice = Advice("advice", hint) if hint else Advice("good")
-        found[node.name] = Advice("fault", fault) if fault else advice
+        advice = NodeVerdict("advice", hint) if hint else NodeVerdict("good")
+        found[node.name] = NodeVerdict("fault", fault) if fault else advice
     return found
 
 
-def _faults(node: ExaminedNode, cluster: Cluster, total: Sum | None) -> Iterator[str]:
+def _faults(node: ExaminedNode, cluster: NodeGroup, total: Sum | None) -> Iterator[str]:
     """Yield the faults of a node in the order in which they must be mended."""
     verified = node.verify
     yield from _texts([links.duplicate], node, cluster, "broken")
@@ -185,7 +183,7 @@ def _faults(node: ExaminedNode, cluster: Cluster, total: Sum | None) -> Iterator
         yield "its sum in the all-reduce was wrong: test its memory and its network card"
 
 
-def _hints(node: ExaminedNode, cluster: Cluster) -> Iterator[str]:
+def _hints(node: ExaminedNode, cluster: NodeGroup) -> Iterator[str]:
     """Yield possible improvements for a node on which training works."""
     if node.verify.usable:
         yield from _texts(_SPEED, node, cluster, "broken", "degraded")
@@ -194,7 +192,7 @@ def _hints(node: ExaminedNode, cluster: Cluster) -> Iterator[str]:
 
 
 def _texts(
-    checks: Iterable[Check], node: ExaminedNode, cluster: Cluster, *outcomes: Outcome
+    checks: Iterable[Check], node: ExaminedNode, cluster: NodeGroup, *outcomes: Outcome
 ) -> Iterator[str]:
     """Yield the findings of these checks on a node that have one of the `outcomes`, as text."""
     for finding in (check.of(node, cluster) for check in checks):
@@ -266,52 +264,35 @@ def _compilers(nodes: Sequence[Observation]) -> list[str]:
     return [f"nvcc: {', '.join(parts)}" + (f"; none on {', '.join(lacking)}" if lacking else "")]
 
 
-def table(nodes: Sequence[Observation], advice: Mapping[str, Advice], columns: int) -> list[Line]:
+def table(
+    nodes: Sequence[Observation], verdicts: Mapping[str, NodeVerdict], columns: int
+) -> list[Line]:
     """Return the lines; if `columns` are too few, a second table of the machines follows below."""
-    cells = {node.name: _cells(node, nodes) for node in nodes}
-    whole = _block(nodes, cells, advice, (*_NETWORK, *_MACHINE))
-    if max(len(text) for _, text in whole) <= columns:
-        lines = whole
-    else:
-        lines = _block(nodes, cells, advice, _NETWORK)
-        lines += [(None, ""), *_block(nodes, cells, advice, ("node", *_MACHINE))]
+    rows = [_TITLES]
     for node in nodes:
-        verdict = advice[node.name]
+        rows.append((f"{MARKS[verdicts[node.name].level]} {node.name}", *_cells(node, nodes)))
+    levels = {mark: level for level, mark in MARKS.items()}
+    lines: list[Line] = [(levels.get(line[:1]), line) for line in fitted(rows, columns)]
+    for node in nodes:
+        verdict = verdicts[node.name]
         if verdict.text:
-            told = wrapped(f"{node.name}: {verdict.text}", columns, "    ")
-            lines += [(verdict.level, line) for line in told]
+            text = wrapped(f"{node.name}: {verdict.text}", columns, "    ")
+            lines += [(verdict.level, line) for line in text]
     return lines
 
 
-def _cells(node: Observation, nodes: Sequence[Observation]) -> dict[str, str]:
+def _cells(node: Observation, nodes: Sequence[Observation]) -> tuple[str, ...]:
+    """Return the cells of a node behind its name."""
     facts = node.facts
     gpus = facts.get("gpus", [])
     memories = [gpu["memory_mib"] for gpu in gpus if gpu["memory_mib"]]
-    return {
-        "node": node.name,
-        "rank": str(node.rank),
-        "address": node.address,
-        "NIC": facts.get("interface") or "–",
-        "link": link_speed(link_mbit(node.name, nodes)),
-        "GPU": short_gpu(gpus) or "–",
-        "memory": card_memory(min(memories)) if memories else "shared" if gpus else "–",
-        "driver": gpus[0]["driver"] if gpus else "–",
-        "torch": facts.get("torch") or "–",
-    }
-
-
-def _block(
-    nodes: Sequence[Observation],
-    cells: Mapping[str, Mapping[str, str]],
-    advice: Mapping[str, Advice],
-    titles: Sequence[str],
-) -> list[Line]:
-    """Return a heading and one line per node."""
-    rows = [titles, *([cells[node.name][title] for title in titles] for node in nodes)]
-    wide = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    levels = [None, *(advice[node.name].level for node in nodes)]
-    lines: list[Line] = []
-    for level, row in zip(levels, rows, strict=True):
-        padded = (f"{cell:<{most}}" for cell, most in zip(row, wide, strict=True))
-        lines.append((level, f"{MARKS[level] if level else ' '} {_GAP.join(padded)}".rstrip()))
-    return lines
+    return (
+        str(node.rank),
+        node.address,
+        facts.get("interface") or "–",
+        link_speed(link_mbit(node.name, nodes)),
+        short_gpu(gpus) or "–",
+        card_memory(min(memories)) if memories else "shared" if gpus else "–",
+        gpus[0]["driver"] if gpus else "–",
+        facts.get("torch") or "–",
+    )

@@ -9,7 +9,7 @@ from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
 from hearth_controller.doctor.examine import node_of, show
-from hearth_controller.doctor.node import Cluster
+from hearth_controller.doctor.node import NodeGroup
 from hearth_controller.doctor.verify import observations
 
 DOCUMENTATION = r"""
@@ -105,4 +105,4 @@ class ActionModule(ActionBase):
             nodes.append(node_of(verified, answers, one_computer, connection, lock, watts))
         # A node on which a stage failed has left the play.
         done = set() if self._task.check_mode else playing
-        return show(Cluster(tuple(nodes), given["hearth"]), mending, done)
+        return show(NodeGroup(tuple(nodes), given["hearth"]), mending, done)

@@ -20,7 +20,7 @@ from hearth_controller.base.verdict import EXIT
 from hearth_controller.doctor import software
 from hearth_controller.doctor.examine import CHECKS, examine, mends, node_of, show, warnings
 from hearth_controller.doctor.finding import not_checked
-from hearth_controller.doctor.node import Cluster, ExaminedNode, Observation
+from hearth_controller.doctor.node import ExaminedNode, NodeGroup, Observation
 from hearth_controller.doctor.table import doctor_lines
 from hearth_controller.doctor.verify import observations
 
@@ -202,7 +202,7 @@ def observed(**changes) -> Observation:
 
 def examined(nodes: dict[str, ExaminedNode], mended=None, unmended=None) -> dict:
     """Return doctor's report, validated against the schema."""
-    found = examine(Cluster(tuple(nodes.values())), NOW, mended or {}, unmended or {})
+    found = examine(NodeGroup(tuple(nodes.values())), NOW, mended or {}, unmended or {})
     Draft202012Validator(SCHEMA).validate(json.loads(json.dumps(found)))
     return found
 
@@ -494,7 +494,7 @@ def test_a_single_node_has_no_pairs():
 )
 def test_what_was_too_large_to_be_read_is_not_said_to_be_whole(path, check):
     nodes = looks(unread=[path])
-    said = check.of(nodes["laptop"], Cluster(list(nodes.values())))
+    said = check.of(nodes["laptop"], NodeGroup(list(nodes.values())))
     assert said == not_checked(said.seen)
     assert_names(said.seen, path)
 
@@ -636,7 +636,7 @@ def test_an_answer_that_did_not_come_is_not_taken_for_a_good_one():
 
 
 def test_only_what_was_done_is_said_to_be_mended():
-    cluster = Cluster((ExaminedNode(Observation("tower", 0, "192.0.2.1")), ExaminedNode(SEEN)))
+    cluster = NodeGroup((ExaminedNode(Observation("tower", 0, "192.0.2.1")), ExaminedNode(SEEN)))
     said = show(cluster, {"tower": ["names"], "laptop": ["python"]}, ["tower"])["answer"]
     assert (said["mended"], said["unmended"]) == ({"tower": ["names"]}, {"laptop": ["python"]})
 

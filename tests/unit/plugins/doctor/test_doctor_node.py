@@ -23,7 +23,7 @@ from hearth.ranks.control_protocol import Form
 from hearth.supervisor.spec import Spec
 from hearth.supervisor.workers import command
 from hearth_controller.doctor.examine import CHECKS
-from hearth_controller.doctor.node import Cluster, ExaminedNode, Observation
+from hearth_controller.doctor.node import ExaminedNode, NodeGroup, Observation
 
 PROCESS = (
     "<process_info><pid>{}</pid><type>{}</type><process_name>{}</process_name>"
@@ -70,7 +70,7 @@ def test_this_computer_is_looked_at(look):
     node = ExaminedNode(Observation("desk", 0, "127.0.0.1"), inspection=said)
     for check in CHECKS:
         if check.needs == "inspection":
-            assert check.of(node, Cluster((node,))).seen
+            assert check.of(node, NodeGroup((node,))).seen
 
 
 def test_a_rank_that_outlived_its_supervisor_is_found(workspace, rank, look):

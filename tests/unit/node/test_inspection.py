@@ -1,4 +1,4 @@
-"""The sizes of a model that a node has, asked before anything is fetched."""
+"""Inspecting a node before a run: other runs in its folders, the sizes of its models."""
 
 from __future__ import annotations
 
@@ -6,10 +6,32 @@ import json
 
 import pytest
 from support.cached_model import ID, NAME
+from support.facts import assert_names
 
 from hearth.config import resolve_run, write_run
 from hearth.node import __main__ as verbs
-from hearth.node.inspection import inspect_node
+from hearth.node.inspection import another_run, inspect_node
+
+NIGHT = "2026-11-25T03:00:00Z"
+
+
+@pytest.mark.parametrize("there", [None, f"created: '{NIGHT}'\n".encode()], ids=["none", "own"])
+def test_its_own_files_and_an_empty_folder_are_fine(tmp_path, there):
+    if there:
+        (tmp_path / "run.yml").write_bytes(there)
+    assert another_run(tmp_path, NIGHT, in_workspace=True) == []
+
+
+@pytest.mark.parametrize(
+    "there",
+    [b"created: '2026-11-24T03:00:00Z'\n", b"", b"\xff\xfe"],
+    ids=["other", "empty", "torn"],
+)
+def test_the_files_of_another_run_are_not_mixed_with_it(tmp_path, there):
+    (tmp_path / "run.yml").write_bytes(there)
+    (finding,) = another_run(tmp_path, NIGHT, in_workspace=True)
+    assert_names(finding, tmp_path.name, tmp_path)
+
 
 CONFIG = {
     **{"model_type": "llama", "hidden_size": 64, "intermediate_size": 128, "vocab_size": 99},

@@ -1,16 +1,18 @@
-"""The steps of a run that are `auto`, resolved from its data before it starts."""
+"""Preparing a node: the steps of a run from its data, a preset from scratch, an idle GPU."""
 
 from __future__ import annotations
 
 import json
 
 import pytest
+from huggingface_hub import constants
 from support.facts import assert_names
+from support.stand_in_hub import stand_in_hub
 from support.tiny_model import make_dataset
 
 from hearth.config import read_run, resolve_run, run_of, run_text, write_run
 from hearth.config.layout import Layout
-from hearth.node.prepare import prepare, prepared_facts
+from hearth.node.prepare import prepare, prepared_facts, warn_of_idle_gpu
 
 STEPS = ("sequence_length", "packing", "global_batch", "epochs", "warmup_steps")
 
@@ -124,3 +126,51 @@ def test_documents_are_called_by_the_file_that_was_typed(ready, tmp_path):
         assert report.examples + report.held_out_examples == 30
         sources = prepared.data.train.sources(0)
         assert sources and all(source.startswith(f"{file}:") for source in sources)
+
+
+PRESET = """
+id: owner/tiny
+licence: mit
+settings:
+  {scratch: true, lora: false, sequence_length: 96, global_batch: 4, learning_rate: 0.001}
+"""
+
+
+@pytest.fixture
+def hub(tmp_path, monkeypatch, tiny_model):
+    (tmp_path / "tiny.yml").write_text(PRESET)
+    monkeypatch.setattr("hearth.config.presets.PRESETS", tmp_path)
+    monkeypatch.setattr(constants, "HF_HUB_OFFLINE", False)
+    with stand_in_hub() as running:
+        running.models["owner/tiny"] = tiny_model
+        for name, value in running.variables.items():
+            monkeypatch.setenv(name, value)
+        yield running
+
+
+def test_it_takes_no_weights_from_the_hub_and_tells_batch_and_learning_rate(
+    hub, tmp_path, tiny_data
+):
+    layout = Layout(*(tmp_path / name for name in ("runs", "runs", "data", "cache")), False)
+    given = {"model": "tiny", "dataset": str(tiny_data), "global_batch": 16}
+    run = resolve_run(given, layout.results)
+    said: list[str] = []
+    prepared = prepare(run, layout, said.append)
+    assert not any("/resolve/" in asked and "safetensors" in asked for asked in hub.asked)
+    assert not list(prepared.model.path.glob("*.safetensors"))
+    for lines in (said, prepared_facts(run, layout, prepared)["summary"]):
+        batch, advice = (line for line in lines if line.startswith(("batch:", "learning_rate:")))
+        tokens = round(prepared.data.report.tokens / prepared.data.report.rows * 16)
+        assert_names(batch, "16 rows", f"{tokens} tokens")
+        assert_names(advice, "learning_rate", "0.001", 16 * 96, "0.002")
+
+
+@pytest.mark.parametrize(
+    ("cards", "usable", "warned"), [(1, False, True), (1, True, False), (0, False, False)]
+)
+def test_training_on_the_processor_beside_a_gpu_is_not_silent(monkeypatch, cards, usable, warned):
+    monkeypatch.setattr("hearth.node.prepare.nvidia_cards", lambda: cards)
+    monkeypatch.setattr("hearth.node.prepare.has_nvidia_gpu", lambda: usable)
+    said: list[str] = []
+    warn_of_idle_gpu(said.append)
+    assert ["processor" in line and "GPU" in line for line in said] == [True] * warned
