@@ -5,15 +5,15 @@ from __future__ import annotations
 from dataclasses import replace
 from typing import Any
 
-from hearth.supervisor.cause import Failure
+from hearth.supervisor.cause import RanksFailure
 from hearth.supervisor.decisions import decide
 from hearth.supervisor.decisions.actions import Conclude
-from hearth.supervisor.decisions.forming import Settings
+from hearth.supervisor.decisions.forming import TeamSettings
 from hearth.supervisor.decisions.local_ranks import LocalRanks, Rank
-from hearth.supervisor.decisions.state import Absence, Heard, Memory, State
+from hearth.supervisor.decisions.state import Heard, Memory, NodeAbsence, State
 from hearth.supervisor.decisions.team_record import TeamRecord
 from hearth.supervisor.decisions.voting import Config, Refusal, Votes
-from hearth.supervisor.messages import Propose, Reaches, Report
+from hearth.supervisor.messages import NodeReport, Propose, Reaches
 
 NODES = ("desk", "laptop", "shelf")
 CHOICES = {"precision": "fp32"}
@@ -30,7 +30,7 @@ class Mind:
         self.verdict: Conclude | None = None
 
 
-def report(node: str, state: str, team: Config | None = TEAM, **facts: object) -> Report:
+def report(node: str, state: str, team: Config | None = TEAM, **facts: object) -> NodeReport:
     """Return a report of a node that is in, or was in, the team, at step 7."""
     known = {"votes": Votes(team, (), counts=team is not None), "connected": NODES}
     known |= {"serves": 40000, "reaches": Reaches(NODES, NODES)}
@@ -39,20 +39,20 @@ def report(node: str, state: str, team: Config | None = TEAM, **facts: object) -
         known |= {"choices": CHOICES}
     if team and state == "away":
         known |= {"generation": team.generation}
-    return Report(node, state, **known | facts)
+    return NodeReport(node, state, **known | facts)
 
 
-def situation(own: Report, *others: Report, now: float = 100.0, **facts: Any) -> State:
+def situation(own: NodeReport, *others: NodeReport, now: float = 100.0, **facts: Any) -> State:
     """Return the state of the node of `own`; nodes that are not given broke off just now."""
     names = {own.node, *(each.node for each in others)}
     heard = {each.node: Heard(each, now) for each in others}
-    gone = {node: Absence("broke off", now) for node in NODES if node not in names}
+    gone = {node: NodeAbsence("broke off", now) for node in NODES if node not in names}
     team = facts.pop("team", Config(own.generation, NODES) if own.generation else None)
     ranks = replace(LocalRanks.starting(1), gained=facts.pop("gained", 0))
     if ends := facts.pop("verdict", None):
         facts["verdict"] = Conclude(ends)
     known = {"now": now, "heard": heard, "gone": gone, "teams": TeamRecord(team)} | facts
-    settings = known.pop("settings", Settings(NODES))
+    settings = known.pop("settings", TeamSettings(NODES))
     return replace(_with_own(State(settings, own.node, ranks), own), **known)
 
 
@@ -86,11 +86,11 @@ def with_facts(seen: State, node: str, **facts: Any) -> State:
     return replace(seen, heard=heard)
 
 
-def _with_own(seen: State, own: Report) -> State:
+def _with_own(seen: State, own: NodeReport) -> State:
     """Return a state whose own report is this one, but for what follows from other facts."""
     places = _PLACES.get(own.state, (own.state,))
     inside = own.state not in ("failed", "away")
-    failure = own.failure or (Failure(None, "it failed") if own.state == "failed" else None)
+    failure = own.failure or (RanksFailure(None, "it failed") if own.state == "failed" else None)
     ranks = LocalRanks(
         tuple(Rank(place if inside else "starting", own.trained, own.step) for place in places),
         failure=failure if own.state == "failed" else None,
@@ -107,7 +107,7 @@ def _with_own(seen: State, own: Report) -> State:
         votes=own.votes,
         voteless=own.voteless,
         owner=owner,
-        owner_told=owner,
+        owner_reported=owner,
         leaving="" if own.returns else own.leaving,
         serves=own.serves,
         reaches=own.reaches,

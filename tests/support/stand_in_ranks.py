@@ -29,13 +29,13 @@ from hearth.ranks.control_protocol import (
     RANK_AGAIN,
     Alive,
     Doing,
-    Ended,
     Formed,
     Here,
     Interrupt,
     Leave,
-    Load,
+    LoadAlone,
     Pause,
+    RankEnded,
     Waiting,
     connect_to_supervisor,
     decode,
@@ -204,9 +204,9 @@ while True:
             folder = checkpoints / f"step-{step}"
             folder.mkdir(parents=True, exist_ok=True)
             (folder / "adapter").write_text(str(step))
-        control.tell(Ended("stopped", step))
+        control.tell(RankEnded("stopped", step))
         break
-    if isinstance(order, Load):
+    if isinstance(order, LoadAlone):
         time.sleep(float(os.environ.get("LOADING", 0)))
         loaded = True
         order = wait("new")
@@ -228,6 +228,6 @@ while True:
         continue
     group.close()
     if outcome != "paused":
-        control.tell(Ended(outcome, step))
+        control.tell(RankEnded(outcome, step))
         break
     order = wait("paused", order.generation)

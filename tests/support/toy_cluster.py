@@ -15,9 +15,9 @@ from typing import Any
 from hearth.ranks.control_protocol import Form, Formed
 from hearth.supervisor.decisions.actions import Action
 from hearth.supervisor.decisions.events import Joined
-from hearth.supervisor.decisions.forming import Settings
+from hearth.supervisor.decisions.forming import TeamSettings
 from hearth.supervisor.decisions.voting import Votes
-from hearth.supervisor.messages import Failure, Stop
+from hearth.supervisor.messages import RanksFailure, Stop
 from support.toy_connection import Connection
 from support.toy_node import Node
 from support.toy_rank import Group, Rank
@@ -35,7 +35,7 @@ class Cluster:
         self, names: tuple[str, ...], random: Random, last_step: int, **terms: Any
     ) -> None:
         self.names, self.random, self.last_step = names, random, last_step
-        self.settings = Settings(names, **{"return_timeout": 600.0} | terms)
+        self.settings = TeamSettings(names, **{"return_timeout": 600.0} | terms)
         self.now = 0.0
         self._count = itertools.count()
         self._events: list[tuple[float, int, Callable[[], None]]] = []
@@ -228,14 +228,14 @@ class Cluster:
         node = self.nodes[name]
         if node.up and node.rank.alive:
             node.rank.die()
-            node.ranks_failed(Failure(0, "rank 0 was killed by signal 9", curable=True))
+            node.ranks_failed(RanksFailure(0, "rank 0 was killed by signal 9", curable=True))
 
     def fail_rank(self, name: str) -> None:
         """Have a rank end by an error of its own."""
         node = self.nodes[name]
         if node.up and node.rank.alive:
             node.rank.die()
-            node.ranks_failed(Failure(0, OWN_ERROR))
+            node.ranks_failed(RanksFailure(0, OWN_ERROR))
 
     def hang_rank(self, name: str) -> None:
         """Stop a rank; its supervisor kills it 20 s later."""
@@ -252,7 +252,7 @@ class Cluster:
     def _kill_hung(self, rank: Rank) -> None:
         if rank.node.up and rank.node.rank is rank and rank.alive:
             rank.die()
-            rank.node.ranks_failed(Failure(0, "rank 0 did nothing for 20 s", curable=True))
+            rank.node.ranks_failed(RanksFailure(0, "rank 0 did nothing for 20 s", curable=True))
 
     def cut(self, one: str, other: str, seconds: float) -> None:
         """Cut the connection of two nodes."""

@@ -29,7 +29,7 @@ from hearth.supervisor.decisions.local_ranks import LocalRanks
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.decisions.transition import transition
 from hearth.supervisor.decisions.voting import Votes
-from hearth.supervisor.messages import Failure, Stop
+from hearth.supervisor.messages import RanksFailure, Stop
 from support.toy_rank import Rank
 
 if TYPE_CHECKING:
@@ -110,7 +110,7 @@ class Node:
             self.owner = ""
             self.owner_says()
 
-    def ranks_failed(self, failure: Failure) -> None:
+    def ranks_failed(self, failure: RanksFailure) -> None:
         """Have the supervisor notice that its rank ended by itself."""
         rank, gained = self.rank, self.rank.step - self.rank.formed_at
 

@@ -6,9 +6,17 @@ from collections.abc import Callable
 from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
-from hearth.ranks.control_protocol import Ended, Form, Interrupt, Leave, Load, Pause, Waiting
+from hearth.ranks.control_protocol import (
+    Form,
+    Interrupt,
+    Leave,
+    LoadAlone,
+    Pause,
+    RankEnded,
+    Waiting,
+)
 from hearth.supervisor.decisions.events import RankSaid
-from hearth.supervisor.messages import Failure
+from hearth.supervisor.messages import RanksFailure
 
 if TYPE_CHECKING:
     from support.toy_node import Node
@@ -57,7 +65,7 @@ class Rank:
         if not self.alive or self.hung:
             return
         match order:
-            case Load() if self.waits:
+            case LoadAlone() if self.waits:
                 self.waits = False
                 self.later(self.cluster.random.uniform(1, 3), self._load)
             case Leave(save):
@@ -84,13 +92,13 @@ class Rank:
         self.cluster.break_up(group, self)
         if group.form.fresh and not group.formed:
             self.alive = False
-            self.node.ranks_failed(Failure(0, "its group broke before it trained", True))
+            self.node.ranks_failed(RanksFailure(0, "its group broke before it trained", True))
             return
         self.later(0.05, lambda: self.wait("broken"))
 
     def end(self, outcome: str) -> None:
         self.group, self.alive = None, False
-        self.cluster.later(0.1, lambda: self.say(Ended(outcome, self.step)))
+        self.cluster.later(0.1, lambda: self.say(RankEnded(outcome, self.step)))
 
     def die(self) -> None:
         self.alive = False

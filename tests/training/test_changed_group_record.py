@@ -8,7 +8,7 @@ import pytest
 from support.ranks import furthest, trained
 from support.team import SUM, Fault, Team, timeless
 
-from hearth.ranks.control_protocol import Load, Waiting
+from hearth.ranks.control_protocol import LoadAlone, Waiting
 from hearth.record.events import StepEvent, read_events
 from hearth.record.story import read_story
 from hearth_controller.report.page import page
@@ -76,7 +76,7 @@ def test_a_rank_that_joins_divides_by_speed_as_the_others_do(settings, tmp_path)
         choices = team.begin_slowly("b", "b", "c")
         team.ranks.start("a")
         team.ranks.hear(Waiting, 0)
-        team.ranks.order(Load(choices), 0)
+        team.ranks.order(LoadAlone(choices), 0)
         team.ranks.hear(Waiting, 0, where=lambda told: told.loaded)
         team.ranks.pause(1, 2)
         team.wake("b")

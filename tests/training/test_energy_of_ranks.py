@@ -13,7 +13,7 @@ from support.nvml import FOLDER, StandInCards
 from support.team import SUM, Fault, Team
 from support.waiting import until
 
-from hearth.ranks.control_protocol import Load, Waiting
+from hearth.ranks.control_protocol import LoadAlone, Waiting
 from hearth_controller.runs.energy import energy_of
 
 pytestmark = pytest.mark.rotated("the energy of ranks")
@@ -131,7 +131,7 @@ def test_a_run_that_begins_again_counts_on_and_a_node_that_joins_counts_from_the
         team.ranks.hear(Waiting, 2)
         (start, *_) = lines_of(team, "a", "start")
         choices = {name: start[name] for name in ("precision", "optimizer")}
-        team.ranks.order(Load(choices), 2)
+        team.ranks.order(LoadAlone(choices), 2)
         team.ranks.hear(Waiting, 2, where=lambda told: told.loaded)
         team.ranks.pause(0, 1)
         team.ranks.wake(1)

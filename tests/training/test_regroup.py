@@ -15,7 +15,7 @@ from support.strangers import answers
 from support.summing import LARGE, SMALL, conducted, formed, waiting
 from support.waiting import until
 
-from hearth.ranks.control_protocol import Ended, Formed, Interrupt, Leave, Pause, Waiting
+from hearth.ranks.control_protocol import Formed, Interrupt, Leave, Pause, RankEnded, Waiting
 
 LAYOUT = {"tower": 1, "laptop": 2, "attic": 1}
 
@@ -46,7 +46,7 @@ def test_ranks_keep_their_numbers_in_whatever_group(start):
     waiting(conductor, "broken", 3, 0)
     conductor.order(Leave(save=False))
     assert conductor.wait() == [0, 0, 0, 0]
-    assert [said.message.outcome for said in conductor.hear(Ended)] == ["stopped"] * 4
+    assert [said.message.outcome for said in conductor.hear(RankEnded)] == ["stopped"] * 4
 
 
 @pytest.mark.rotated

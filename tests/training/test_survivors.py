@@ -31,7 +31,7 @@ from support.team import (
 )
 from support.waiting import until
 
-from hearth.ranks.control_protocol import FOR_OTHERS, Alive, Leave, Load, Waiting
+from hearth.ranks.control_protocol import FOR_OTHERS, Alive, Leave, LoadAlone, Waiting
 
 STEPS = 6
 
@@ -81,7 +81,7 @@ def join(team, new, stopped, *nodes):
     (rank,) = team.ranks.ranks(new)
     team.ranks.start(new)
     team.ranks.hear(Waiting, rank)
-    team.ranks.order(Load(choices), rank)
+    team.ranks.order(LoadAlone(choices), rank)
     (loaded,) = team.ranks.hear(Waiting, rank, where=lambda told: told.loaded)
     assert (loaded.message.why, loaded.message.step) == ("new", 0)
     ranks = team.ranks.ranks(*nodes)
@@ -422,7 +422,7 @@ def test_ranks_that_all_loaded_alone_begin_together(tmp_path, settings, trained_
     with Team(tmp_path, settings) as team:
         team.ranks.start("a", "c")
         team.ranks.hear(Waiting, 0, 2)
-        team.ranks.order(Load({"precision": "fp64", "optimizer": "adamw"}))
+        team.ranks.order(LoadAlone({"precision": "fp64", "optimizer": "adamw"}))
         team.regroup("a", "c")
         assert_ended_alike(team, ["a", "c"], trained_by())
 

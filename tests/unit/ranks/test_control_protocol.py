@@ -17,7 +17,7 @@ from support.supervisors import TRAINING
 
 from hearth.ranks.control_protocol import (
     Leave,
-    Load,
+    LoadAlone,
     Message,
     Pause,
     ProtocolError,
@@ -126,9 +126,9 @@ def test_ranks_meet_their_supervisor_however_long_the_path_is(tmp_path):
     open_before = set(os.listdir("/proc/self/fd"))
     with listen_for_ranks(folder) as listener, connect_to_supervisor(folder) as rank:
         with listener.accept()[0] as supervisor:
-            rank.sendall(encode(Load({"precision": "bf16"})))
+            rank.sendall(encode(LoadAlone({"precision": "bf16"})))
             with supervisor.makefile("rb") as lines:
-                assert decode(lines.readline()) == Load({"precision": "bf16"})
+                assert decode(lines.readline()) == LoadAlone({"precision": "bf16"})
         mode = (folder / "control").lstat().st_mode
         assert stat.S_ISSOCK(mode)
         assert stat.S_IMODE(mode) & 0o077 == 0

@@ -17,13 +17,13 @@ from hearth.base.errors import LaunchError
 from hearth.ranks.control import Control, take_ranks_in_place
 from hearth.ranks.control_protocol import (
     Doing,
-    Ended,
     Form,
     Here,
     Interrupt,
     Leave,
-    Load,
+    LoadAlone,
     Pause,
+    RankEnded,
     Waiting,
     decode,
     encode,
@@ -65,8 +65,8 @@ def form(generation: int) -> Form:
 
 def test_a_rank_waits_for_each_order_in_turn(both):
     supervisor, control = both
-    supervisor.order(Load({"precision": "bf16"}), form(3), Leave(True))
-    assert control.wait(NEW) == Load({"precision": "bf16"})
+    supervisor.order(LoadAlone({"precision": "bf16"}), form(3), Leave(True))
+    assert control.wait(NEW) == LoadAlone({"precision": "bf16"})
     assert supervisor.hear() == NEW
     assert control.wait(NEW) == form(3)
     assert control.wait(NEW) == Leave(True) == control.leaving
@@ -114,7 +114,7 @@ def test_a_rank_tells_what_it_does_and_how_it_ended(both):
     control.tell(Doing("micro-batch", 12, 3, 4.5))
     control.end("finished", 40)
     assert supervisor.hear() == Doing("micro-batch", 12, 3, 4.5)
-    assert supervisor.hear() == Ended("finished", 40)
+    assert supervisor.hear() == RankEnded("finished", 40)
     assert supervisor.lines.readline() == b""
 
 

@@ -13,11 +13,11 @@ from support.rubbish import LITTLE, quick, rubbish, send, send_endlessly
 
 from hearth.ranks.control_protocol import (
     SOCKET,
-    Ended,
     Here,
     Interrupt,
     Leave,
     News,
+    RankEnded,
     Waiting,
     connect_to_supervisor,
     decode,
@@ -93,7 +93,7 @@ def test_nothing_is_heard_of_ranks_of_an_earlier_start(tmp_path):
         old = await Rank.connect(tmp_path, 0)
         await events.get()
         channel.expect(2)
-        old.say(Ended("finished", 3))
+        old.say(RankEnded("finished", 3))
         assert await old.order() is None
         new = await Rank.connect(tmp_path, 0)
         assert await events.get() == Said(2, 0, Here(0, 1))
@@ -138,7 +138,7 @@ def test_whatever_a_rank_says_is_a_message_of_a_rank_or_ends_its_connection(tmp_
         place = f"/proc/self/fd/{os.open(tmp_path, os.O_PATH)}/{SOCKET}"
 
         @quick
-        @given(rubbish(Here, Waiting, Ended, Interrupt), st.sampled_from([-1, 0, 1, 2, 10**30]))
+        @given(rubbish(Here, Waiting, RankEnded, Interrupt), st.sampled_from([-1, 0, 1, 2, 10**30]))
         def said(content: bytes, local_rank: int) -> None:
             send(place, encode(Here(local_rank, 1)) + content)
 

@@ -18,7 +18,7 @@ from support.situations import (
     with_facts,
 )
 
-from hearth.ranks.control_protocol import Interrupt, Leave, Load, Pause
+from hearth.ranks.control_protocol import Interrupt, Leave, LoadAlone, Pause
 from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions.actions import (
     Conclude,
@@ -33,7 +33,7 @@ from hearth.supervisor.decisions.actions import (
     TellRanks,
 )
 from hearth.supervisor.decisions.decide import BRIEF, to_prove
-from hearth.supervisor.decisions.forming import Settings
+from hearth.supervisor.decisions.forming import TeamSettings
 from hearth.supervisor.decisions.observe import parted
 from hearth.supervisor.decisions.own_ranks import (
     FORM_TIMEOUT,
@@ -43,7 +43,7 @@ from hearth.supervisor.decisions.own_ranks import (
     SHUTDOWN_PATIENCE,
     STEP_PATIENCE,
 )
-from hearth.supervisor.decisions.state import LONG_START, WAITS, Absence, Proposal, State
+from hearth.supervisor.decisions.state import LONG_START, WAITS, NodeAbsence, Proposal, State
 from hearth.supervisor.decisions.team_record import TeamRecord
 from hearth.supervisor.decisions.verdicts import (
     COLLECT,
@@ -53,14 +53,14 @@ from hearth.supervisor.decisions.verdicts import (
     LEFT_OUT_WITHIN,
 )
 from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Attempt, Config, Refusal, Votes
-from hearth.supervisor.messages import Failure, Propose, Stop
+from hearth.supervisor.messages import Propose, RanksFailure, Stop
 
-KILLED = Failure(1, "rank 1 was killed by signal 9 (SIGKILL)", curable=True)
+KILLED = RanksFailure(1, "rank 1 was killed by signal 9 (SIGKILL)", curable=True)
 TAKEN = "another machine has its address 192.0.2.3, too"
 LOST = ("broke off", "silent for 6 s", "refused connections")
-OUT_OF_MEMORY = Failure(1, "torch.OutOfMemoryError: CUDA out of memory", local=True)
-OFF_THE_BUS = Failure(1, "RuntimeError: CUDA error: unspecified launch failure", local=True)
-BAD_ROW = Failure(1, "ValueError: the row is bad")
+OUT_OF_MEMORY = RanksFailure(1, "torch.OutOfMemoryError: CUDA out of memory", local=True)
+OFF_THE_BUS = RanksFailure(1, "RuntimeError: CUDA error: unspecified launch failure", local=True)
+BAD_ROW = RanksFailure(1, "ValueError: the row is bad")
 
 
 def everybody(states: str, me: str = "desk", **facts: object) -> State:
@@ -103,7 +103,7 @@ def test_the_first_team_waits_for_ranks_that_are_not_ready(states):
 
 
 def test_the_first_team_is_of_all_nodes_and_fresh_and_its_first_node_proposes_it():
-    seen = first_start("ready ready ready", settings=Settings(NODES, first_generation=4))
+    seen = first_start("ready ready ready", settings=TeamSettings(NODES, first_generation=4))
     (proposed,) = moves(seen)
     assert proposed == ProposeTeam(Attempt(Config(4, NODES), (), (), None), fresh=True)
     other = situation(seen.heard["laptop"].report, seen.own, seen.heard["shelf"].report, gone={})
@@ -156,7 +156,7 @@ def test_a_team_that_trains_is_let_alone():
 )
 def test_ranks_are_interrupted_once_a_member_is_gone(why, told):
     why, taken, _ = why.partition(TAKEN)
-    mind, gone = Mind(), {"shelf": Absence(why, 100.0, taken)}
+    mind, gone = Mind(), {"shelf": NodeAbsence(why, 100.0, taken)}
     seen = everybody("training training gone", gone=gone)
     assert moves(seen, mind) == [TellRanks(Interrupt(5, told))]
     assert moves(seen, mind) == []
@@ -212,7 +212,7 @@ def test_the_first_survivor_proposes_as_soon_as_all_survivors_wait():
 def test_too_few_wait_and_say_for_whom_and_why(terms, told):
     states = "broken broken gone" if terms else "broken gone gone"
     mind = Mind()
-    seen = everybody(states, settings=Settings(NODES, **terms))
+    seen = everybody(states, settings=TeamSettings(NODES, **terms))
     assert moves(seen, mind) == []
     (said,) = moves(replace(seen, now=seen.now + BRIEF), mind)
     assert_names(said.why, told)
@@ -224,14 +224,14 @@ def test_too_few_wait_and_say_for_whom_and_why(terms, told):
 
 
 def test_a_node_whose_others_have_ended_does_not_wait_long():
-    gone = {node: Absence("refused", 0.0) for node in NODES[1:]}
+    gone = {node: NodeAbsence("refused", 0.0) for node in NODES[1:]}
     seen = situation(report("desk", "ready"), gone=gone, team=None, now=121)
     assert_names(end(moves(seen)).outcome.cause.message, "laptop, shelf", "120 s")
 
 
 def test_a_limit_that_is_not_the_one_for_lost_nodes_is_named():
-    gone = {name: Absence("refused", 0.0) for name in NODES[2:]}
-    seen = everybody("broken broken gone", settings=Settings(NODES, elastic=False))
+    gone = {name: NodeAbsence("refused", 0.0) for name in NODES[2:]}
+    seen = everybody("broken broken gone", settings=TeamSettings(NODES, elastic=False))
     mind = Mind()
     moves(seen, mind)
     late = replace(seen, gone=gone, now=seen.now + 125)
@@ -240,7 +240,7 @@ def test_a_limit_that_is_not_the_one_for_lost_nodes_is_named():
 
 
 def test_a_node_that_waits_for_its_turn_is_waited_for_until_long_after_its_last_word():
-    terms = {"team": None, "settings": Settings(NODES, first_timeout=600)}
+    terms = {"team": None, "settings": TeamSettings(NODES, first_timeout=600)}
     states = {"desk": "ready", "laptop": "ready", "shelf": "queued"}
     seen = situation(*(report(node, state, None) for node, state in states.items()), **terms)
     mind = Mind()
@@ -254,7 +254,7 @@ def test_a_node_that_waits_for_its_turn_is_waited_for_until_long_after_its_last_
 
 
 def test_the_first_loss_ends_the_run_if_nobody_is_waited_for():
-    seen = everybody("training training gone", settings=Settings(NODES, return_timeout=0))
+    seen = everybody("training training gone", settings=TeamSettings(NODES, return_timeout=0))
     cause = end(moves(seen)).outcome.cause
     assert (cause.node, cause.kind) == ("shelf", "node_lost")
 
@@ -464,7 +464,7 @@ def test_a_node_proves_its_ways_only_while_another_joins():
 def test_a_node_that_is_back_loads_while_the_others_train():
     team = Config(6, NODES[:2])
     others = [report(node, "training", team) for node in NODES[:2]]
-    assert moves(situation(report("shelf", "ready"), *others)) == [TellRanks(Load(CHOICES))]
+    assert moves(situation(report("shelf", "ready"), *others)) == [TellRanks(LoadAlone(CHOICES))]
     assert moves(situation(report("shelf", "loaded"), *others)) == []
 
 
@@ -627,7 +627,7 @@ def test_breaks_without_a_step_gained_end_the_run():
 
 
 def test_ranks_that_were_killed_and_have_loaded_again_join_those_that_waited_at_once():
-    mind, whole = Mind(), Settings(NODES, elastic=False)
+    mind, whole = Mind(), TeamSettings(NODES, elastic=False)
     for state in ("starting", "loaded"):
         seen = everybody(f"{state} broken broken", team=TEAM, settings=whole)
         seen = with_facts(seen, "desk", generation=5, trained=0)
@@ -657,7 +657,7 @@ def test_a_first_group_that_cannot_be_formed_again_and_again_ends_the_run():
 # Errors of ranks
 
 
-def fails_until_futile(seen: State, failure: Failure, mind: Mind) -> tuple[State, list]:
+def fails_until_futile(seen: State, failure: RanksFailure, mind: Mind) -> tuple[State, list]:
     """Have the ranks of the view's node fail until they are started no more; return the last view.
 
     Between two failures they live again, in no group. What the node does then comes with it.
@@ -737,7 +737,7 @@ def test_steps_gained_excuse_a_killed_rank():
 
 def test_a_node_whose_ranks_are_to_be_started_again_has_a_vote():
     # Of two nodes the first decides: without its vote the other one would have to wait for it.
-    pair, settings = Config(5, NODES[:2]), Settings(NODES[:2])
+    pair, settings = Config(5, NODES[:2]), TeamSettings(NODES[:2])
     failed = report("desk", "failed", pair, failure=OFF_THE_BUS, generation=5)
     waits = report("laptop", "broken", pair)
     other = situation(waits, failed, settings=settings, gone={}, team=pair)
@@ -749,7 +749,7 @@ def test_a_node_whose_ranks_are_to_be_started_again_has_a_vote():
 
 @pytest.mark.parametrize("state", ["breaking", "broken"])
 def test_relaunched_ranks_have_time_to_tell_their_own_error_after_those_of_another_node(state):
-    relaunched = Settings(NODES, relaunched=True)
+    relaunched = TeamSettings(NODES, relaunched=True)
     seen = everybody(f"training {state} training", team=TEAM, settings=relaunched)
     assert moves(seen) == []
     (told,) = moves(replace(seen, now=seen.now + OWN_END + 1))
@@ -761,7 +761,7 @@ def test_relaunched_ranks_have_time_to_tell_their_own_error_after_those_of_anoth
 def test_a_node_that_fails_again_and_again_ends_its_own_part_if_others_can_go_on(elastic, failure):
     seen = joining("loaded")
     own, others = seen.heard["shelf"].report, (seen.own, seen.heard["laptop"].report)
-    mind, terms = Mind(), Settings(NODES, elastic=elastic)
+    mind, terms = Mind(), TeamSettings(NODES, elastic=elastic)
     _, found = fails_until_futile(situation(own, *others, settings=terms), failure, mind)
     ended = end(found)
     assert ended.everywhere != elastic
@@ -799,7 +799,9 @@ def test_such_an_error_does_not_spoil_the_end_of_the_others():
 def test_an_error_of_a_ranks_own_ends_the_run_once_others_had_time_to_tell_theirs(me, after):
     mind = Mind()
     seen = with_facts(everybody("broken failed failed", me), "laptop", failure=BAD_ROW)
-    seen = with_facts(seen, "shelf", failure=Failure(2, "RuntimeError: Connection closed by peer"))
+    seen = with_facts(
+        seen, "shelf", failure=RanksFailure(2, "RuntimeError: Connection closed by peer")
+    )
     assert not any(isinstance(move, Conclude) for move in moves(seen, mind))
     late = replace(seen, now=seen.now + COLLECT + after)
     cause = end(moves(late, mind)).outcome.cause
@@ -809,7 +811,7 @@ def test_an_error_of_a_ranks_own_ends_the_run_once_others_had_time_to_tell_their
 
 def test_a_killed_rank_ends_the_run_if_the_first_loss_does():
     seen = with_facts(everybody("failed broken broken"), "desk", failure=KILLED)
-    assert end(moves(replace(seen, settings=Settings(NODES, return_timeout=0))))
+    assert end(moves(replace(seen, settings=TeamSettings(NODES, return_timeout=0))))
 
 
 # The end
@@ -883,7 +885,7 @@ def test_a_stopped_run_ends_once_all_have_stopped():
 
 def test_a_node_whose_ranks_are_long_in_starting_has_a_vote():
     # As where a card is gone: of two nodes the first decides.
-    pair, settings = Config(5, NODES[:2]), Settings(NODES[:2])
+    pair, settings = Config(5, NODES[:2]), TeamSettings(NODES[:2])
     starting = report("desk", "starting", pair, generation=5)
     waits = report("laptop", "broken", pair)
     seen = situation(waits, starting, settings=settings, gone={}, team=pair)
@@ -899,7 +901,7 @@ def test_a_node_whose_ranks_are_long_in_starting_has_a_vote():
 
 
 def test_each_of_two_nodes_that_are_lost_together_has_its_own_reason():
-    gone = {"laptop": Absence("silent for 6 s", 94.0), "shelf": Absence("broke off", 99.0)}
+    gone = {"laptop": NodeAbsence("silent for 6 s", 94.0), "shelf": NodeAbsence("broke off", 99.0)}
     found = parted(everybody("broken gone gone", gone=gone), ["desk"])
     assert_names(found["laptop"], "laptop was silent for 6 s")
     assert_names(found["shelf"], "supervisor of shelf broke off")

@@ -8,7 +8,7 @@ import pytest
 from support.facts import assert_names
 from support.situations import NODES, TEAM, Mind, answer, moves, report, situation, with_facts
 
-from hearth.ranks.control_protocol import Ended, Interrupt, Leave, Pause
+from hearth.ranks.control_protocol import Interrupt, Leave, Pause, RankEnded
 from hearth.supervisor.decisions.actions import (
     Depart,
     ProposeTeam,
@@ -20,7 +20,7 @@ from hearth.supervisor.decisions.actions import (
 )
 from hearth.supervisor.decisions.decide import BRIEF
 from hearth.supervisor.decisions.events import Event, OwnerSays, RankSaid, Tick
-from hearth.supervisor.decisions.forming import Settings
+from hearth.supervisor.decisions.forming import TeamSettings
 from hearth.supervisor.decisions.local_ranks import LocalRanks
 from hearth.supervisor.decisions.own_ranks import (
     EVALUATION_PATIENCE,
@@ -29,10 +29,10 @@ from hearth.supervisor.decisions.own_ranks import (
     HEARD_OF,
     STEP_PATIENCE,
 )
-from hearth.supervisor.decisions.state import Absence, State
+from hearth.supervisor.decisions.state import NodeAbsence, State
 from hearth.supervisor.decisions.transition import transition
 from hearth.supervisor.decisions.voting import Attempt, Config, Refusal, Votes
-from hearth.supervisor.messages import Failure, Propose, Stop
+from hearth.supervisor.messages import Propose, RanksFailure, Stop
 
 GAME = "a game computes on the GPU"
 
@@ -116,7 +116,7 @@ def test_ranks_that_have_not_trained_are_ended_at_once(state):
 
 
 def test_ranks_that_the_owner_wants_are_not_started_again():
-    killed = Failure(0, "rank 0 was killed by signal 9", curable=True)
+    killed = RanksFailure(0, "rank 0 was killed by signal 9", curable=True)
     seen = with_facts(lent("failed training training", "desk"), "desk", failure=killed)
     assert moves(seen) == [RestRanks(GAME)]
 
@@ -219,7 +219,7 @@ def test_a_run_of_which_all_nodes_are_away_waits_without_end_and_names_who_has_t
 
 @pytest.mark.parametrize("terms", [{"elastic": False}, {"min_nodes": 3}])
 def test_a_run_that_needs_the_node_waits_for_it_without_end_and_not_for_a_lost_one(terms):
-    seen = lent("paused paused away", "shelf", settings=Settings(NODES, **terms))
+    seen = lent("paused paused away", "shelf", settings=TeamSettings(NODES, **terms))
     mind = Mind()
     moves(seen, mind)
     said = only(moves(after(seen, BRIEF), mind))
@@ -235,9 +235,9 @@ def test_a_run_that_needs_the_node_waits_for_it_without_end_and_not_for_a_lost_o
 
 @pytest.mark.parametrize(("me", "lost"), [("desk", "shelf"), ("laptop", "shelf")])
 def test_no_time_counts_while_the_return_of_an_away_node_would_do_without_the_lost_one(me, lost):
-    terms = Settings(NODES, min_nodes=2)
+    terms = TeamSettings(NODES, min_nodes=2)
     seen, mind = lent("broken away away", "laptop", lost, me=me, settings=terms), Mind()
-    gone = {lost: Absence("broke off", seen.now)}
+    gone = {lost: NodeAbsence("broke off", seen.now)}
     heard = {node: each for node, each in seen.heard.items() if node != lost}
     seen = replace(seen, heard=heard, gone=gone)
     moves(seen, mind)
@@ -257,7 +257,7 @@ def test_time_counts_for_a_lost_node_that_no_away_one_can_stand_in_for(terms, la
     votes = Votes(Config(5, last), (), counts=True)
     desk = report("desk", "broken", votes=votes)
     laptop = report("laptop", "away", votes=votes, leaving=GAME, returns=True)
-    seen, mind = situation(desk, laptop, settings=Settings(NODES, **terms)), Mind()
+    seen, mind = situation(desk, laptop, settings=TeamSettings(NODES, **terms)), Mind()
     moves(seen, mind)
     said = only(moves(after(seen, 3590), mind))
     assert isinstance(said, SayWaiting)
@@ -268,10 +268,10 @@ def test_time_counts_for_a_lost_node_that_no_away_one_can_stand_in_for(terms, la
 
 
 def test_a_node_that_comes_back_to_the_team_that_it_left_has_failed_nothing():
-    seen = lent("paused paused away", "shelf", settings=Settings(NODES, elastic=False))
+    seen = lent("paused paused away", "shelf", settings=TeamSettings(NODES, elastic=False))
     mind = Mind()
     moves(seen, mind)
-    back = lent("paused paused loaded", settings=Settings(NODES, elastic=False))
+    back = lent("paused paused loaded", settings=TeamSettings(NODES, elastic=False))
     back = with_facts(back, "shelf", trained=0, generation=5)
     assert isinstance(moves(after(back, 60), mind)[-1], ProposeTeam)
     assert mind.memory.avoid == {}
@@ -308,7 +308,7 @@ def test_a_wish_that_is_over_while_the_ranks_end_stands_until_they_have():
     assert seen.memory.told_leave
     seen = told(seen, OwnerSays(""))
     assert seen.own.leaving == GAME
-    seen = told(seen, RankSaid(0, Ended("stopped", 7)), Tick())
+    seen = told(seen, RankSaid(0, RankEnded("stopped", 7)), Tick())
     assert (seen.own.state, seen.own.leaving) == ("starting", "")
 
 

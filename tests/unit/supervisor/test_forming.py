@@ -10,12 +10,12 @@ from hypothesis import strategies as st
 
 from hearth.supervisor.decisions.forming import cliques
 from hearth.supervisor.decisions.voting import Votes
-from hearth.supervisor.messages import Reaches, Report
+from hearth.supervisor.messages import NodeReport, Reaches
 
 
-def reports(names: list[str], links: set[frozenset[str]]) -> dict[str, Report]:
+def reports(names: list[str], links: set[frozenset[str]]) -> dict[str, NodeReport]:
     return {
-        node: Report(
+        node: NodeReport(
             node,
             "loaded",
             Votes(),

@@ -7,7 +7,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
 
-from hearth.ranks.control_protocol import Doing, Form, Interrupt, Leave, Load
+from hearth.ranks.control_protocol import Doing, Form, Interrupt, Leave, LoadAlone
 from hearth.supervisor.hang import ENDING, FORMING, LEAST, SILENT, STARTING, HangWatch
 
 FORM = Form(3, ("desk", "laptop"), "10.0.0.1", 29500, (), False)
@@ -73,7 +73,7 @@ def test_of_several_the_first_hangs():
 def test_an_interrupted_rank_comes_out_once_its_own_work_is_done(allowed, hangs_after):
     hangs = watch()
     hangs.began(0, Doing("waits for the others", 5, 0, allowed), 0)
-    hangs.told(0, Interrupt(3, "desk broke off"), 0)
+    hangs.ordered(0, Interrupt(3, "desk broke off"), 0)
     hangs.alive(0, hangs_after)
     assert hangs.hanging(hangs_after) is None
     assert hangs.hanging(hangs_after + 1)
@@ -83,13 +83,13 @@ def test_a_rank_that_waits_for_orders_is_not_watched_when_its_group_is_interrupt
     hangs = watch()
     hangs.began(0, Doing("waits for the others", 5, 0, 0.0), 0)
     hangs.rested(0)
-    hangs.told(0, Interrupt(3, "desk broke off"), 1)
+    hangs.ordered(0, Interrupt(3, "desk broke off"), 1)
     assert hangs.hanging(1000) is None
 
 
 def test_forming_a_group_takes_a_bounded_time():
     hangs = watch()
-    hangs.told(0, FORM, 0)
+    hangs.ordered(0, FORM, 0)
     assert hangs.hanging(FORMING) is None
     _, message = hangs.hanging(FORMING + 1)
     assert_names(message, "laptop", "forming", "generation 3")
@@ -97,7 +97,7 @@ def test_forming_a_group_takes_a_bounded_time():
 
 def test_a_rank_that_was_told_to_load_begins_soon():
     hangs = watch()
-    hangs.told(0, Load({}), 0)
+    hangs.ordered(0, LoadAlone({}), 0)
     assert hangs.hanging(FORMING) is None
     assert hangs.hanging(FORMING + 1)
     hangs.began(0, Doing("loading", 0, 0, 3600.0), FORMING)
@@ -106,7 +106,7 @@ def test_a_rank_that_was_told_to_load_begins_soon():
 
 def test_a_rank_that_is_stopped_between_its_group_and_its_first_work_hangs():
     hangs = watch()
-    hangs.told(0, FORM, 0)
+    hangs.ordered(0, FORM, 0)
     hangs.formed(0, 10)
     assert hangs.hanging(10 + FORMING) is None
     _, message = hangs.hanging(11 + FORMING)
@@ -141,6 +141,6 @@ def test_a_rank_that_never_says_that_it_is_there_hangs():
 
 def test_a_rank_that_is_told_to_end_and_does_not_hangs():
     hangs = watch()
-    hangs.told(0, Leave(save=True), 0)
+    hangs.ordered(0, Leave(save=True), 0)
     assert hangs.hanging(FORMING) is None
     assert_names(hangs.hanging(FORMING + 1)[1], "to end")

@@ -6,9 +6,9 @@ from dataclasses import replace
 
 import pytest
 
-from hearth.ranks.control_protocol import Ended, Form, Formed, Load, Waiting
+from hearth.ranks.control_protocol import Form, Formed, LoadAlone, RankEnded, Waiting
 from hearth.supervisor.decisions.local_ranks import LocalRanks
-from hearth.supervisor.messages import Failure
+from hearth.supervisor.messages import RanksFailure
 
 CHOICES = {"precision": "fp32"}
 FORM = Form(3, ("desk",), "10.0.0.1", 29500, ("10.0.0.1",))
@@ -18,7 +18,7 @@ SAID = {
     "formed": Formed(3, 7, CHOICES),
     "broken": Waiting("broken", 3, 8, True, "Connection closed by peer"),
     "paused": Waiting("paused", 3, 8, True),
-    "finished": Ended("finished", 9),
+    "finished": RankEnded("finished", 9),
 }
 
 
@@ -26,7 +26,7 @@ def after(ranks: LocalRanks, events: str) -> LocalRanks:
     """Return the ranks after these: `load`, `form`, or `0 formed` for what a rank says."""
     for event in filter(None, events.split(", ")):
         if event in ("load", "form"):
-            ranks = ranks.told(Load(CHOICES) if event == "load" else FORM)
+            ranks = ranks.ordered(LoadAlone(CHOICES) if event == "load" else FORM)
         else:
             local_rank, said = event.split()
             ranks = ranks.said(int(local_rank), SAID[said])
@@ -82,7 +82,7 @@ def test_ranks_that_could_not_form_their_first_group_say_why_until_they_are_star
 
 def test_ranks_that_failed_have_nothing_once_they_are_started_again():
     ranks = after(LocalRanks.starting(1), "0 new, load, 0 loaded, form, 0 formed")
-    killed = Failure(0, "rank 0 was killed by signal 9 (SIGKILL)", curable=True)
+    killed = RanksFailure(0, "rank 0 was killed by signal 9 (SIGKILL)", curable=True)
     ranks = replace(ranks, failure=killed)
     assert (ranks.state, ranks.trained) == ("failed", 3)
     ranks = ranks.restarted()

@@ -15,7 +15,7 @@ from hearth.ranks.control_protocol import (
     Waiting,
 )
 from hearth.supervisor import ranks
-from hearth.supervisor.cause import Failure
+from hearth.supervisor.cause import RanksFailure
 from hearth.supervisor.channel import Said
 from hearth.supervisor.decisions.actions import StartTeam
 from hearth.supervisor.decisions.events import PeerSaid, RanksFailed
@@ -128,7 +128,7 @@ def test_steps_of_ranks_that_were_started_again_since_count_for_nothing(tmp_path
     own = member(tmp_path)
     own._hear_rank(0, Formed(3, 7, {}))
     own._hear_rank(0, Doing("micro-batch", 12, 0, 20.0))
-    killed = Failure(0, "rank 0 was killed by signal 9", curable=True)
+    killed = RanksFailure(0, "rank 0 was killed by signal 9", curable=True)
     (failed,) = own._ranks_failed(killed)
     own._forget_ranks()
     (again,) = own._ranks_failed(killed)

@@ -27,9 +27,9 @@ from hearth.supervisor.messages import (
     Beat,
     Challenge,
     Hello,
+    NodeReport,
+    NotAdmitted,
     ProtocolError,
-    Refused,
-    Report,
     Stop,
     Welcome,
     encode,
@@ -292,7 +292,7 @@ def test_whatever_strangers_send_disturbs_nobody():
             place = ("127.0.0.1", nodes["desk"].peers._spec.ports[0])
 
             @quick
-            @given(rubbish(Hello, Welcome, Report, Stop, Beat))
+            @given(rubbish(Hello, Welcome, NodeReport, Stop, Beat))
             def sent(content: bytes) -> None:
                 send(place, content)
 
@@ -333,7 +333,7 @@ def test_whatever_answers_at_the_port_of_a_node_ends_nothing():
         node = Node("laptop", [free_port(), free_port()])
 
         @quick
-        @given(rubbish(Challenge, Welcome, Refused, Report), st.booleans())
+        @given(rubbish(Challenge, Welcome, NotAdmitted, NodeReport), st.booleans())
         def called(content: bytes, challenged: bool) -> None:
             first = encode(Challenge("0")) if challenged else b""
             with answerer(first + content) as place, suppress(*REFUSALS):
@@ -341,7 +341,7 @@ def test_whatever_answers_at_the_port_of_a_node_ends_nothing():
                 pytest.fail("a stranger was taken for a node")
 
         await asyncio.to_thread(called)
-        said = json.dumps({"type": "Refused", "reason": "\x1b[2Jgo\x07"}).encode() + b"\n"
+        said = json.dumps({"type": "NotAdmitted", "reason": "\x1b[2Jgo\x07"}).encode() + b"\n"
         with answerer(encode(Challenge("0")) + said) as place:
             with refuses(ProtocolError, "go") as refused:
                 await node.peers._call(*place)

@@ -12,13 +12,13 @@ from support.rubbish import cleaned
 
 from hearth.base.json_lines import ProtocolError
 from hearth.supervisor.decisions.voting import Votes
-from hearth.supervisor.messages import Message, Reaches, Refused, Report, decode, encode
+from hearth.supervisor.messages import Message, NodeReport, NotAdmitted, Reaches, decode, encode
 
 WORDS = st.dictionaries(st.text(), st.text() | st.integers() | st.none(), max_size=2)
 st.register_type_strategy(
-    Report, st.builds(Report, choices=st.none() | WORDS, votes=st.from_type(Votes))
+    NodeReport, st.builds(NodeReport, choices=st.none() | WORDS, votes=st.from_type(Votes))
 )
-REPORT = Report("desk", "loaded", Votes())
+REPORT = NodeReport("desk", "loaded", Votes())
 
 
 @given(st.from_type(Message))
@@ -29,8 +29,8 @@ def test_every_message_is_one_line_and_reads_back(message):
 
 
 def test_no_text_of_another_node_commands_the_terminal_or_breaks_a_log():
-    told = Refused("\x1b]0;owned\x07your turn\x1b[2J comes\u202e later")
-    assert decode(encode(told)) == Refused("your turn comes later")
+    told = NotAdmitted("\x1b]0;owned\x07your turn\x1b[2J comes\u202e later")
+    assert decode(encode(told)) == NotAdmitted("your turn comes later")
     ways = Reaches(unreached={"\x1b[31mdesk": "no \x9b way"})
     left = dataclasses.replace(REPORT, reaches=ways, why="a\tb\nc")
     assert decode(encode(left)).reaches.unreached == {"desk": "no  way"}
@@ -52,7 +52,7 @@ def test_no_text_of_another_node_commands_the_terminal_or_breaks_a_log():
     ],
 )
 def test_a_field_of_another_type_is_a_protocol_error(change):
-    words = {"type": "Report", **dataclasses.asdict(REPORT)}
+    words = {"type": "NodeReport", **dataclasses.asdict(REPORT)}
     assert decode(json.dumps(words).encode()) == REPORT
     with pytest.raises(ProtocolError, match="supervisor's message"):
         decode(json.dumps(words | change).encode())

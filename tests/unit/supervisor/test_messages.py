@@ -14,7 +14,7 @@ from hearth.supervisor.messages import ProtocolError, decode
 @example(b"{}")
 @example(b'{"type": "Nonsense"}')
 @example(b'{"type": "Hello", "node": "a", "source": "", "nonce": "", "proof": "\\ud800"}')
-@example(b'{"type": "Refused", "reason": "\\uDFFF"}')
+@example(b'{"type": "NotAdmitted", "reason": "\\uDFFF"}')
 @example(b'{"type": ["Challenge"]}')
 @example(b'{"type": "Challenge"}')
 @example(b'{"type": "Challenge", "nonce": "1", "more": 2}')

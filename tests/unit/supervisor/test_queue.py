@@ -22,9 +22,9 @@ from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions.events import PeerSaid
 from hearth.supervisor.decisions.voting import Config, Votes
 from hearth.supervisor.mesh import Mesh
-from hearth.supervisor.messages import Report, Stop
+from hearth.supervisor.messages import NodeReport, Stop
 from hearth.supervisor.queue import (
-    Entry,
+    QueueEntry,
     coming_back,
     enter_queue,
     entry_from,
@@ -86,7 +86,7 @@ def test_a_run_enters_the_queue_once_and_keeps_the_place_to_which_it_was_moved(w
         place.write_text(json.dumps({"position": 0.5, "at": at}))
         enter_queue(spec(workspace, at=at))
         begins = datetime(2026, 11, 26, 22, tzinfo=UTC)
-        assert read_queue(workspace) == [Entry("night", 0.5, begins)]
+        assert read_queue(workspace) == [QueueEntry("night", 0.5, begins)]
         leave_queue(workspace, "night")
         leave_queue(workspace, "night")
     assert read_queue(workspace) == []
@@ -227,7 +227,7 @@ def test_an_address_that_does_not_come_ends_the_run_on_this_node_and_its_place(w
     assert read_queue(workspace) == []
 
 
-async def waits(workspace, *messages: object) -> tuple[Spec | None, list[Report], RunRecord]:
+async def waits(workspace, *messages: object) -> tuple[Spec | None, list[NodeReport], RunRecord]:
     """Have a run wait here behind another one while a node of it, at work, says these messages.
 
     Return what comes of the wait, the reports that the node got, and the record.
@@ -268,7 +268,9 @@ def test_a_node_that_waits_reports_why_and_hears_that_the_run_has_begun_and_ende
 ):
     for folder in ("logs", "locks", "results/night"):
         (workspace / folder).mkdir(parents=True)
-    begun = Report("desk", "training", Votes(Config(1, ("desk",)), (), counts=True), generation=1)
+    begun = NodeReport(
+        "desk", "training", Votes(Config(1, ("desk",)), (), counts=True), generation=1
+    )
     with node_lock(workspace, "evening"):
         _, reports, record = asyncio.run(asyncio.wait_for(waits(workspace, begun, ended), 30))
     assert (reports[-1].state, reports[-1].why) == (

@@ -6,7 +6,7 @@ from hearth.supervisor.cause import Cause
 from hearth.supervisor.decisions.actions import RecordCause, RecordEnd, RecordTraining
 from hearth.supervisor.decisions.team_record import TeamRecord
 from hearth.supervisor.decisions.voting import Config
-from hearth.supervisor.messages import Failure
+from hearth.supervisor.messages import RanksFailure
 
 BOTH, ALONE = Config(2, ("desk", "laptop")), Config(3, ("desk",))
 PLAYED = Cause.left("laptop", "a game", returns=True)
@@ -47,9 +47,9 @@ def test_a_leave_that_is_taken_back_is_no_cause():
 def test_ranks_that_died_are_explained_once_their_node_has_told():
     teams, [ended] = training(BOTH).follow(ALONE)
     assert "laptop" in ended.cause.message
-    error = Cause.failed("laptop", Failure(1, "ValueError: no"))
-    teams, recorded = teams.explain(Cause.failed("oldbox", Failure(2, "another one's")))
+    error = Cause.failed("laptop", RanksFailure(1, "ValueError: no"))
+    teams, recorded = teams.explain(Cause.failed("oldbox", RanksFailure(2, "another one's")))
     assert recorded == []
     teams, recorded = teams.explain(error)
     assert recorded == [RecordCause(error)]
-    assert teams.explain(Cause.failed("laptop", Failure(1, "a later one")))[1] == []
+    assert teams.explain(Cause.failed("laptop", RanksFailure(1, "a later one")))[1] == []

@@ -9,7 +9,7 @@ from support import event_table
 from support.facts import assert_names
 from support.situations import CHOICES, NODES, TEAM, report, situation, with_facts
 
-from hearth.ranks.control_protocol import Ended, Form, Formed, Leave
+from hearth.ranks.control_protocol import Form, Formed, Leave, RankEnded
 from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions.actions import (
     Conclude,
@@ -37,11 +37,11 @@ from hearth.supervisor.decisions.events import (
     StopAsked,
     Tick,
 )
-from hearth.supervisor.decisions.forming import Settings
+from hearth.supervisor.decisions.forming import TeamSettings
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.decisions.transition import HANDLERS, RETRY, transition
 from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Attempt, Config, Votes
-from hearth.supervisor.messages import Failure, Propose, Report, Stop, Vote
+from hearth.supervisor.messages import NodeReport, Propose, RanksFailure, Stop, Vote
 
 NEXT = Config(6, NODES)
 FULL = "no space left"
@@ -189,7 +189,7 @@ def test_a_node_that_joins_is_told_how_things_stand_and_known_by_its_report():
 
 def test_a_report_is_sent_only_when_it_has_changed():
     _, actions = happen(situation(report("desk", "ready", None), gone={}), Tick(), Tick())
-    assert len(sent(Report, actions)) == 1
+    assert len(sent(NodeReport, actions)) == 1
 
 
 def test_a_node_in_the_queue_is_said_once_for_each_reason():
@@ -216,7 +216,7 @@ def test_ranks_save_their_state_before_the_verdict_of_a_failed_run_ends_them():
     state, actions = happen(waiting(), *[PeerSaid("laptop", verdict)] * 2)
     assert sent(LaunchOutcome, actions) == [verdict]
     assert only(TellRanks, actions).order == Leave(save=True)
-    _, actions = happen(state, RankSaid(0, Ended("stopped", 7)))
+    _, actions = happen(state, RankSaid(0, RankEnded("stopped", 7)))
     assert actions[-1] == Conclude(verdict, heard=True)
 
 
@@ -261,7 +261,7 @@ def test_the_training_and_its_end_are_on_record():
 def test_ranks_that_failed_are_the_cause_of_the_end_of_their_team():
     state = situation(*(report(node, "training") for node in NODES))
     state = replace(state, teams=replace(state.teams, trained=True))
-    failure = Failure(0, "rank 0 was killed by signal 9", curable=True)
+    failure = RanksFailure(0, "rank 0 was killed by signal 9", curable=True)
     state, _ = happen(state, RanksFailed(failure))
     assert state.teams.broke == Cause.failed("desk", failure)
 
@@ -296,6 +296,6 @@ def test_an_event_changes_no_state_that_another_may_still_hold():
 
 def test_nodes_wait_for_one_that_cannot_be_without():
     state = situation(*(report(node, "broken") for node in NODES[:2]))
-    state = replace(state, settings=Settings(NODES, elastic=False))
+    state = replace(state, settings=TeamSettings(NODES, elastic=False))
     state, actions = happen(state, Tick(), Tick(), wait=2.0)
     assert none(SaveVotes, actions)

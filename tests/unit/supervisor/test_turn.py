@@ -9,64 +9,66 @@ from zoneinfo import ZoneInfo
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from hearth.supervisor.queue import Entry, ahead_of, ordinal, why_not_yet
+from hearth.supervisor.queue import QueueEntry, ahead_of, ordinal, why_not_yet
 
 NOW = datetime(2026, 11, 26, 22, 30, tzinfo=ZoneInfo("Europe/Berlin"))
 
 
-def why(run: str, *entries: Entry, holder: str = "", now: datetime = NOW) -> str:
+def why(run: str, *entries: QueueEntry, holder: str = "", now: datetime = NOW) -> str:
     own = next(entry for entry in entries if entry.run == run)
     return why_not_yet(own, entries, holder, now)
 
 
 def test_on_a_free_node_with_an_empty_queue_it_is_the_runs_turn():
-    assert why("a", Entry("a", 5.0)) == ""
+    assert why("a", QueueEntry("a", 5.0)) == ""
 
 
 def test_a_run_waits_behind_the_one_that_has_the_node():
-    assert why("a", Entry("a", 5.0), holder="evening") == "waits behind evening, 1st in the queue"
+    assert (
+        why("a", QueueEntry("a", 5.0), holder="evening") == "waits behind evening, 1st in the queue"
+    )
 
 
 def test_a_run_waits_behind_those_before_it_and_behind_nobody_after_it():
-    line = (Entry("a", 5.0), Entry("b", 3.0), Entry("c", 4.0))
+    line = (QueueEntry("a", 5.0), QueueEntry("b", 3.0), QueueEntry("c", 4.0))
     assert why("b", *line) == ""
     assert why("c", *line) == "waits behind b, 2nd in the queue"
     assert why("a", *line, holder="evening") == "waits behind c, 3rd in the queue"
 
 
 def test_runs_with_the_same_position_are_served_by_their_names():
-    line = (Entry("b", 5.0), Entry("a", 5.0))
+    line = (QueueEntry("b", 5.0), QueueEntry("a", 5.0))
     assert why("a", *line) == ""
     assert why("b", *line) == "waits behind a, 2nd in the queue"
 
 
 def test_a_run_whose_start_lies_ahead_tells_its_time_and_holds_nobody_up():
-    late = Entry("late", 1.0, at=NOW + timedelta(minutes=30))
-    assert why("late", late, Entry("a", 2.0)) == "starts at 23:00"
-    assert why("a", late, Entry("a", 2.0)) == ""
+    late = QueueEntry("late", 1.0, at=NOW + timedelta(minutes=30))
+    assert why("late", late, QueueEntry("a", 2.0)) == "starts at 23:00"
+    assert why("a", late, QueueEntry("a", 2.0)) == ""
     assert why("late", late, holder="evening") == "starts at 23:00"
 
 
 def test_when_its_start_has_come_a_run_waits_in_its_place_like_any_other():
-    late = Entry("late", 1.0, at=NOW)
-    assert why("a", late, Entry("a", 2.0)) == "waits behind late, 2nd in the queue"
-    assert why("late", late, Entry("a", 2.0)) == ""
+    late = QueueEntry("late", 1.0, at=NOW)
+    assert why("a", late, QueueEntry("a", 2.0)) == "waits behind late, 2nd in the queue"
+    assert why("late", late, QueueEntry("a", 2.0)) == ""
     assert why("late", late, holder="evening") == "waits behind evening, 1st in the queue"
 
 
 def test_a_run_whose_supervisor_is_gone_for_good_holds_nobody_up():
-    assert why("a", Entry("dead", 1.0, alive=False), Entry("a", 2.0)) == ""
+    assert why("a", QueueEntry("dead", 1.0, alive=False), QueueEntry("a", 2.0)) == ""
 
 
 def test_a_run_that_has_begun_on_another_node_goes_first_whatever_its_place():
-    line = (Entry("b", 1.0), Entry("a", 5.0, begun=True))
+    line = (QueueEntry("b", 1.0), QueueEntry("a", 5.0, begun=True))
     assert why("a", *line) == ""
     assert why("b", *line) == "waits behind a, 2nd in the queue"
     assert ahead_of(line[1], line, NOW) == []
 
 
 def test_a_run_that_has_taken_the_node_is_not_counted_twice():
-    line = (Entry("evening", 1.0), Entry("a", 2.0))
+    line = (QueueEntry("evening", 1.0), QueueEntry("a", 2.0))
     assert why("a", *line, holder="evening") == "waits behind evening, 1st in the queue"
     assert why("evening", *line, holder="evening") == ""
 
@@ -94,12 +96,12 @@ class Availability:
 
     nodes_of: dict[str, frozenset[str]]
     left: dict[str, int]
-    entries: dict[str, Entry]
+    entries: dict[str, QueueEntry]
     now: datetime = NOW
     holders: dict[str, str] = field(default_factory=dict)  # by node
     served: list[str] = field(default_factory=list)
 
-    def queue(self, node: str) -> list[Entry]:
+    def queue(self, node: str) -> list[QueueEntry]:
         return [each for run, each in self.entries.items() if node in self.nodes_of[run]]
 
     def begun(self, run: str) -> bool:
@@ -148,7 +150,7 @@ def houses(draw) -> Availability:
     return Availability(
         {run: draw(subsets) for run in runs},
         {run: draw(st.integers(1, 5)) for run in runs},
-        {run: Entry(run, draw(positions), draw(starts)) for run in runs},
+        {run: QueueEntry(run, draw(positions), draw(starts)) for run in runs},
     )
 
 

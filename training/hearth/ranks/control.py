@@ -21,16 +21,16 @@ from hearth.ranks.control_protocol import (
     CONTROL,
     LAYOUT,
     SOCKET,
-    Ended,
     Form,
     Here,
     Interrupt,
     Leave,
-    Load,
+    LoadAlone,
     News,
     NodeRanks,
     Pause,
     ProtocolError,
+    RankEnded,
     Waiting,
     connect_to_supervisor,
     decode,
@@ -122,7 +122,7 @@ class Control:
         self._pause = 0
         self._connection = connection
         self._sending = threading.Lock()
-        self._orders: queue.SimpleQueue[Load | Form | Leave | None] = queue.SimpleQueue()
+        self._orders: queue.SimpleQueue[LoadAlone | Form | Leave | None] = queue.SimpleQueue()
         self._closed = False
         self._reader = threading.Thread(target=self._read, name="control", daemon=True)
         self._reader.start()
@@ -161,7 +161,7 @@ class Control:
         except OSError as error:
             raise SystemExit(_TERMINATED) from error
 
-    def wait(self, waiting: Waiting) -> Load | Form | Leave:
+    def wait(self, waiting: Waiting) -> LoadAlone | Form | Leave:
         """Tell the supervisor that this rank waits, and return its next order.
 
         Raises `SystemExit` if the supervisor has died.
@@ -174,7 +174,7 @@ class Control:
 
     def end(self, outcome: str, step: int) -> None:
         """Tell the supervisor that training is over for this rank, and close the connection."""
-        self.tell(Ended(outcome, step))
+        self.tell(RankEnded(outcome, step))
         self.close()
 
     def close(self) -> None:
@@ -210,7 +210,7 @@ class Control:
                 self._interrupt(order)
             case Pause(generation):
                 self._pause = generation
-            case Load() as order:
+            case LoadAlone() as order:
                 self._orders.put(order)
             case Form() as order:
                 self._interrupt(Interrupt(order.generation - 1, "a newer group is formed"))

@@ -2,14 +2,14 @@
 
     rank        Here(local_rank, pid)
     rank        Waiting(why, …)           it is in no group
-    supervisor  Load(choices) | Form(generation, nodes, address, port, …) | Leave(save)
+    supervisor  LoadAlone(choices) | Form(generation, nodes, address, port, …) | Leave(save)
     rank        Formed(generation, …)     it trains
     rank        Doing(what, …) …          at the start of each piece of work
     rank        Alive() …                 every few seconds while it is at one
     rank        Disk(why)                 the node's disk takes no writes
     supervisor  Interrupt(generation, why) | Pause(generation)
     rank        Waiting("broken" | "paused", …) …
-    rank        Ended(outcome, step)      it exits with 0
+    rank        RankEnded(outcome, step)      it exits with 0
 
 Ranks that take no orders, of fsdp and pipeline, send only Here, Doing and Alive.
 
@@ -63,7 +63,7 @@ NodeRanks = tuple[tuple[str, int], ...]
 
 
 @dataclass(frozen=True)
-class Load:
+class LoadAlone:
     """A group is training: load the model alone with these choices, then wait."""
 
     choices: dict[str, Any]
@@ -180,15 +180,15 @@ class Disk:
 
 
 @dataclass(frozen=True)
-class Ended:
+class RankEnded:
     """Training is over for this rank: "finished" or "stopped"; it exits with status 0."""
 
     outcome: str
     step: int
 
 
-Order = Load | Form | Interrupt | Pause | Leave
-News = Here | Waiting | Formed | Doing | Alive | Disk | Ended
+Order = LoadAlone | Form | Interrupt | Pause | Leave
+News = Here | Waiting | Formed | Doing | Alive | Disk | RankEnded
 Message = Order | News
 LINES = JsonLines(Message, "a message of a rank or for one")
 

@@ -30,7 +30,7 @@ _BEAT = 5.0
 """Seconds between two signs of life."""
 
 
-class Watch:
+class SupervisorWatch:
     """The connection of a rank to a supervisor that only watches it."""
 
     def __init__(self, connection: socket.socket) -> None:
@@ -38,7 +38,7 @@ class Watch:
         self._sending = threading.Lock()
 
     @classmethod
-    def connect(cls, environment: Mapping[str, str] = os.environ) -> Watch | None:
+    def connect(cls, environment: Mapping[str, str] = os.environ) -> SupervisorWatch | None:
         """Connect to the supervisor that listens in this folder; None if the rank has none.
 
         Raises `LaunchError` if the supervisor does not answer.
@@ -59,18 +59,18 @@ class Watch:
         return ""
 
 
-def connect(environment: Mapping[str, str] = os.environ) -> Control | Watch | None:
+def connect(environment: Mapping[str, str] = os.environ) -> Control | SupervisorWatch | None:
     """Connect to this node's supervisor, if it gives orders or watches.
 
     Raises `LaunchError` if it does not answer.
     """
-    return Control.connect(environment) or Watch.connect(environment)
+    return Control.connect(environment) or SupervisorWatch.connect(environment)
 
 
 class Starting:
     """Tells the supervisor what a rank does until it is in a group, and that its process lives."""
 
-    def __init__(self, supervisor: Control | Watch | None) -> None:
+    def __init__(self, supervisor: Control | SupervisorWatch | None) -> None:
         self._supervisor = supervisor
         self._over, self._waits = threading.Event(), False
         self._telling = threading.Lock()

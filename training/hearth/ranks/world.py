@@ -23,13 +23,13 @@ import torch.distributed as dist
 from hearth.base.errors import HearthError
 from hearth.ranks.alarm import Alarm, GroupBroken, from_bytes, to_bytes
 from hearth.ranks.control import Control
-from hearth.ranks.control_protocol import Form, Interrupt, Leave, Load, Waiting
+from hearth.ranks.control_protocol import Form, Interrupt, Leave, LoadAlone, Waiting
 from hearth.ranks.group import WholeGroup, connected, have_own_gpus, nccl_in_place
 from hearth.ranks.hop import Hop
 from hearth.ranks.memory import is_out_of_memory, limit_gpu_memory
 from hearth.ranks.rendezvous import meet
 from hearth.ranks.ring import Ring
-from hearth.ranks.watch import Watch, connect
+from hearth.ranks.watch import SupervisorWatch, connect
 
 # Default timeouts of the process groups. Supervisors detect a lost peer by a heartbeat, so theirs
 # need only exceed the longest wait for a healthy one: with `sync_every` a round of a slow rank.
@@ -68,7 +68,7 @@ class World:
         generation: int = 0,
         timeout: timedelta = _BY_HAND,
         control: Control | None = None,
-        watch: Watch | None = None,
+        watch: SupervisorWatch | None = None,
     ) -> None:
         self.rank, self.size, self.local_rank = rank, size, local_rank
         self.node, self.device, self.generation = node, device, generation
@@ -239,7 +239,7 @@ class World:
         waiting = Waiting("new", 0, 0, loaded=False)
         while True:
             match self.control.wait(waiting):
-                case Load(choices):
+                case LoadAlone(choices):
                     return choices
                 case Leave():
                     raise SystemExit(0)
@@ -341,7 +341,7 @@ def own_device(environment: Mapping[str, str] = os.environ) -> torch.device:
 def join(
     seconds: float = 0,
     environment: Mapping[str, str] = os.environ,
-    supervisor: Control | Watch | None = None,
+    supervisor: Control | SupervisorWatch | None = None,
     wait: Callable[[], None] = lambda: None,
 ) -> World:
     """Join the process group of torchrun's variables; without them return a world of one rank.
@@ -365,7 +365,7 @@ def join(
         generation=int(environment.get("HEARTH_GENERATION", "0")),
         timeout=timedelta(seconds=seconds) if seconds else usual,
         control=supervisor if isinstance(supervisor, Control) else None,
-        watch=supervisor if isinstance(supervisor, Watch) else None,
+        watch=supervisor if isinstance(supervisor, SupervisorWatch) else None,
     )
     if world.size > 1 and not world.control:
         wait()

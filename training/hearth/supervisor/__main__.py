@@ -137,7 +137,7 @@ def _start(given: argparse.Namespace) -> int:
     if (holder and holder["run"] == spec.run) or is_in_queue(spec.workspace, spec.run):
         record = _unless_ending(spec)
         if record["alive"]:
-            _show({"ok": True, "started": False} | _told(record))
+            _show({"ok": True, "started": False} | _start_facts(record))
             return 0
     spec.record.unlink(missing_ok=True)  # an old record would mean a reboot
     leave_queue(spec.workspace, spec.run)  # as would its place in the queue
@@ -149,7 +149,7 @@ def _start(given: argparse.Namespace) -> int:
         started = _as_process(spec, path)
     if started["state"] == "failed":
         raise LaunchError(f"{spec.node}: {started['cause']['message']}")
-    _show({"ok": True, "started": True} | _told(started))
+    _show({"ok": True, "started": True} | _start_facts(started))
     return 0
 
 
@@ -159,7 +159,7 @@ def _submit(given: argparse.Namespace) -> int:
     return 0
 
 
-def _told(record: dict[str, Any]) -> dict[str, Any]:
+def _start_facts(record: dict[str, Any]) -> dict[str, Any]:
     """Return the JSON answer of `start`: the supervisor's process, state and unit, if any.
 
     A run that does not begin yet has `why`.
@@ -195,8 +195,8 @@ def _as_process(spec: Spec, path: Path) -> dict[str, Any]:
             os.waitpid(child, 0)
         said.seek(0)
         lines = said.read().splitlines()
-        told = [line.removeprefix(ERROR) for line in lines if line.startswith(ERROR)]
-        raise LaunchError(*told or [f"{spec.node}: the supervisor did not start", *lines])
+        errors = [line.removeprefix(ERROR) for line in lines if line.startswith(ERROR)]
+        raise LaunchError(*errors or [f"{spec.node}: the supervisor did not start", *lines])
 
 
 def _be_supervisor(path: Path, errors: int) -> NoReturn:

@@ -164,7 +164,7 @@ LAUNCHER = "./launch_cluster.sh"
 
 
 @dataclass(frozen=True)
-class Cluster:
+class ClusterFile:
     """The nodes of the cluster by name, and this node's name, Python and model cache ('': own)."""
 
     own: str
@@ -187,7 +187,7 @@ class Cluster:
         return self.nodes[self.own].get("interface") or ""
 
 
-def read_cluster(workspace: Path) -> Cluster:
+def read_cluster(workspace: Path) -> ClusterFile:
     """Return the cluster that CONFIG in `workspace` describes.
 
     Raises `LaunchError` if the file cannot be read, or does not describe this node.
@@ -197,7 +197,7 @@ def read_cluster(workspace: Path) -> Cluster:
         config = yaml.safe_load(path.read_text(encoding="utf-8"))
         nodes = {node["name"]: node for node in config["nodes"]}
         own = nodes[config["node"]]["name"]
-        return Cluster(own, str(config["python"]), str(config.get("models") or ""), nodes)
+        return ClusterFile(own, str(config["python"]), str(config.get("models") or ""), nodes)
     except (OSError, yaml.YAMLError, KeyError, TypeError) as error:
         why = " ".join(str(error).split())
         raise LaunchError(
@@ -227,7 +227,7 @@ def typed_run(workspace: Path, words: Sequence[str]) -> Run:
 
 
 def new_spec(
-    cluster: Cluster, workspace: Path, rank: int, run: str, words: Sequence[str], port: int
+    cluster: ClusterFile, workspace: Path, rank: int, run: str, words: Sequence[str], port: int
 ) -> Spec:
     """Return the spec of this node's ranks in a new run over all nodes of the cluster.
 

@@ -38,7 +38,7 @@ class Cause:
         return cls(node, None, "node_lost", f"{node} left: {why}")
 
     @classmethod
-    def failed(cls, node: str, failure: Failure) -> Cause:
+    def failed(cls, node: str, failure: RanksFailure) -> Cause:
         """Return the cause for which the others go on without a node whose ranks failed."""
         return cls(node, failure.rank, "rank_failed", failure.message)
 
@@ -59,7 +59,7 @@ class LaunchOutcome:
 
 
 @dataclass(frozen=True)
-class Failure:
+class RanksFailure:
     """The error that ended a node's ranks.
 
     Attributes:

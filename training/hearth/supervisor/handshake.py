@@ -1,7 +1,7 @@
 """The handshake of two supervisors: each proves that it knows the run's token without sending it.
 
 answerer  Challenge(nonce)
-caller    Hello(node, its source, nonce, proof)         or the answerer sends Refused
+caller    Hello(node, its source, nonce, proof)         or the answerer sends NotAdmitted
 answerer  Welcome(proof, source)
 """
 
@@ -22,8 +22,8 @@ from hearth.base.text import plain
 from hearth.supervisor.messages import (
     Challenge,
     Hello,
+    NotAdmitted,
     ProtocolError,
-    Refused,
     Welcome,
     encode,
     receive,
@@ -84,7 +84,7 @@ async def present(
     hello = dataclasses.replace(hello, proof=hello_proof(token, hello, challenge.nonce))
     writer.write(encode(hello))
     answer = await receive(reader)
-    if isinstance(answer, Refused):
+    if isinstance(answer, NotAdmitted):
         reason = plain(answer.reason)
         raise ProtocolError(reason) if answer.for_good else NotYet(reason)
     if not isinstance(answer, Welcome) or not same(
@@ -123,7 +123,7 @@ def welcome(writer: asyncio.StreamWriter, token: str, hello: Hello, source: str)
 
 async def refuse(writer: asyncio.StreamWriter, reason: str) -> NoReturn:
     """Send a caller its refusal. Raises `ProtocolError` with the reason."""
-    writer.write(encode(Refused(reason)))
+    writer.write(encode(NotAdmitted(reason)))
     await writer.drain()
     raise ProtocolError(reason)
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hearth.ranks.control_protocol import Doing, Form, Interrupt, Leave, Load
+from hearth.ranks.control_protocol import Doing, Form, Interrupt, Leave, LoadAlone
 
 LEAST = 20.0
 """Seconds that any piece of work may take, whatever was expected of it."""
@@ -75,7 +75,9 @@ class HangWatch:
         if work := self._work.get(local_rank):
             work.heard = now
 
-    def told(self, local_rank: int, order: Load | Form | Interrupt | Leave, now: float) -> None:
+    def ordered(
+        self, local_rank: int, order: LoadAlone | Form | Interrupt | Leave, now: float
+    ) -> None:
         """Note an order that a rank has to follow soon.
 
         A rank that waits for others must come out of its group at once when that is interrupted;
@@ -83,7 +85,7 @@ class HangWatch:
         """
         work = self._work.get(local_rank)
         match order:
-            case Load():
+            case LoadAlone():
                 self._work[local_rank] = _Work("the order to load", now, FORMING, now)
             case Leave():
                 self._work[local_rank] = _Work("the order to end", now, FORMING, now)

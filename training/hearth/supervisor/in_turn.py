@@ -23,7 +23,7 @@ from hearth.supervisor.decisions.voting import Votes
 from hearth.supervisor.life import make_folders
 from hearth.supervisor.log import say
 from hearth.supervisor.mesh import Mesh
-from hearth.supervisor.messages import Report, Stop
+from hearth.supervisor.messages import NodeReport, Stop
 from hearth.supervisor.preflight import ready
 from hearth.supervisor.queue import (
     ahead_of,
@@ -91,7 +91,7 @@ class _Waiter:
         self._down: dict[str, float] = {}
         self._lacks_since: float | None = None
         self._why = ""
-        self._report = Report(spec.node, "queued", Votes())
+        self._report = NodeReport(spec.node, "queued", Votes())
         self._events: asyncio.Queue[Any] = asyncio.Queue()
         self._mesh = Mesh(
             spec, self._events, partial(say, spec), asyncio.create_task, lambda: False
@@ -215,9 +215,9 @@ class _Waiter:
                     self._mesh.tell(node, self._report)
                 case PeerSaid(_, LaunchOutcome() as outcome):
                     return outcome
-                case PeerSaid(_, Stop(node) | Report(stopping=Stop(node))):
+                case PeerSaid(_, Stop(node) | NodeReport(stopping=Stop(node))):
                     return self._stopped(node)
-                case PeerSaid(_, Report(generation=generation, votes=votes)):
+                case PeerSaid(_, NodeReport(generation=generation, votes=votes)):
                     if generation or votes.committed:
                         mark_begun(self._spec.workspace, self._spec.run)
         return None

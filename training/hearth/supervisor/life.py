@@ -80,7 +80,7 @@ class NodeSupervisor:
         self._signalled = False
         self._yields = False
         self._interrupted = False
-        self._told = False
+        self._terminated = False
         self._log = LaunchLog(spec)
         self._tasks: set[asyncio.Task[None]] = set()
         self._of_launch: set[asyncio.Task[None]] = set()
@@ -272,13 +272,13 @@ class NodeSupervisor:
 
     async def _watch_stop_file(self) -> None:
         """Turn the stop file into events: one when it appears and one when it says `now`."""
-        told: set[str] = set()
-        while STOP_NOW not in told:
+        handled: set[str] = set()
+        while STOP_NOW not in handled:
             await asyncio.sleep(POLL)
             asked = self._asked()
-            if asked in (STOP, STOP_NOW) and asked not in told:
+            if asked in (STOP, STOP_NOW) and asked not in handled:
                 self._events.put_nowait(self._stop_asked(asked == STOP_NOW))
-                told.add(asked)
+                handled.add(asked)
 
     def _stop_asked(self, now: bool, why: str = "") -> StopAsked:
         """Return the event of a stop that was asked for on this node; `why` is Slurm's reason."""
@@ -359,7 +359,7 @@ class NodeSupervisor:
         if again:
             self._events.put_nowait(Interrupted(why))
         else:
-            self._told = True
+            self._terminated = True
             self._events.put_nowait(self._stop_asked(True, why))
 
     async def _stop_after_grace(self) -> None:

@@ -19,7 +19,7 @@ from hearth.base.files import tail
 from hearth.base.text import plain
 from hearth.diagnose import failed_status, is_echo, killed_by, last_error
 from hearth.ranks.control_protocol import RANK_APART
-from hearth.supervisor.cause import Failure
+from hearth.supervisor.cause import RanksFailure
 from hearth.supervisor.record import now
 from hearth.supervisor.spec import Spec
 
@@ -61,7 +61,7 @@ class LaunchLog:
         """Return the last part of this launch's log."""
         return tail(self._spec.log, LOG_TAIL, self._start)
 
-    def failure(self, status: int, first_rank: int | None) -> Failure:
+    def failure(self, status: int, first_rank: int | None) -> RanksFailure:
         """Return why a torchrun failed: the last real error in its log.
 
         `first_rank` is the number of this node's first rank, if torchrun has only this node's.
@@ -69,7 +69,7 @@ class LaunchLog:
         text = self.text()
         error = last_error(text, self._spec.folder, first_rank)
         if status < 0 and (error is None or error.rank is None or is_echo(error.message)):
-            return Failure(None, f"torchrun was {killed_by(-status)}", curable=True)
+            return RanksFailure(None, f"torchrun was {killed_by(-status)}", curable=True)
         if error is None:
             # A rank that could say nothing of its error: of a full disk, or of none that is known.
             full = shutil.disk_usage(self._spec.log.parent).free < _ROOM
@@ -79,9 +79,11 @@ class LaunchLog:
                     f"torchrun ended with status {status}, and its log cannot say why: the disk of "
                     f"{self._spec.log} is full; free some space, then resume the run"
                 )
-            return Failure(None, message, local=full)
+            return RanksFailure(None, message, local=full)
         apart = not self._spec.scripted and failed_status(text) == RANK_APART
-        return Failure(error.rank, error.placed, error.killed, apart or _is_local(error.message))
+        return RanksFailure(
+            error.rank, error.placed, error.killed, apart or _is_local(error.message)
+        )
 
     async def kernel(self) -> list[str]:
         """Return the kernel's messages since the launch began."""

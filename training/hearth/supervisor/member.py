@@ -57,7 +57,7 @@ from hearth.supervisor.decisions.events import (
     StopAsked,
     Tick,
 )
-from hearth.supervisor.decisions.forming import Settings
+from hearth.supervisor.decisions.forming import TeamSettings
 from hearth.supervisor.decisions.local_ranks import LocalRanks
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.decisions.transition import transition
@@ -89,7 +89,7 @@ class Member(RanksKeeper):
         self._mesh = Mesh(
             spec, self._events, self._say, self._spawn, lambda: self._vote_store.stuck
         )
-        settings = Settings(
+        settings = TeamSettings(
             spec.nodes,
             # Votes that are older than the record count for nothing; its generation does.
             max(1, spec.generation, last["generation"] + 1 if last else 0),

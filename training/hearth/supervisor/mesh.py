@@ -31,8 +31,8 @@ from hearth.supervisor.handshake import (
 from hearth.supervisor.messages import (
     Beat,
     Message,
+    NotAdmitted,
     ProtocolError,
-    Refused,
     encode,
     receive,
 )
@@ -189,7 +189,7 @@ class Mesh:
                 if hello.node not in spec.nodes:
                     await refuse(writer, f"{hello.node} is no node of the run")
                 if spec.nodes.index(hello.node) <= spec.rank:
-                    writer.write(encode(Refused("this node dials", for_good=False)))
+                    writer.write(encode(NotAdmitted("this node dials", for_good=False)))
                     writer.close()
                     return
         except (ProtocolError, OSError, TimeoutError) as error:

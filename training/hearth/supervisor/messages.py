@@ -1,9 +1,9 @@
 """The protocol between the supervisors of a mesh: one JSON object a line over TCP.
 
-After the handshake (`handshake`: Challenge, Hello, and Welcome or Refused) any two nodes of a run
-speak it:
+After the handshake (`handshake`: Challenge, Hello, and Welcome or NotAdmitted) any two nodes of a
+run speak it:
 
-    both    Report(…), on connecting and on each change of the node's state
+    both    NodeReport(…), on connecting and on each change of the node's state
     both    Propose(attempt) → Vote(generation, yes); Form(generation, …)
     both    Stop(node) …  LaunchOutcome(state, cause)
     both    Beat, several times within the silence timeout
@@ -17,7 +17,7 @@ from typing import Any, Literal
 
 from hearth.base.json_lines import JsonLines, ProtocolError
 from hearth.ranks.control_protocol import Form
-from hearth.supervisor.cause import Failure, LaunchOutcome
+from hearth.supervisor.cause import LaunchOutcome, RanksFailure
 from hearth.supervisor.decisions.voting import Attempt, Votes
 
 
@@ -51,7 +51,7 @@ class Welcome:
 
 
 @dataclass(frozen=True)
-class Refused:
+class NotAdmitted:
     """The answerer does not admit this node: permanently, or for now."""
 
     reason: str
@@ -142,7 +142,7 @@ class Reaches:
 
 
 @dataclass(frozen=True)
-class Report:
+class NodeReport:
     """The whole state of a node as the others need to know it.
 
     Attributes:
@@ -180,7 +180,7 @@ class Report:
     step: int = 0
     choices: dict[str, Any] | None = None
     why: str = ""
-    failure: Failure | None = None
+    failure: RanksFailure | None = None
     ended: str = ""
     leaving: str = ""
     returns: bool = False
@@ -222,8 +222,8 @@ Message = (
     Challenge
     | Hello
     | Welcome
-    | Refused
-    | Report
+    | NotAdmitted
+    | NodeReport
     | Propose
     | Vote
     | Form

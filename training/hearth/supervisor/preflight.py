@@ -14,7 +14,7 @@ from hearth.base.interface import free_port, interface_of
 from hearth.base.locks import is_in_queue
 from hearth.base.slurm import ENDED, queued
 from hearth.supervisor.cause import ENDS, generation_of
-from hearth.supervisor.queue import Entry, read_queue
+from hearth.supervisor.queue import QueueEntry, read_queue
 from hearth.supervisor.record import held_by, lock_holder, record_in
 from hearth.supervisor.spec import Spec, record_file
 
@@ -63,7 +63,7 @@ def check(
     return {"findings": findings, "facts": facts}
 
 
-def _due(entries: Sequence[Entry], run: str) -> str:
+def _due(entries: Sequence[QueueEntry], run: str) -> str:
     """Return the first other run in a queue that may start now, '' without one."""
     due = (each.run for each in entries if each.alive and each.is_due(datetime.now(UTC)))
     return next((each for each in due if each != run), "")

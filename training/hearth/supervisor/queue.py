@@ -29,7 +29,7 @@ from hearth.supervisor.spec import Spec, record_file
 
 
 @dataclass(frozen=True)
-class Entry:
+class QueueEntry:
     """A run in a node's queue.
 
     Attributes:
@@ -59,7 +59,7 @@ class Entry:
         return self.at is None or now >= self.at
 
 
-def ahead_of(own: Entry, others: Iterable[Entry], now: datetime) -> list[str]:
+def ahead_of(own: QueueEntry, others: Iterable[QueueEntry], now: datetime) -> list[str]:
     """Return the runs in the queue that are served before `own`, in their order."""
     due = [entry for entry in others if entry.alive and entry.is_due(now)]
     return [
@@ -67,11 +67,11 @@ def ahead_of(own: Entry, others: Iterable[Entry], now: datetime) -> list[str]:
     ]
 
 
-def _before(entry: Entry, own: Entry) -> bool:
+def _before(entry: QueueEntry, own: QueueEntry) -> bool:
     return entry.run != own.run and entry.order < own.order
 
 
-def why_not_yet(own: Entry, others: Iterable[Entry], holder: str, now: datetime) -> str:
+def why_not_yet(own: QueueEntry, others: Iterable[QueueEntry], holder: str, now: datetime) -> str:
     """Return why it is not the turn of `own` yet, in words; '' if it is.
 
     `holder` is the run that has the node, '' if it is free. `now` is the time, in the zone in which
@@ -141,7 +141,7 @@ def leave_queue(workspace: Path, run: str) -> None:
         folder_of(workspace / QUEUE / f"{run}.lock").rmdir()
 
 
-def read_queue(workspace: Path) -> list[Entry]:
+def read_queue(workspace: Path) -> list[QueueEntry]:
     """Return the runs in the queue of this node, in their order.
 
     Those whose supervisor is gone for good are not `alive`. A damaged file counts as no entry.
@@ -158,7 +158,7 @@ def read_queue(workspace: Path) -> list[Entry]:
     return sorted(found, key=lambda entry: entry.order)
 
 
-def entry_from(run: str, given: Mapping[str, Any] | None) -> Entry | None:
+def entry_from(run: str, given: Mapping[str, Any] | None) -> QueueEntry | None:
     """Return the entry that a file or a launch spec describes; None if it describes none."""
     if given is None:
         return None
@@ -169,7 +169,7 @@ def entry_from(run: str, given: Mapping[str, Any] | None) -> Entry | None:
             return None
         position = float(given["position"])
         submitted, begun = str(given.get("submitted", "")), given.get("begun") is True
-        return Entry(run, position, begins, submitted, begun=begun)
+        return QueueEntry(run, position, begins, submitted, begun=begun)
     except (KeyError, TypeError, ValueError):
         return None
 

@@ -25,13 +25,13 @@ from hearth.ranks.control_protocol import (
     Here,
     Interrupt,
     Leave,
-    Load,
+    LoadAlone,
     News,
     Order,
+    RankEnded,
     layout_text,
 )
-from hearth.ranks.control_protocol import Ended as RankEnded
-from hearth.supervisor.cause import Cause, Failure, LaunchOutcome
+from hearth.supervisor.cause import Cause, LaunchOutcome, RanksFailure
 from hearth.supervisor.channel import Channel, Left, Said
 from hearth.supervisor.decisions.events import Evaluates, Event, RankLeft, RankSaid, RanksFailed
 from hearth.supervisor.decisions.local_ranks import LocalRanks
@@ -204,9 +204,9 @@ class RanksKeeper(NodeSupervisor):
                 self._leave = order
             case Interrupt(generation, why):
                 self._say(f"interrupting generation {generation}: {why}")
-        if isinstance(order, Load | Form | Interrupt | Leave):
+        if isinstance(order, LoadAlone | Form | Interrupt | Leave):
             for local_rank in range(self._spec.nproc):
-                self._hangs.told(local_rank, order, boot_clock())
+                self._hangs.ordered(local_rank, order, boot_clock())
         self._channel.tell(order)
 
     # News
@@ -221,13 +221,13 @@ class RanksKeeper(NodeSupervisor):
             case Left(_, local_rank):
                 self._gone_ranks.add(local_rank)
                 self._hangs.left(local_rank, boot_clock())
-                told = self._leave or local_rank in self._over
+                expected = self._leave or local_rank in self._over
                 # Of ranks that live for one team torchrun tells how they ended.
-                return [] if told or not self._spec.resident else [RankLeft(local_rank)]
+                return [] if expected or not self._spec.resident else [RankLeft(local_rank)]
             case RanksExited(_, status):
                 return await self._ranks_exited(status)
             case NotStarted(_, message):
-                return self._ranks_failed(Failure(None, message, local=True))
+                return self._ranks_failed(RanksFailure(None, message, local=True))
 
     def _hear_rank(self, local_rank: int, message: News) -> list[Event]:
         evaluated = bool(self._evaluating)
@@ -285,7 +285,7 @@ class RanksKeeper(NodeSupervisor):
         news = self._note_exit(status)
         if status == 0 and (self._leave or self._over):
             return news + self._ranks_over()
-        if self._ranks.failure or self._told:
+        if self._ranks.failure or self._terminated:
             return news
         # In a thread: while a long log is read, the other nodes must hear from this one.
         failed = self._ranks_failed(await asyncio.to_thread(self._failure, status))
@@ -301,21 +301,21 @@ class RanksKeeper(NodeSupervisor):
             news.append(RankSaid(local_rank, over))
         return news
 
-    def _failure(self, status: int) -> Failure:
+    def _failure(self, status: int) -> RanksFailure:
         """Return the error for which this node's ranks ended."""
         if status == 0:
-            return Failure(None, "torchrun ended with status 0 before the training was over")
+            return RanksFailure(None, "torchrun ended with status 0 before the training was over")
         found = self._log.failure(status, self._offset)
         again = RANK_AGAIN in (status, failed_status(self._log.text()))
         message = "its group broke before it trained" if again else found.message
         curable = again or found.curable or is_echo(found.message)
-        return Failure(found.rank, message, curable, found.local)
+        return RanksFailure(found.rank, message, curable, found.local)
 
     def _steps_gained(self) -> int:
         """Return the steps that this node's ranks have done in their last group."""
         return self._steps_done
 
-    def _ranks_failed(self, failure: Failure) -> list[Event]:
+    def _ranks_failed(self, failure: RanksFailure) -> list[Event]:
         """Return that an error ended this node's ranks."""
         for local_rank in range(self._spec.nproc):
             self._hangs.rested(local_rank)
@@ -331,8 +331,8 @@ class RanksKeeper(NodeSupervisor):
             return []
         rank, message = found
         self._say(f"{message}; killing this node's ranks")
-        told = self._leave or len(self._over) == self._spec.nproc
-        if told and len(self._gone_ranks) == self._spec.nproc:
+        expected = self._leave or len(self._over) == self._spec.nproc
+        if expected and len(self._gone_ranks) == self._spec.nproc:
             return self._ranks_over()  # They have done all that they had to.
         # Their new start ends them. The other nodes must not wait until the kernel lets go.
-        return self._ranks_failed(Failure(rank, message, curable=True))
+        return self._ranks_failed(RanksFailure(rank, message, curable=True))

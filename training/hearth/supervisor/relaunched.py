@@ -14,15 +14,15 @@ from dataclasses import replace
 from hearth.diagnose import is_echo
 from hearth.ranks.control_protocol import (
     WATCHED,
-    Ended,
     Form,
     Formed,
     Interrupt,
     Leave,
-    Load,
+    LoadAlone,
     News,
     Order,
     Pause,
+    RankEnded,
     Waiting,
 )
 from hearth.supervisor.channel import Said
@@ -100,7 +100,7 @@ class RelaunchedMember(Member):
     def _tell_ranks(self, order: Order) -> None:
         """Carry out an order that resident ranks would be given."""
         match order:
-            case Load():
+            case LoadAlone():
                 self._each_says(self._start, Waiting("new", 0, self._gained(), loaded=True))
             case Form():
                 self._of_launch.add(self._spawn(self._launch(order, self._start)))
@@ -121,12 +121,12 @@ class RelaunchedMember(Member):
                     self._of_launch.add(self._spawn(self._workers.tell_to_end()))
             case Leave():
                 self._leave = order
-                self._each_says(self._start, Ended("stopped", self._gained()))
+                self._each_says(self._start, RankEnded("stopped", self._gained()))
 
     def _stop_ranks(self, stop: Stop) -> None:
         super()._stop_ranks(stop)
-        if self._spec.scripted and not stop.now and not self._told:
-            self._told = True
+        if self._spec.scripted and not stop.now and not self._terminated:
+            self._terminated = True
             self._tasks.add(self._spawn(self._workers.tell_to_end()))
             self._tasks.add(self._spawn(self._stop_after_grace()))
 
@@ -141,12 +141,12 @@ class RelaunchedMember(Member):
         paused = asked == PAUSE and not self._stopping
         generation, step = self._state.own.generation, self._gained()
         # A user's script may exit with any status on SIGTERM: not a failure.
-        if status == 0 or self._told or (paused and self._spec.scripted):
+        if status == 0 or self._terminated or (paused and self._spec.scripted):
             if paused:
                 self._forget_pause()
-                end: Waiting | Ended = Waiting("paused", generation, step, loaded=True)
+                end: Waiting | RankEnded = Waiting("paused", generation, step, loaded=True)
             else:
-                end = Ended("stopped" if self._stopping else "finished", step)
+                end = RankEnded("stopped" if self._stopping else "finished", step)
             return news + self._each(end)
         # In a thread: while a long log is read, the other nodes must hear from this one.
         failure = await asyncio.to_thread(self._log.failure, status, None)
@@ -159,18 +159,18 @@ class RelaunchedMember(Member):
         return news + self._ranks_failed(failure)
 
     def _hear_rank(self, local_rank: int, message: News) -> list[Event]:
-        if not isinstance(message, Waiting | Formed | Ended):  # of the rank itself
+        if not isinstance(message, Waiting | Formed | RankEnded):  # of the rank itself
             return super()._hear_rank(local_rank, message)
         if not isinstance(message, Formed):
             self._hangs.rested(local_rank)
         return [RankSaid(local_rank, message)]
 
-    def _each(self, message: Waiting | Ended) -> list[Event]:
+    def _each(self, message: Waiting | RankEnded) -> list[Event]:
         """Return the words of each rank of this node, as if they were resident."""
         self._rest_all()
         return [RankSaid(local_rank, message) for local_rank in range(self._spec.nproc)]
 
-    def _each_says(self, start: int, message: Waiting | Formed | Ended) -> None:
+    def _each_says(self, start: int, message: Waiting | Formed | RankEnded) -> None:
         """Put into the queue what each rank of this node would say if it were resident."""
         for local_rank in range(self._spec.nproc):
             self._events.put_nowait(Said(start, local_rank, message))

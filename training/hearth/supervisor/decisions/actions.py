@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 
-from hearth.ranks.control_protocol import Form, Interrupt, Leave, Load, Pause
+from hearth.ranks.control_protocol import Form, Interrupt, Leave, LoadAlone, Pause
 from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions.voting import Attempt, Config, Votes
 from hearth.supervisor.messages import Message, Propose, Stop
@@ -30,7 +30,7 @@ class Tell:
 class TellRanks:
     """Send this order to all ranks of this node, to those that start later, too."""
 
-    order: Load | Pause | Interrupt | Leave
+    order: LoadAlone | Pause | Interrupt | Leave
 
 
 @dataclass(frozen=True)
@@ -62,7 +62,7 @@ class RestRanks:
 
 
 @dataclass(frozen=True)
-class Answer:
+class AnswerProposal:
     """The purpose of votes to be saved: to say yes to a proposal of another node."""
 
     proposer: str
@@ -86,7 +86,7 @@ class SaveVotes:
     """
 
     votes: Votes
-    purpose: Answer | ProposeTeam | Form | None = None
+    purpose: AnswerProposal | ProposeTeam | Form | None = None
 
 
 @dataclass(frozen=True)

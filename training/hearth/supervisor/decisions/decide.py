@@ -21,7 +21,13 @@ from hearth.supervisor.decisions.actions import (
     StartTeam,
     TellRanks,
 )
-from hearth.supervisor.decisions.forming import Plan, gaps, members_of, next_team, returns_suffice
+from hearth.supervisor.decisions.forming import (
+    TeamPlan,
+    gaps,
+    members_of,
+    next_team,
+    returns_suffice,
+)
 from hearth.supervisor.decisions.observe import observe, parted
 from hearth.supervisor.decisions.own_ranks import FREE_WITHIN, SETTLE, orders
 from hearth.supervisor.decisions.state import Promise, State
@@ -57,13 +63,13 @@ def decide(state: State) -> tuple[State, list[Move]]:
     if state.proposal:
         found = _follow(state)
     else:
-        state, found = _look_for_team(state)
+        state, found = _seek_team(state)
     if any(isinstance(move, Conclude) for move in found):
         moves, found = [], end_moves(state, found[0])
     return _remember(state, found), moves + found
 
 
-def _look_for_team(state: State) -> tuple[State, list[Move]]:
+def _seek_team(state: State) -> tuple[State, list[Move]]:
     """Return the proposal of a team, or for whom this node waits, or the end of its wait."""
     plan, memory = _plan(state), state.memory
     missing, why = _missing(state, plan)
@@ -80,7 +86,7 @@ def _look_for_team(state: State) -> tuple[State, list[Move]]:
     moves: list[Move] = []
     if (missing, wanted) != (memory.said, memory.said_wanted) and not (missing and brief):
         moves.append(SayWaiting(missing, why, wanted))
-    if isinstance(plan, Plan) and _proposes(state, plan):
+    if isinstance(plan, TeamPlan) and _proposes(state, plan):
         moves.append(ProposeTeam(plan.attempt, plan.fresh))
     return state, moves
 
@@ -133,7 +139,7 @@ def _after_refusal(state: State, silent: tuple[str, ...]) -> State:
     memory = state.memory
     again = {node for node in silent if node in memory.silent or node in memory.strikes}
     avoid = memory.avoided(state.now) | again
-    if again and isinstance(next_team(state.settings, state.reports, avoid=avoid), Plan):
+    if again and isinstance(next_team(state.settings, state.reports, avoid=avoid), TeamPlan):
         for node in sorted(again):
             memory = memory.leaving_out(node, state.now)
     return replace(state, memory=replace(memory, silent=frozenset(silent)))
@@ -225,7 +231,7 @@ def _follow(state: State) -> list[Move]:
     return [StartTeam(proposal.attempt.config, proposal.fresh, left)]
 
 
-def _plan(state: State) -> Plan | Refusal | None:
+def _plan(state: State) -> TeamPlan | Refusal | None:
     """Return the next team, the reason why there is none, or None if it is not to be formed now."""
     if state.stopping or state.over:
         return None
@@ -233,7 +239,7 @@ def _plan(state: State) -> Plan | Refusal | None:
     waited = state.now - idle_since if idle_since is not None else 0.0
     # The first team waits for all; later, ranks that hang at their start hold up nobody for ever.
     plan = state.plan(impatient=newest is not None and waited > state.settings.ready_timeout)
-    if not isinstance(plan, Plan):
+    if not isinstance(plan, TeamPlan):
         return plan
     trained = max(state.reports[node].trained for node in plan.team)
     # A missing node may hold a newer state than any here; when all load anew, many come late.
@@ -241,7 +247,7 @@ def _plan(state: State) -> Plan | Refusal | None:
     return None if state.missing and older and waited < SETTLE else plan
 
 
-def _proposes(state: State, plan: Plan) -> bool:
+def _proposes(state: State, plan: TeamPlan) -> bool:
     """Return whether this node is to propose the team now: it is the first one of it."""
     ready = state.now >= state.memory.retry_at and _promised(state) is None
     able = not state.memory.late and not state.memory.told_leave
@@ -266,9 +272,14 @@ def _held_up(state: State, missing: tuple[str, ...]) -> dict[str, str]:
     return wanted if returns_suffice(state.settings, state.reports, avoid) else {}
 
 
-def _missing(state: State, plan: Plan | Refusal | None) -> tuple[tuple[str, ...], str]:
+def _missing(state: State, plan: TeamPlan | Refusal | None) -> tuple[tuple[str, ...], str]:
     """Return the nodes that this node waits for, and why it does not go on without them."""
-    if state.memory.idle_since is None or isinstance(plan, Plan) or state.stopping or state.over:
+    if (
+        state.memory.idle_since is None
+        or isinstance(plan, TeamPlan)
+        or state.stopping
+        or state.over
+    ):
         return (), ""
     if isinstance(plan, Refusal):
         if found := gaps(state.reports):

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from hearth.ranks.control_protocol import Ended, Formed, Waiting
-from hearth.supervisor.cause import Failure
+from hearth.ranks.control_protocol import Formed, RankEnded, Waiting
+from hearth.supervisor.cause import RanksFailure
 from hearth.supervisor.decisions.actions import SaveVotes
 from hearth.supervisor.messages import Message, Reaches, Stop
 
@@ -44,7 +44,7 @@ class RankSaid:
     """A rank of this node tells that it waits, is in its group, or has ended."""
 
     local_rank: int
-    message: Waiting | Formed | Ended
+    message: Waiting | Formed | RankEnded
 
 
 @dataclass(frozen=True)
@@ -58,7 +58,7 @@ class RankLeft:
 class RanksFailed:
     """This node's ranks were ended by an error, `gained` steps after they formed their group."""
 
-    failure: Failure
+    failure: RanksFailure
     gained: int = 0
 
 

@@ -13,11 +13,11 @@ from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
 from hearth.supervisor.decisions.voting import Attempt, Refusal, may_attempt, newest_committed
-from hearth.supervisor.messages import TEAMED, WAITING, Reaches, Report
+from hearth.supervisor.messages import TEAMED, WAITING, NodeReport, Reaches
 
 
 @dataclass(frozen=True)
-class Settings:
+class TeamSettings:
     """Settings of a run, on every node the same but for the first generation. Times are seconds.
 
     Attributes:
@@ -43,7 +43,7 @@ class Settings:
 
 
 @dataclass(frozen=True)
-class Plan:
+class TeamPlan:
     """A team that may be formed; `fresh`: nobody has the run's state, all load together."""
 
     attempt: Attempt
@@ -56,12 +56,12 @@ class Plan:
 
 
 def next_team(
-    settings: Settings,
-    reports: Mapping[str, Report],
+    settings: TeamSettings,
+    reports: Mapping[str, NodeReport],
     waiting: Collection[str] = (),
     avoid: Collection[str] = (),
     impatient: bool = False,
-) -> Plan | Refusal | None:
+) -> TeamPlan | Refusal | None:
     """Return the team to form now, why there is none, or None while some node must be waited for.
 
     Every node that knows the same reports finds the same team; the first node of it proposes it.
@@ -98,12 +98,12 @@ def next_team(
 
 
 def returns_suffice(
-    settings: Settings, reports: Mapping[str, Report], avoid: Collection[str] = ()
+    settings: TeamSettings, reports: Mapping[str, NodeReport], avoid: Collection[str] = ()
 ) -> bool:
     """Return whether a team could be formed if owners let go of every machine they have now."""
     begun = any(_has_state(report) for report in reports.values())
 
-    def returned(report: Report) -> Report:
+    def returned(report: NodeReport) -> NodeReport:
         report = as_proved(report, settings.nodes)
         if not report.returns:
             return report
@@ -111,21 +111,21 @@ def returns_suffice(
         return replace(report, state=waits, leaving="", returns=False)
 
     later = {node: returned(report) for node, report in reports.items()}
-    return isinstance(next_team(settings, later, avoid=avoid, impatient=True), Plan)
+    return isinstance(next_team(settings, later, avoid=avoid, impatient=True), TeamPlan)
 
 
-def _has_state(report: Report) -> bool:
+def _has_state(report: NodeReport) -> bool:
     """Return whether a node's living ranks have the run's state."""
     return report.trained > 0 and report.state in WAITING | TEAMED
 
 
 def _best(
-    settings: Settings,
-    usable: dict[str, Report],
+    settings: TeamSettings,
+    usable: dict[str, NodeReport],
     candidates: set[str],
     members: Collection[str],
     fresh: bool,
-) -> Plan | Refusal | None:
+) -> TeamPlan | Refusal | None:
     """Return the best team among the candidates, or the refusal of the largest group."""
     # Ranks that failed are to be started again: their node still has its vote.
     leaving = {
@@ -159,12 +159,12 @@ def _best(
 
 
 def _attempt(
-    settings: Settings,
-    usable: dict[str, Report],
+    settings: TeamSettings,
+    usable: dict[str, NodeReport],
     group: set[str],
     leaving: set[str],
     fresh: bool,
-) -> Plan | Refusal:
+) -> TeamPlan | Refusal:
     """Return the plan for the team of a group without those that leave, or why it may not be."""
     team = [node for node in settings.nodes if node in group - leaving]
     absent = tuple(node for node in settings.nodes if node not in team)
@@ -187,10 +187,10 @@ def _attempt(
     if isinstance(attempt, Refusal):
         return attempt
     generation = max(attempt.config.generation, settings.first_generation)
-    return Plan(replace(attempt, config=replace(attempt.config, generation=generation)), fresh)
+    return TeamPlan(replace(attempt, config=replace(attempt.config, generation=generation)), fresh)
 
 
-def cliques(reports: dict[str, Report], members: Collection[str] = ()) -> Iterator[set[str]]:
+def cliques(reports: dict[str, NodeReport], members: Collection[str] = ()) -> Iterator[set[str]]:
     """Yield the largest groups of nodes that can all meet each other (Bron, Kerbosch).
 
     They are connected, and their ranks reach each other (see `may_meet`).
@@ -222,7 +222,7 @@ def cliques(reports: dict[str, Report], members: Collection[str] = ()) -> Iterat
     return grow(set(), set(near), set()) if near else iter(())
 
 
-Reports = Mapping[str, Report]
+Reports = Mapping[str, NodeReport]
 
 
 def members_of(reports: Reports) -> tuple[str, ...]:
@@ -231,7 +231,7 @@ def members_of(reports: Reports) -> tuple[str, ...]:
     return newest.nodes if newest else ()
 
 
-def may_meet(one: Report, other: Report, members: Collection[str]) -> bool:
+def may_meet(one: NodeReport, other: NodeReport, members: Collection[str]) -> bool:
     """Return whether two nodes may be in a team together, as far as they reach each other.
 
     Those of the last team, the `members`, need no proof; nor does a node that only votes.
@@ -274,16 +274,16 @@ def gaps(reports: Reports) -> tuple[str, ...]:
     )
 
 
-def as_proved(report: Report, nodes: tuple[str, ...]) -> Report:
+def as_proved(report: NodeReport, nodes: tuple[str, ...]) -> NodeReport:
     """Return a report of a node as if it had proved that it reaches these nodes."""
     return replace(report, reaches=Reaches(nodes, nodes))
 
 
-def _is_gap(one: Report, other: Report) -> bool:
+def _is_gap(one: NodeReport, other: NodeReport) -> bool:
     return one.node in other.reaches.unreached or other.node in one.reaches.unreached
 
 
-def _proved(one: Report, other: Report, joining: Collection[str]) -> bool:
+def _proved(one: NodeReport, other: NodeReport, joining: Collection[str]) -> bool:
     """Return whether two nodes have proved that they reach each other for those that join."""
     if not joining:
         return True

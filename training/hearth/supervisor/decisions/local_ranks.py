@@ -5,8 +5,8 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from typing import Any, Literal
 
-from hearth.ranks.control_protocol import Ended, Form, Formed, Load, Waiting
-from hearth.supervisor.cause import Failure
+from hearth.ranks.control_protocol import Form, Formed, LoadAlone, RankEnded, Waiting
+from hearth.supervisor.cause import RanksFailure
 from hearth.supervisor.messages import RanksState
 
 _Place = Literal[
@@ -40,7 +40,7 @@ class LocalRanks:
     """
 
     ranks: tuple[Rank, ...]
-    failure: Failure | None = None
+    failure: RanksFailure | None = None
     choices: dict[str, Any] | None = None
     ended: str = ""
     why: str = ""
@@ -60,32 +60,32 @@ class LocalRanks:
         """Return the ranks of a node that has none until they are started again."""
         return replace(self.restarted(), away=True)
 
-    def told(self, order: Load | Form) -> LocalRanks:
+    def ordered(self, order: LoadAlone | Form) -> LocalRanks:
         """Return the ranks once all were given an order; those that do not wait for it miss it."""
 
         def after(rank: Rank) -> Rank:
-            if isinstance(order, Load):
+            if isinstance(order, LoadAlone):
                 return replace(rank, place="loading") if rank.place == "new" else rank
             return replace(rank, place="forming") if rank.place in _WAITING else rank
 
-        choices = order.choices if isinstance(order, Load) else self.choices
+        choices = order.choices if isinstance(order, LoadAlone) else self.choices
         return replace(self, ranks=tuple(map(after, self.ranks)), choices=choices)
 
-    def said(self, local_rank: int, message: Waiting | Formed | Ended) -> LocalRanks:
+    def said(self, local_rank: int, message: Waiting | Formed | RankEnded) -> LocalRanks:
         """Return the ranks once one told this."""
         rank = replace(self.ranks[local_rank], step=message.step)
         match message:
             case Waiting("new", loaded=loaded, message=why):
-                told = replace(self, why=why or self.why)
-                return told._with(local_rank, replace(rank, place="loaded" if loaded else "new"))
+                heard = replace(self, why=why or self.why)
+                return heard._with(local_rank, replace(rank, place="loaded" if loaded else "new"))
             case Waiting("paused"):
                 return self._with(local_rank, replace(rank, place="paused"))
             case Waiting(message=why):
                 return replace(self, why=why)._with(local_rank, replace(rank, place="broken"))
             case Formed(generation, _, choices):
-                told = replace(self, choices=choices)
-                return told._with(local_rank, replace(rank, place="in", trained=generation))
-            case Ended(outcome):
+                heard = replace(self, choices=choices)
+                return heard._with(local_rank, replace(rank, place="in", trained=generation))
+            case RankEnded(outcome):
                 return replace(self, ended=outcome)._with(local_rank, replace(rank, place="over"))
 
     def left(self, local_rank: int) -> LocalRanks:

@@ -8,7 +8,7 @@ from dataclasses import replace
 from hearth.supervisor.cause import Cause
 from hearth.supervisor.decisions.state import Memory, State
 from hearth.supervisor.decisions.verdicts import is_retried, led_somewhere
-from hearth.supervisor.messages import TEAMED, WAITING, Report
+from hearth.supervisor.messages import TEAMED, WAITING, NodeReport
 
 
 def observe(state: State) -> State:
@@ -129,7 +129,7 @@ def _judge_break(state: State) -> State:
     return replace(state, memory=_blame(replace(memory, broken=broken), state, members))
 
 
-def _blame(memory: Memory, state: State, members: dict[str, Report]) -> Memory:
+def _blame(memory: Memory, state: State, members: dict[str, NodeReport]) -> Memory:
     """Return the memory of a break that nothing else explains: who did not form the group."""
     own = state.own
     newest = max(report.trained for report in members.values())

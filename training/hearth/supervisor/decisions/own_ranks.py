@@ -2,11 +2,11 @@
 
 from __future__ import annotations
 
-from hearth.ranks.control_protocol import Interrupt, Leave, Load, Pause
+from hearth.ranks.control_protocol import Interrupt, Leave, LoadAlone, Pause
 from hearth.supervisor.decisions.actions import Move, RestartRanks, RestRanks, TellRanks
-from hearth.supervisor.decisions.forming import Plan, all_meet
+from hearth.supervisor.decisions.forming import TeamPlan, all_meet
 from hearth.supervisor.decisions.state import State
-from hearth.supervisor.messages import TEAMED, WAITING, Report
+from hearth.supervisor.messages import TEAMED, WAITING, NodeReport
 
 SETTLE = 10.0
 """Seconds for which nodes with nothing to lose wait for missing ones before they go on."""
@@ -71,7 +71,7 @@ def orders(state: State) -> list[Move]:
         return [] if memory.told_leave else [TellRanks(Leave(_saves(state)))]
     if own.state == "ready":
         choices = _choices(state)
-        return [TellRanks(Load(choices))] if choices is not None else []
+        return [TellRanks(LoadAlone(choices))] if choices is not None else []
     if memory.late:
         return [RestartRanks("they did not form the group with the others, twice in a row")]
     if own.trained == 0 and _state_is_lost(state):
@@ -110,7 +110,7 @@ def _leaves(state: State) -> bool:
     if any(each.report.generation > own.generation for each in state.heard.values()):
         return True
     plan = state.plan()
-    possible = state.proposal or plan is None or isinstance(plan, Plan)
+    possible = state.proposal or plan is None or isinstance(plan, TeamPlan)
     return not possible or state.now - (state.memory.waits_at or state.now) > LET_GO
 
 
@@ -138,7 +138,7 @@ def _gives_way(state: State) -> bool:
     if any(_stays(state, each.report) for each in state.heard.values()):
         return waited > HEARD_OF
     plan = state.plan()
-    team = plan.team if isinstance(plan, Plan) else ()
+    team = plan.team if isinstance(plan, TeamPlan) else ()
     heirs = [node for node in team if not state.reports[node].returns]
     return not heirs or waited > HANDOVER
 
@@ -154,7 +154,7 @@ def _others_have_it(state: State) -> bool:
     )
 
 
-def _stays(state: State, report: Report) -> bool:
+def _stays(state: State, report: NodeReport) -> bool:
     """Return whether a node has the state that this one has, and does not say that it leaves."""
     has = report.trained >= state.own.trained and report.state in TEAMED | WAITING
     return has and not report.leaving
@@ -203,7 +203,7 @@ def _broken_by(state: State) -> str:
     return ""
 
 
-def _parted(state: State, report: Report) -> str:
+def _parted(state: State, report: NodeReport) -> str:
     """Return why a connected member is not in this node's group any more, else ""."""
     generation = state.own.generation
     if max(report.generation, report.votes.newest) > generation:
@@ -240,5 +240,5 @@ def _pauses(state: State) -> bool:
     if any(report and report.leaving for report in members):
         return True
     plan = state.plan(waiting=team.nodes)
-    wider = isinstance(plan, Plan) and not plan.fresh and {*plan.team} > {*team.nodes}
+    wider = isinstance(plan, TeamPlan) and not plan.fresh and {*plan.team} > {*team.nodes}
     return wider and all_meet(state.reports, plan.team)

@@ -8,14 +8,14 @@ from dataclasses import dataclass, field, replace
 from functools import cached_property
 from typing import Any
 
-from hearth.supervisor.cause import Cause, Failure
+from hearth.supervisor.cause import Cause, RanksFailure
 from hearth.supervisor.decisions.actions import Conclude
 from hearth.supervisor.decisions.events import Reaches
-from hearth.supervisor.decisions.forming import Plan, Settings, next_team
+from hearth.supervisor.decisions.forming import TeamPlan, TeamSettings, next_team
 from hearth.supervisor.decisions.local_ranks import LocalRanks
 from hearth.supervisor.decisions.team_record import TeamRecord
 from hearth.supervisor.decisions.voting import Attempt, Config, Refusal, Votes, newest_committed
-from hearth.supervisor.messages import Report, Stop
+from hearth.supervisor.messages import NodeReport, Stop
 
 AVOID = 10.0
 """Seconds for which a node is left out after a group with it could not be formed, or voted on.
@@ -94,7 +94,7 @@ class Memory:
 
     ended: Mapping[str, str] = field(default_factory=dict)
     leaving: Mapping[str, str] = field(default_factory=dict)
-    failures: Mapping[str, tuple[Failure, float]] = field(default_factory=dict)
+    failures: Mapping[str, tuple[RanksFailure, float]] = field(default_factory=dict)
     lost: Cause | None = None
     left_at: float | None = None
     returns: bool = False
@@ -153,12 +153,12 @@ LONG_START = 10.0
 class Heard:
     """The last report of a connected node, and the time at which it arrived."""
 
-    report: Report
+    report: NodeReport
     at: float
 
 
 @dataclass(frozen=True)
-class Absence:
+class NodeAbsence:
     """The reason why a node is not connected ("silent for 7 s"), and since when.
 
     `why` begins with "broke off", "silent", "refused" (its machine answers, but no supervisor of
@@ -206,9 +206,9 @@ class State:
         gone: by node that is not connected now, but was, or that refuses to be, its absence.
         proposal: this node's own proposal in flight.
         owner: the reason for which the owner wants this machine; "": the run may have it.
-        owner_told: the same as the others are told. Once the ranks were told to leave, the node is
-            away before it returns: a wish that is over meanwhile still stands, or the others would
-            take their end for that of the run.
+        owner_reported: the same as this node reports it. Once the ranks were told to leave, the
+            node is away before it returns: a wish that is over meanwhile still stands, or the
+            others would take their end for that of the run.
         leaving: the reason why this node leaves the others in order, to end.
         stop: the request to stop the run.
         verdict: the end of the run, which failed; this node may still save its state.
@@ -216,11 +216,11 @@ class State:
         serves: the port of its file server.
         checkpoint: the name of its newest checkpoint, while there are no ranks.
         reaches: the nodes that its connections reach, and those that they do not.
-        told: the report that the others have.
+        reported: the report that the others have.
         memory: what its decisions have to remember.
     """
 
-    settings: Settings
+    settings: TeamSettings
     node: str
     ranks: LocalRanks
     now: float = 0.0
@@ -230,10 +230,10 @@ class State:
     tried_at: float = 0.0
     teams: TeamRecord = field(default_factory=TeamRecord)
     heard: Mapping[str, Heard] = field(default_factory=dict)
-    gone: Mapping[str, Absence] = field(default_factory=dict)
+    gone: Mapping[str, NodeAbsence] = field(default_factory=dict)
     proposal: Proposal | None = None
     owner: str = ""
-    owner_told: str = ""
+    owner_reported: str = ""
     leaving: str = ""
     stop: Stop | None = None
     verdict: Conclude | None = None
@@ -241,10 +241,12 @@ class State:
     serves: int = 0
     checkpoint: str = ""
     reaches: Reaches = field(default_factory=Reaches)
-    told: Report | None = None
+    reported: NodeReport | None = None
     memory: Memory = field(default_factory=Memory)
 
-    def plan(self, waiting: Collection[str] = (), impatient: bool = False) -> Plan | Refusal | None:
+    def plan(
+        self, waiting: Collection[str] = (), impatient: bool = False
+    ) -> TeamPlan | Refusal | None:
         """Return the team to form now, as `forming.next_team`, without the nodes to leave out.
 
         Ranks that are long in starting, as after the loss of a card, count as failed: the others
@@ -270,10 +272,10 @@ class State:
         return self.teams.now
 
     @cached_property
-    def own(self) -> Report:
+    def own(self) -> NodeReport:
         """This node's report."""
         ranks = self.ranks
-        return Report(
+        return NodeReport(
             self.node,
             ranks.state,
             self.votes,
@@ -285,8 +287,8 @@ class State:
             ranks.why,
             ranks.failure,
             ranks.ended,
-            self.leaving or self.owner_told,
-            bool(self.owner_told and not self.leaving),
+            self.leaving or self.owner_reported,
+            bool(self.owner_reported and not self.leaving),
             tuple(node for node, each in sorted(self.heard.items()) if each.report.leaving),
             self.stop,
             self.voteless,
@@ -296,7 +298,7 @@ class State:
         )
 
     @cached_property
-    def reports(self) -> dict[str, Report]:
+    def reports(self) -> dict[str, NodeReport]:
         """The reports of this node and of the connected ones not in `queued`, in rank order."""
         given = {node: each.report for node, each in self.heard.items()} | {self.node: self.own}
         there = given.keys() - self.queued.keys()

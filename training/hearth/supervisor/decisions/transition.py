@@ -32,13 +32,13 @@ from collections.abc import Callable
 from dataclasses import replace
 from typing import Any
 
-from hearth.ranks.control_protocol import Form, Formed, Load
+from hearth.ranks.control_protocol import Form, Formed, LoadAlone
 from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions import events
 from hearth.supervisor.decisions.actions import (
     LAST,
     Action,
-    Answer,
+    AnswerProposal,
     Conclude,
     DropProposal,
     FormGroup,
@@ -56,13 +56,13 @@ from hearth.supervisor.decisions.actions import (
 )
 from hearth.supervisor.decisions.decide import answer, decide
 from hearth.supervisor.decisions.events import Event
-from hearth.supervisor.decisions.state import Absence, Heard, Proposal, State
+from hearth.supervisor.decisions.state import Heard, NodeAbsence, Proposal, State
 from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Config, Refusal, commit, promise
 from hearth.supervisor.messages import (
     TEAMED,
     WAITING,
+    NodeReport,
     Propose,
-    Report,
     Stop,
     Vote,
 )
@@ -82,9 +82,9 @@ def transition(state: State, event: Event, now: float) -> Result:
     for _ in range(MOST_ROUNDS):
         if actions and isinstance(actions[-1], LAST):
             break
-        state, told = _tell_peers(state)
+        state, tells = _tell_peers(state)
         state, moves = decide(state)
-        actions += told
+        actions += tells
         for move in moves:
             state, more = _make(state, move)
             actions += more
@@ -97,10 +97,10 @@ def _tell_peers(state: State) -> Result:
     """Send this node's report to all, if it has changed."""
     ending = state.memory.told_leave and not state.ranks.away
     if state.owner or not ending:
-        state = replace(state, owner_told=state.owner)
-    if state.own == state.told:
+        state = replace(state, owner_reported=state.owner)
+    if state.own == state.reported:
         return state, []
-    return replace(state, told=state.own), [Tell(state.own)]
+    return replace(state, reported=state.own), [Tell(state.own)]
 
 
 # Moves
@@ -109,8 +109,8 @@ def _tell_peers(state: State) -> Result:
 def _make(state: State, move: Move) -> Result:
     """Return the state once a move is made, and the actions that it takes."""
     match move:
-        case TellRanks(Load() as order):
-            return replace(state, ranks=state.ranks.told(order)), [move]
+        case TellRanks(LoadAlone() as order):
+            return replace(state, ranks=state.ranks.ordered(order)), [move]
         case RestartRanks():
             return replace(state, ranks=state.ranks.restarted()), [move]
         case RestRanks(why):
@@ -153,7 +153,7 @@ def _gone(state: State, event: events.Gone) -> Result:
         return state, []  # its turn has come, perhaps
     state = replace(
         state,
-        gone={**state.gone, node: Absence(event.why, state.now, event.taken)},
+        gone={**state.gone, node: NodeAbsence(event.why, state.now, event.taken)},
     )
     if state.proposal and node in state.proposal.attempt.voters:
         state = replace(state, proposal=None)
@@ -175,7 +175,7 @@ def _peer_said(state: State, event: events.PeerSaid) -> Result:
     """Take note of a report; vote on a proposal; count a vote; form a team; stop; end."""
     node, message = event.node, event.message
     match message:
-        case Report() if message.node == node:
+        case NodeReport() if message.node == node:
             return _hear_report(state, message)
         case Propose():
             return _vote(state, node, message)
@@ -193,7 +193,7 @@ def _peer_said(state: State, event: events.PeerSaid) -> Result:
     return state, []
 
 
-def _hear_report(state: State, report: Report) -> Result:
+def _hear_report(state: State, report: NodeReport) -> Result:
     node, failure, actions = report.node, report.failure, []
     if report.state == "queued" and state.queued.get(node) != report.why:
         actions = [Say(f"{node} {report.why} there")]
@@ -220,7 +220,7 @@ def _vote(state: State, proposer: str, proposal: Propose) -> Result:
     if isinstance(votes, Refusal):
         generation = proposal.attempt.config.generation
         return state, [Tell(Vote(generation, False, state.votes, votes.reason), proposer)]
-    return _save(state, SaveVotes(votes, Answer(proposer, proposal)))
+    return _save(state, SaveVotes(votes, AnswerProposal(proposer, proposal)))
 
 
 def _count(state: State, node: str, vote: Vote) -> State:
@@ -262,7 +262,7 @@ def _saved(state: State, event: events.Saved) -> Result:
         state = replace(state, votes=votes)
     state = replace(state, voteless=event.failure, tried_at=state.now)
     match purpose:
-        case Answer(proposer, proposal):
+        case AnswerProposal(proposer, proposal):
             generation = proposal.attempt.config.generation
             vote = Vote(generation, not event.failure, state.votes, event.failure)
             return state, [*said, Tell(vote, proposer)]
@@ -287,7 +287,7 @@ def _form(state: State, order: Form) -> Result:
     state = replace(state, teams=teams)
     if not waits:
         return state, [*ended, said]
-    ranks = state.ranks.told(order)
+    ranks = state.ranks.ordered(order)
     return replace(state, ranks=ranks), [*ended, said, FormGroup(order)]
 
 

@@ -13,7 +13,7 @@ from typing import Literal
 
 from hearth.diagnose import first_failure, is_echo
 from hearth.ranks.control_protocol import Interrupt, Leave
-from hearth.supervisor.cause import Cause, Failure, LaunchOutcome
+from hearth.supervisor.cause import Cause, LaunchOutcome, RanksFailure
 from hearth.supervisor.decisions.actions import Conclude, Depart, Move, SendVerdict, TellRanks
 from hearth.supervisor.decisions.own_ranks import STEP_PATIENCE
 from hearth.supervisor.decisions.state import State
@@ -33,12 +33,12 @@ LEFT_OUT_WITHIN = 10.0
 """Seconds in which the others go on without a node that tries no more; else the run ends."""
 
 
-def curable(failure: Failure) -> bool:
+def curable(failure: RanksFailure) -> bool:
     """Return whether a new start of the ranks may succeed: the error is not their own."""
     return failure.curable or is_echo(failure.message)
 
 
-def is_retried(state: State, node: str, failure: Failure) -> bool:
+def is_retried(state: State, node: str, failure: RanksFailure) -> bool:
     """Return whether the ranks of `node` are started again after this failure."""
     return curable(failure) or (failure.local and state_elsewhere(state, node))
 
@@ -49,7 +49,7 @@ def state_elsewhere(state: State, node: str) -> bool:
     return any(report.trained and report.state in TEAMED | WAITING for report in others)
 
 
-def led_somewhere(state: State, failure: Failure, trained: float) -> bool:
+def led_somewhere(state: State, failure: RanksFailure, trained: float) -> bool:
     """Return whether this node's ranks got on before they failed, after `trained` seconds in it."""
     return trained >= LASTING if failure.local else state.ranks.gained > 0
 
@@ -307,8 +307,8 @@ def end_moves(state: State, end: Conclude | Depart) -> list[Move]:
     """Return the moves of a node whose part in the run ends: first those that save its state."""
     if not isinstance(end, Conclude) or end.outcome.state != "failed" or not _can_save(state):
         return [end]
-    told: list[Move] = [] if state.verdict else [SendVerdict(end.outcome)]
-    return told + _save(state, end.outcome)
+    first: list[Move] = [] if state.verdict else [SendVerdict(end.outcome)]
+    return first + _save(state, end.outcome)
 
 
 def _can_save(state: State) -> bool:
