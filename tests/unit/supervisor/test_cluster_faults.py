@@ -168,15 +168,6 @@ def test_a_firewall_that_came_up_costs_the_others_no_step(walled):
     assert made.run(80, lambda: made.training == NAMES[:3])
 
 
-def test_the_first_loss_ends_the_run_if_nobody_is_to_come_back():
-    made = Cluster(NAMES[:2], Random(1), EVER, return_timeout=0.0)
-    assert made.run(60, lambda: made.training == NAMES[:2])
-    made.kill("laptop", 100)
-    assert made.run(5, lambda: made.nodes["desk"].outcome is not None)
-    outcome = made.nodes["desk"].outcome
-    assert (outcome.state, outcome.cause.node) == ("failed", "laptop")
-
-
 def test_the_rest_of_a_run_waits_for_who_is_missing_and_then_names_it():
     made = Cluster(NAMES[:2], Random(1), EVER, return_timeout=300.0)
     assert made.run(60, lambda: made.training == NAMES[:2])

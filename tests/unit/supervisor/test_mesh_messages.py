@@ -62,6 +62,13 @@ def test_a_field_of_another_type_is_a_protocol_error(change):
 @example(b"[" * 60_000)
 @example(b'{"type": "Go", "port": 1}')
 @example(b'{"type": "Vote"}')
+@example(b"{}")
+@example(b'{"type": "Nonsense"}')
+@example(b'{"type": "Hello", "node": "a", "source": "", "nonce": "", "proof": "\\ud800"}')
+@example(b'{"type": "NotAdmitted", "reason": "\\uDFFF"}')
+@example(b'{"type": ["Challenge"]}')
+@example(b'{"type": "Challenge"}')
+@example(b'{"type": "Challenge", "nonce": "1", "more": 2}')
 def test_anything_else_is_a_protocol_error(line):
     with pytest.raises(ProtocolError):
         decode(line)

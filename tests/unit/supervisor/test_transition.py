@@ -37,7 +37,6 @@ from hearth.supervisor.decisions.events import (
     StopAsked,
     Tick,
 )
-from hearth.supervisor.decisions.forming import TeamSettings
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.decisions.transition import HANDLERS, RETRY, transition
 from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Attempt, Config, Votes
@@ -292,10 +291,3 @@ def test_an_event_changes_no_state_that_another_may_still_hold():
     kept = repr(before)
     happen(before, Tick(), Gone("shelf", "broke off"), OwnerSays("a game"), Joined("shelf"))
     assert repr(before) == kept
-
-
-def test_nodes_wait_for_one_that_cannot_be_without():
-    state = situation(*(report(node, "broken") for node in NODES[:2]))
-    state = replace(state, settings=TeamSettings(NODES, elastic=False))
-    state, actions = happen(state, Tick(), Tick(), wait=2.0)
-    assert none(SaveVotes, actions)

@@ -13,11 +13,11 @@ from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth.base.systemd import take_limit_of_units
+from hearth.supervisor.in_turn import supervise
 from hearth.supervisor.life import STOP_NOW
 from hearth.supervisor.preflight import ready
 from hearth.supervisor.record import read_record
 from hearth.supervisor.spec import Spec
-from hearth.supervisor.supervise import supervise
 
 RUN = "hearth-verify"
 """Run name under which the supervisors start the check; its files are removed afterwards."""

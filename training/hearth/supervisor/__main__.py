@@ -19,7 +19,7 @@ from hearth.base.errors import HearthError, LaunchError
 from hearth.base.locks import is_in_queue
 from hearth.base.systemd import has_manager
 from hearth.supervisor.cause import ENDS
-from hearth.supervisor.in_turn import run_in_turn
+from hearth.supervisor.in_turn import run_in_turn, supervise
 from hearth.supervisor.job import cancel, queue_record, submit
 from hearth.supervisor.life import STOP, STOP_NOW
 from hearth.supervisor.preflight import ready, ready_again
@@ -32,7 +32,6 @@ from hearth.supervisor.record import (
     read_record,
 )
 from hearth.supervisor.spec import Spec, forget_secrets, load_spec, stop_file, with_secrets
-from hearth.supervisor.supervise import supervise
 from hearth.supervisor.unit import LEFT, comes_back, is_active, remove_unit, start_unit, stop_unit
 
 START_TIMEOUT = 60.0

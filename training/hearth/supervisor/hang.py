@@ -108,6 +108,10 @@ class HangWatch:
         """Note that a rank does nothing that is bounded in time."""
         self._work.pop(local_rank, None)
 
+    def clear(self) -> None:
+        """Forget the work of all ranks."""
+        self._work.clear()
+
     def slept(self, seconds: float) -> None:
         """Note that the machine, or this process, was suspended for so many seconds."""
         for work in self._work.values():

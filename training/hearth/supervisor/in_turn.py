@@ -1,7 +1,7 @@
-"""A run that waits for its turn on this node, and then trains.
+"""The supervision of one node's part in a run: its wait in the queue, if any, then its training.
 
-The supervisor starts with the launch and needs nobody after that. While it waits it does not hold
-the node's lock, heeds a stop, and tells the run's other supervisors that this node is there.
+The supervisor starts with the launch and runs by itself after that. While it waits it does not hold
+the node's lock, heeds a stop, and reports to the run's other supervisors that this node is queued.
 """
 
 from __future__ import annotations
@@ -22,6 +22,7 @@ from hearth.supervisor.decisions.events import Joined, PeerSaid
 from hearth.supervisor.decisions.voting import Votes
 from hearth.supervisor.life import make_folders
 from hearth.supervisor.log import say
+from hearth.supervisor.member import Member
 from hearth.supervisor.mesh import Mesh
 from hearth.supervisor.messages import NodeReport, Stop
 from hearth.supervisor.preflight import ready
@@ -37,9 +38,9 @@ from hearth.supervisor.queue import (
     removal,
     why_not_yet,
 )
-from hearth.supervisor.record import NodeTaken, RunRecord, close_record, lock_holder
+from hearth.supervisor.record import NodeTaken, RunRecord, close_record, lock_holder, node_lock
+from hearth.supervisor.relaunched import RelaunchedMember
 from hearth.supervisor.spec import Spec
-from hearth.supervisor.supervise import supervise
 from hearth.supervisor.unit import interruption
 
 POLL = 0.5
@@ -78,6 +79,27 @@ def run_in_turn(spec: Spec, unit: str | None, fresh: bool) -> RunRecord:
                 break
         if record.state in ENDS:
             leave_queue(spec.workspace, spec.run)
+    return record
+
+
+def supervise(spec: Spec, unit: str | None = None, last: dict[str, Any] | None = None) -> RunRecord:
+    """Run this node's part of a run, with resident or relaunched ranks; return its last record.
+
+    `unit` is the systemd unit of this process, if any; `last` the record of a supervisor that
+    went down in the middle of the run.
+
+    Raises:
+        NodeTaken: another run has the node.
+        LaunchError: its folders cannot be written.
+    """
+    make_folders(spec)
+    kind = Member if spec.resident else RelaunchedMember
+    with node_lock(spec.workspace, spec.run):
+        supervisor = kind(spec, unit, last)
+        record = asyncio.run(supervisor.run())
+    if record.state in ENDS:  # a machine that goes down waits for no message
+        leave_queue(spec.workspace, spec.run)  # nor does the run behind this one
+        supervisor.send_end()
     return record
 
 

@@ -14,7 +14,7 @@ from collections.abc import Awaitable, Callable, Coroutine
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
-from typing import Any
+from typing import Any, TypeVar
 
 from hearth.base.errors import HearthError, LaunchError
 from hearth.base.json_lines import read_as
@@ -35,6 +35,8 @@ from hearth.supervisor.workers import Workers, end, leftovers
 
 KILL_GRACE = 5.0
 """Seconds between SIGTERM and SIGKILL after the launch has ended."""
+
+T = TypeVar("T")
 
 POLL = 0.25
 RETRY = 1.0
@@ -248,21 +250,36 @@ class NodeSupervisor:
 
         A restart or a fault may have lost one, and the ranks would go on with the processor.
         """
-        spec, until, told = self._spec, time.monotonic() + self._patience, False
-        while spec.gpus and (there := len(await asyncio.to_thread(gpus))) < spec.gpus:
-            missing = (
-                f"nvidia-smi lists {there} of the {spec.gpus} GPUs that the run began with here; "
-                f"`hearth doctor` says why"
-            )
-            if time.monotonic() >= until:
-                cause = Cause(spec.node, None, "not_ready", missing)
-                self._events.put_nowait(LaunchOutcome("failed", cause))
-                return False
-            if not told:
-                self._say(f"{missing}; waiting")
-                told = True
-            await asyncio.sleep(GPU_RETRY)
-        return True
+        most = self._spec.gpus
+
+        async def count() -> bool:
+            if most and (there := len(await asyncio.to_thread(gpus))) < most:
+                raise LaunchError(
+                    f"nvidia-smi lists {there} of the {most} GPUs that the run began with here; "
+                    f"`hearth doctor` says why"
+                )
+            return True
+
+        return bool(await self._patiently(count, GPU_RETRY))
+
+    async def _patiently(self, attempt: Callable[[], Awaitable[T]], pause: float) -> T | None:
+        """Call `attempt` until it raises no more, with `pause` in between; return its result.
+
+        After the timeout for other nodes this node's part in the run ends, and None is returned.
+        """
+        until, known = time.monotonic() + self._patience, False
+        while True:
+            try:
+                return await attempt()
+            except (LaunchError, OSError) as error:
+                if time.monotonic() >= until:
+                    cause = Cause(self._spec.node, None, "not_ready", str(error))
+                    self._events.put_nowait(LaunchOutcome("failed", cause))
+                    return None
+                if not known:
+                    self._say(f"this node's ranks cannot start yet: {error}; waiting")
+                    known = True
+            await asyncio.sleep(pause)
 
     def _forget_pause(self) -> None:
         """Remove a stop file that only paused the previous launch; the ranks would stop at it."""

@@ -68,6 +68,10 @@ class OpenStep:
         """Note that a rank is in no step: it may take the same one again in another group."""
         self._ranks.pop(local_rank, None)
 
+    def clear(self) -> None:
+        """Note that all ranks are in no step."""
+        self._ranks.clear()
+
     @property
     def beat(self) -> Beat:
         """The heartbeat for the other nodes."""

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 import asyncio
-import time
 from dataclasses import dataclass
 from typing import Any
 
 from hearth.base.clock import boot_clock
-from hearth.base.errors import LaunchError
 from hearth.base.interface import free_port, source_towards
 from hearth.diagnose import failed_status, is_echo
 from hearth.ranks.control_protocol import (
@@ -31,7 +29,7 @@ from hearth.ranks.control_protocol import (
     RankEnded,
     layout_text,
 )
-from hearth.supervisor.cause import Cause, LaunchOutcome, RanksFailure
+from hearth.supervisor.cause import RanksFailure
 from hearth.supervisor.channel import Channel, Left, Said
 from hearth.supervisor.decisions.events import Evaluates, Event, RankLeft, RankSaid, RanksFailed
 from hearth.supervisor.decisions.local_ranks import LocalRanks
@@ -119,9 +117,8 @@ class RanksKeeper(NodeSupervisor):
         self._evaluating.clear()
         self._formed_at.clear()
         self._steps_done = 0
-        for local_rank in range(self._spec.nproc):
-            self._hangs.rested(local_rank)
-            self._open_step.rested(local_rank)
+        self._hangs.clear()
+        self._open_step.clear()
         self._channel.expect(self._start)
 
     async def _end_ranks(self) -> None:
@@ -181,19 +178,12 @@ class RanksKeeper(NodeSupervisor):
         A network that was lost takes the address along: wait until it is back. After a timeout this
         node's part in the run ends, and None is returned.
         """
-        spec, until, told = self._spec, time.monotonic() + self._patience, False
-        while True:
-            try:
-                return free_port(spec.address), source_towards(spec.address)
-            except (LaunchError, OSError) as error:
-                if time.monotonic() >= until:
-                    cause = Cause(spec.node, None, "not_ready", str(error))
-                    self._events.put_nowait(LaunchOutcome("failed", cause))
-                    return None
-                if not told:
-                    self._say(f"this node's ranks cannot start yet: {error}")
-                    told = True
-            await asyncio.sleep(RETRY)
+        address = self._spec.address
+
+        async def find() -> tuple[int, str]:
+            return free_port(address), source_towards(address)
+
+        return await self._patiently(find, RETRY)
 
     # Orders
 
@@ -294,12 +284,9 @@ class RanksKeeper(NodeSupervisor):
 
     def _ranks_over(self) -> list[Event]:
         """Return that this node's ranks have ended by themselves."""
-        news: list[Event] = []
-        for local_rank in range(self._spec.nproc):
-            self._hangs.rested(local_rank)
-            over = self._over.get(local_rank) or RankEnded("stopped", self._ranks.step)
-            news.append(RankSaid(local_rank, over))
-        return news
+        self._hangs.clear()
+        stopped = RankEnded("stopped", self._ranks.step)
+        return [RankSaid(rank, self._over.get(rank, stopped)) for rank in range(self._spec.nproc)]
 
     def _failure(self, status: int) -> RanksFailure:
         """Return the error for which this node's ranks ended."""
@@ -317,8 +304,7 @@ class RanksKeeper(NodeSupervisor):
 
     def _ranks_failed(self, failure: RanksFailure) -> list[Event]:
         """Return that an error ended this node's ranks."""
-        for local_rank in range(self._spec.nproc):
-            self._hangs.rested(local_rank)
+        self._hangs.clear()
         return [RanksFailed(failure, self._steps_gained())]
 
     def _end_hanging_ranks(self) -> list[Event]:

@@ -82,12 +82,8 @@ class RelaunchedMember(Member):
 
     def _end_hanging_ranks(self) -> list[Event]:
         if self._spec.scripted and self._workers.ranks >= self._spec.nproc:
-            self._rest_all()  # of a script the start is all that is bounded
+            self._hangs.clear()  # of a script the start is all that is bounded
         return super()._end_hanging_ranks()
-
-    def _rest_all(self) -> None:
-        for local_rank in range(self._spec.nproc):
-            self._hangs.rested(local_rank)
 
     async def _end_launch(self, start: int, broken: Waiting) -> None:
         """End this node's torchrun, whose group is over."""
@@ -167,7 +163,7 @@ class RelaunchedMember(Member):
 
     def _each(self, message: Waiting | RankEnded) -> list[Event]:
         """Return the words of each rank of this node, as if they were resident."""
-        self._rest_all()
+        self._hangs.clear()
         return [RankSaid(local_rank, message) for local_rank in range(self._spec.nproc)]
 
     def _each_says(self, start: int, message: Waiting | Formed | RankEnded) -> None:

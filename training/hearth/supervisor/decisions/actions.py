@@ -188,21 +188,6 @@ class Depart:
     why: str
 
 
-Move = (
-    TellRanks
-    | ProposeTeam
-    | DropProposal
-    | StartTeam
-    | RestartRanks
-    | RestRanks
-    | SayWaiting
-    | SayUnreached
-    | SendVerdict
-    | Conclude
-    | Depart
-)
-"""What `decide.decide` returns; `transition` turns it into actions."""
-
 Action = (
     Say
     | Tell
@@ -212,6 +197,8 @@ Action = (
     | RestartRanks
     | RestRanks
     | SaveVotes
+    | ProposeTeam
+    | DropProposal
     | StartTeam
     | SayWaiting
     | SayUnreached
@@ -223,6 +210,9 @@ Action = (
     | Conclude
     | Depart
 )
+"""`decide.decide` returns some; `transition` turns those into all. Of a proposal it keeps the votes
+to save and the line for the log.
+"""
 
 LAST = (SaveVotes, StartTeam, Conclude, Depart)
 """Actions after which this node decides nothing until it hears what came of them."""

@@ -11,9 +11,9 @@ from dataclasses import replace
 
 from hearth.ranks.control_protocol import Interrupt, Leave, Pause
 from hearth.supervisor.decisions.actions import (
+    Action,
     Conclude,
     DropProposal,
-    Move,
     ProposeTeam,
     SayUnreached,
     SayWaiting,
@@ -47,7 +47,7 @@ BACK_OFF = 0.3
 """Seconds that a proposer waits after a refusal, more with each one and with a higher rank."""
 
 
-def decide(state: State) -> tuple[State, list[Move]]:
+def decide(state: State) -> tuple[State, list[Action]]:
     """Return the moves of this node, in order, and its state once it has made them.
 
     After `Conclude` or `Depart` there are no more.
@@ -69,7 +69,7 @@ def decide(state: State) -> tuple[State, list[Move]]:
     return _remember(state, found), moves + found
 
 
-def _seek_team(state: State) -> tuple[State, list[Move]]:
+def _seek_team(state: State) -> tuple[State, list[Action]]:
     """Return the proposal of a team, or for whom this node waits, or the end of its wait."""
     plan, memory = _plan(state), state.memory
     missing, why = _missing(state, plan)
@@ -83,7 +83,7 @@ def _seek_team(state: State) -> tuple[State, list[Move]]:
     wanted = wanted if missing else {}
     missing = tuple(each for each in state.settings.nodes if each in missing or each in wanted)
     brief = memory.team and state.now - (memory.idle_since or 0.0) < BRIEF
-    moves: list[Move] = []
+    moves: list[Action] = []
     if (missing, wanted) != (memory.said, memory.said_wanted) and not (missing and brief):
         moves.append(SayWaiting(missing, why, wanted))
     if isinstance(plan, TeamPlan) and _proposes(state, plan):
@@ -91,14 +91,14 @@ def _seek_team(state: State) -> tuple[State, list[Move]]:
     return state, moves
 
 
-def _remember(state: State, moves: list[Move]) -> State:
+def _remember(state: State, moves: list[Action]) -> State:
     """Return the state of a node that makes these moves."""
     for move in moves:
         state = _made(state, move)
     return state
 
 
-def _made(state: State, move: Move) -> State:
+def _made(state: State, move: Action) -> State:
     now = state.now
     match move:
         case TellRanks(Interrupt(generation)):
@@ -209,7 +209,7 @@ def _promised(state: State) -> Promise | None:
     return held if held.proposer in state.heard else None
 
 
-def _follow(state: State) -> list[Move]:
+def _follow(state: State) -> list[Action]:
     """Return the next moves for the own proposal in flight: drop it, start its team, or wait."""
     proposal = state.proposal
     assert proposal

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from hearth.ranks.control_protocol import Interrupt, Leave, LoadAlone, Pause
-from hearth.supervisor.decisions.actions import Move, RestartRanks, RestRanks, TellRanks
+from hearth.supervisor.decisions.actions import Action, RestartRanks, RestRanks, TellRanks
 from hearth.supervisor.decisions.forming import TeamPlan, all_meet
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.messages import TEAMED, WAITING, NodeReport
@@ -42,7 +42,7 @@ FREE_WITHIN = 2.0
 """Seconds in which ranks end that have nothing to save; then they are ended."""
 
 
-def orders(state: State) -> list[Move]:
+def orders(state: State) -> list[Action]:
     """Return the orders for the ranks of this node, or their new start."""
     own, memory = state.own, state.memory
     if own.state == "away":

@@ -42,7 +42,6 @@ from hearth.supervisor.decisions.actions import (
     Conclude,
     DropProposal,
     FormGroup,
-    Move,
     ProposeTeam,
     RecordAway,
     RestartRanks,
@@ -106,7 +105,7 @@ def _tell_peers(state: State) -> Result:
 # Moves
 
 
-def _make(state: State, move: Move) -> Result:
+def _make(state: State, move: Action) -> Result:
     """Return the state once a move is made, and the actions that it takes."""
     match move:
         case TellRanks(LoadAlone() as order):

@@ -14,7 +14,7 @@ from typing import Literal
 from hearth.diagnose import first_failure, is_echo
 from hearth.ranks.control_protocol import Interrupt, Leave
 from hearth.supervisor.cause import Cause, LaunchOutcome, RanksFailure
-from hearth.supervisor.decisions.actions import Conclude, Depart, Move, SendVerdict, TellRanks
+from hearth.supervisor.decisions.actions import Action, Conclude, Depart, SendVerdict, TellRanks
 from hearth.supervisor.decisions.own_ranks import STEP_PATIENCE
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.messages import TEAMED, WAITING
@@ -303,11 +303,11 @@ ENDS: tuple[Callable[[State], Conclude | Depart | None], ...] = (
 """The ends of a run, or of a node's part in it: the first that holds."""
 
 
-def end_moves(state: State, end: Conclude | Depart) -> list[Move]:
+def end_moves(state: State, end: Conclude | Depart) -> list[Action]:
     """Return the moves of a node whose part in the run ends: first those that save its state."""
     if not isinstance(end, Conclude) or end.outcome.state != "failed" or not _can_save(state):
         return [end]
-    first: list[Move] = [] if state.verdict else [SendVerdict(end.outcome)]
+    first: list[Action] = [] if state.verdict else [SendVerdict(end.outcome)]
     return first + _save(state, end.outcome)
 
 
@@ -323,7 +323,7 @@ def _can_save(state: State) -> bool:
     return own.state in WAITING or (own.state in TEAMED and not late)
 
 
-def _save(state: State, outcome: LaunchOutcome) -> list[Move]:
+def _save(state: State, outcome: LaunchOutcome) -> list[Action]:
     """Return the order that gets this node's ranks out of their group, or that to save and end."""
     own = state.own
     if own.state in TEAMED and state.memory.interrupted < own.generation:
