@@ -1,1 +1,1 @@
-"""Facts that doctor collects on a node: health, GPU use, copies, surroundings."""
+"""Facts that doctor collects on a node: health, copies, surroundings, runs of other users."""

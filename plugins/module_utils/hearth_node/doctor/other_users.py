@@ -16,7 +16,7 @@ from typing import Any
 
 from ansible.module_utils.hearth.base.places import SUPERVISORS
 from ansible.module_utils.hearth_node.base import text_of
-from ansible.module_utils.hearth_node.doctor import gpu_use
+from ansible.module_utils.hearth_node.driver import gpu_use
 
 _RECORD = re.compile(r"(?P<workspace>/.*)/config/(?P<run>[^/]+)\.json")
 _IN_CONTAINER = re.compile(r"^NSpid:\s+\d+\s+\d", re.MULTILINE)

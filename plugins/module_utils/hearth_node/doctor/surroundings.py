@@ -14,8 +14,9 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.hearth_node.base import nearest_folder, run, text_of
-from ansible.module_utils.hearth_node.doctor import gpu_use, other_users
+from ansible.module_utils.hearth_node.doctor import other_users
 from ansible.module_utils.hearth_node.doctor.health import interface_of
+from ansible.module_utils.hearth_node.driver import gpu_use
 from ansible.module_utils.hearth_node.runs import leftovers
 
 _HEADERS = {4: 28, 6: 48}

@@ -4,19 +4,27 @@ from __future__ import annotations
 
 import sys
 
+from ansible.module_utils.hearth_node.driver import gpu_use
 from ansible.module_utils.hearth_node.system.memory import look
 
 from hearth.fit.capacity import GIB, Room
 from hearth_controller.launch.fit import rooms_of
 
-SMI = """
-echo RTX 4070 Laptop GPU, 8188, 250, 1100
-echo NVIDIA GB10, '[N/A], [N/A], [N/A]'
-"""
+GPU = (
+    "<gpu><product_name>{}</product_name><fb_memory_usage><total>{}</total>"
+    "<reserved>{}</reserved><used>{}</used></fb_memory_usage></gpu>"
+)
+SMI = "".join(
+    GPU.format(name, *memory)
+    for name, *memory in (
+        ("RTX 4070 Laptop GPU", "8188 MiB", "250 MiB", "1100 MiB"),
+        ("NVIDIA GB10", "N/A", "N/A", "N/A"),
+    )
+)
 
 
 def test_cards_and_free_memory_are_told(program, tmp_path):
-    program("nvidia-smi", SMI)
+    program("nvidia-smi", f"echo '<log>{SMI}</log>'")
     meminfo = tmp_path / "proc" / "meminfo"
     meminfo.parent.mkdir()
     meminfo.write_text("MemTotal: 16384000 kB\nMemAvailable: 12582912 kB\nHugePages_Total: 0\n")
@@ -29,10 +37,10 @@ def test_cards_and_free_memory_are_told(program, tmp_path):
     facts |= {"cards": [], "prime_off": False, "trouble": ""}
     assert look("/nowhere/python", str(tmp_path)) == facts
     # What a run of Hearth's holds is free for the next one.
-    used = [{"ours_mib": 800, "programs": [{"name": "game", "mib": 300}]}]
-    (card, _) = look("/nowhere/python", str(tmp_path), used=used)["gpus"]
-    assert card["room_mib"] == 8188 - 250 - 300
-    assert card["programs"] == [["game", 300]]
+    (held, _), _ = gpu_use.look(())
+    held |= {"room_mib": 7638, "programs": [{"name": "game", "mib": 300}]}
+    (card,) = look("/nowhere/python", str(tmp_path), used=[held])["gpus"]
+    assert (card["room_mib"], card["programs"]) == (7638, [["game", 300]])
     # The tests' own torch is without CUDA, which leaves the card unused.
     assert look(sys.executable, str(tmp_path)) == facts | {"cuda": False}
 
