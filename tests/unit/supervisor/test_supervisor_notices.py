@@ -5,13 +5,13 @@ from __future__ import annotations
 import time
 
 import pytest
-from hearth.notify.progress import Progress
 from support.facts import assert_names
 from support.metric_lines import slow_links, start_line, step_line, written
 
 from hearth.notify.event import READY, RETURN, Event, Limit
 from hearth.notify.messages import compose
 from hearth.notify.watch import PATIENCE
+from hearth.record.story import Story
 from hearth.supervisor import notices
 from hearth.supervisor.notices import Notices
 from hearth.supervisor.record import RunRecord
@@ -116,7 +116,7 @@ def test_a_slow_link_is_told_once_with_its_links_and_advice(watched, clocks):
     (sent,) = outbox.sent
     assert sent.kind == "slow_link"
     assert_names(sent.message, "oldbox → laptop", "5.0 Mbit/s", "sync_every=16", "640 tokens/s")
-    message = compose(sent, Progress(12, 60))
+    message = compose(sent, Story())
     assert_names(f"{message.title} {message.body}", "night", "oldbox → laptop", "95%", "640")
 
 
