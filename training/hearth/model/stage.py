@@ -6,6 +6,7 @@ borders of documents, labels, seeds) comes from the batch, which every rank has.
 
 from __future__ import annotations
 
+import functools
 from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
@@ -210,47 +211,18 @@ def load_stage(
     precision: str,
     layers: range,
     count: int,
+    drawn: bool = False,
 ) -> StageModel:
     """Return the `layers` of the model in `folder`, which has `count`, ready for training.
 
     Only their tensors are read. The fresh adapter equals these layers' part of the whole model's,
     drawn by torch's random numbers in the same state.
 
+    With `drawn` the weights are random, and `folder` has just a config.json. Then `layers` may be
+    empty: `range(0, 0)` is the embeddings alone, `range(count, count)` the head.
+
     Raises `ModelError` if the model cannot be divided, or if its weights are missing or not finite.
     """
-    stage = _stage(settings, folder, device, precision, layers, count)
-    check_finite(stage.network, folder)
-    if settings.neftune:
-        stage.add_noise(settings.neftune)
-    return stage
-
-
-def drawn_stage(
-    settings: Settings,
-    folder: Path,
-    device: torch.device,
-    precision: str,
-    layers: range,
-    count: int,
-) -> StageModel:
-    """Return a stage as `load_stage` does, of random weights; `folder` has just a config.json.
-
-    `layers` may be empty: `range(0, 0)` is the embeddings alone, `range(count, count)` the head.
-
-    Raises `ModelError` if the model cannot be divided.
-    """
-    return _stage(settings, folder, device, precision, layers, count, drawn=True)
-
-
-def _stage(
-    settings: Settings,
-    folder: Path,
-    device: torch.device,
-    precision: str,
-    layers: range,
-    count: int,
-    drawn: bool = False,
-) -> StageModel:
     config = config_of(folder)
     if settings.dropout is not None:
         for name in dropouts_in(folder, own_code=False):
@@ -274,4 +246,12 @@ def _stage(
     tokenizer = None if drawn else AutoTokenizer.from_pretrained(folder, trust_remote_code=False)
     quantised = settings.load_in_4bit or settings.load_in_8bit
     hidden_dtype = torch.float32 if quantised else DTYPES[precision]
-    return StageModel(network, tokenizer, device, part, hidden_dtype, learning)
+    stage = StageModel(network, tokenizer, device, part, hidden_dtype, learning)
+    if not drawn:
+        check_finite(network, folder)
+        if settings.neftune:
+            stage.add_noise(settings.neftune)
+    return stage
+
+
+drawn_stage = functools.partial(load_stage, drawn=True)

@@ -2,14 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable
 from dataclasses import asdict
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from hearth.base.errors import ConfigError, HearthError, ModelError
+from hearth.base.errors import ConfigError, ModelError
 from hearth.base.files import read_object
 from hearth.config import Run, Settings
 from hearth.config.layout import Layout
@@ -23,6 +22,7 @@ from hearth.plan.place import TOO_FEW, crowded, pipeline, place
 from hearth.plan.placement import Home, Placement, describe_stage
 from hearth.plan.split import layer_counts_for
 from hearth.ranks.world import World
+from hearth.trainer.planning import by_leader
 
 
 def choose_placement(run: Run, layout: Layout, model: Path, world: World) -> tuple[Placement, int]:
@@ -103,7 +103,7 @@ def _by_speed(run: Run, layout: Layout, model: Path, world: World, shape: Shape)
         stages = tuple((each.rank, len(each.layers)) for each in best.placement.stages)
         return asdict(PlannedPipeline(stages, best.micro_batch, best.step_seconds))
 
-    return TypeAdapter(PlannedPipeline).validate_python(_by_leader(world, planned))
+    return TypeAdapter(PlannedPipeline).validate_python(by_leader(world, planned, ModelError))
 
 
 def _rows_that_fit(
@@ -129,7 +129,7 @@ def _rows_that_fit(
             print(f"WARNING: {finding}")
         return found.micro_batch
 
-    return int(_by_leader(world, fitting))
+    return int(by_leader(world, fitting, ModelError))
 
 
 def _measured_home(
@@ -142,17 +142,3 @@ def _measured_home(
     own = Candidate(world.node, room_here(run.settings.memory_limit), speed)
     ranks = TypeAdapter(list[Candidate]).validate_python(world.gather(asdict(own)))
     return home_of(run.settings, shape, ranks)
-
-
-def _by_leader(world: World, decide: Callable[[], Any]) -> Any:
-    """Return a decision of the leader alone; raise its findings on all ranks."""
-    found: dict[str, Any] = {"findings": []}
-    if world.leads:
-        try:
-            found["decided"] = decide()
-        except HearthError as error:
-            found["findings"] = list(error.findings)
-    found = world.from_leader(found)
-    if found["findings"]:
-        raise ModelError(*found["findings"])
-    return found["decided"]

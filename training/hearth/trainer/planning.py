@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import asdict, replace
 from pathlib import Path
 from typing import Any
 
 from pydantic import TypeAdapter
 
-from hearth.base.errors import ConfigError
+from hearth.base.errors import ConfigError, HearthError
 from hearth.config import Settings
 from hearth.config.layout import Layout
 from hearth.node.probe import Measured
@@ -84,20 +85,31 @@ def _speeds(settings: Settings, measured: Measured, world: World) -> dict[int, S
     }
 
 
-def _recorded(run: str, path: Path, world: World) -> tuple[list[tuple[int, Plan]], int]:
-    """Read `recorded_plans` of an earlier run on rank 0; return them, or raise, on every rank."""
+def by_leader(
+    world: World, decide: Callable[[], Any], error: type[HearthError] = ConfigError
+) -> Any:
+    """Return the JSON value that the leader alone decides; raise its findings on all ranks."""
     found: dict[str, Any] = {"findings": []}
     if world.leads:
         try:
-            plans, steps = recorded_plans(run, path)
-            found |= {"steps": steps, "plans": [(at, p.rows, p.micro_batch) for at, p in plans]}
-        except ConfigError as error:
-            found["findings"] = error.findings
+            found["decided"] = decide()
+        except HearthError as raised:
+            found["findings"] = list(raised.findings)
     found = world.from_leader(found)
     if found["findings"]:
-        raise ConfigError(*found["findings"])
-    plans = [(at, Plan(tuple(rows), tuple(sizes))) for at, rows, sizes in found["plans"]]
-    return plans, found["steps"]
+        raise error(*found["findings"])
+    return found["decided"]
+
+
+def _recorded(run: str, path: Path, world: World) -> tuple[list[tuple[int, Plan]], int]:
+    """Read `recorded_plans` of an earlier run on the leader; return them on every rank."""
+
+    def read() -> Any:
+        plans, steps = recorded_plans(run, path)
+        return [(at, asdict(plan)) for at, plan in plans], steps
+
+    recorded = TypeAdapter(tuple[list[tuple[int, Plan]], int])
+    return recorded.validate_python(by_leader(world, read))
 
 
 def recorded_plans(run: str, path: Path) -> tuple[list[tuple[int, Plan]], int]:
@@ -123,7 +135,7 @@ def recorded_plans(run: str, path: Path) -> tuple[list[tuple[int, Plan]], int]:
                 last = max(last, step)
             case StepEvent(step=step):
                 last = max(last, step)
-            case _ if line.startswith(_PLAN):
+            case _ if line.startswith(_PLAN) and line.rstrip().endswith("}"):  # else it is torn
                 raise ConfigError(f"replay: {path} has a damaged plan; leave replay out")
     if not plans:
         raise ConfigError(f"replay: {path} contains no plans")

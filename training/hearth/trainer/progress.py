@@ -39,58 +39,39 @@ class StepResult:
     bad: Sequence[str] = ()
 
 
+@dataclass
 class LogWindow:
-    """Accumulates the steps since the last line of metrics."""
+    """The steps since the last line of metrics: their seconds, sums, plans, and those skipped."""
 
-    def __init__(self) -> None:
-        self.seconds: list[float] = []
-        self._sums: list[StepSum] = []
-        self._plans: list[Plan] = []
-        self._skipped = self._scaler_skipped = 0
-
-    def state(self) -> dict[str, Any]:
-        """Return the steps so far as JSON, for a rank that goes on from here."""
-        return {
-            "seconds": self.seconds,
-            "sums": [asdict(summed) for summed in self._sums],
-            "plans": [asdict(plan) for plan in self._plans],
-            "skipped": self._skipped,
-            "scaler_skipped": self._scaler_skipped,
-        }
-
-    @classmethod
-    def from_state(cls, state: dict[str, Any]) -> LogWindow:
-        """Return the window with this `state`."""
-        window = cls()
-        window.seconds = state["seconds"]
-        window._sums = TypeAdapter(list[StepSum]).validate_python(state["sums"])
-        window._plans = TypeAdapter(list[Plan]).validate_python(state["plans"])
-        window._skipped, window._scaler_skipped = state["skipped"], state["scaler_skipped"]
-        return window
+    seconds: list[float] = field(default_factory=list)
+    sums: list[StepSum] = field(default_factory=list)
+    plans: list[Plan] = field(default_factory=list)
+    skipped: int = 0
+    scaler_skipped: int = 0
 
     def add(self, result: StepResult, seconds: float) -> None:
         """Add a step, or a round of steps, that took `seconds`."""
-        self._skipped += 0 if result.by_scaler else result.skipped
-        self._scaler_skipped += result.skipped if result.by_scaler else 0
+        self.skipped += 0 if result.by_scaler else result.skipped
+        self.scaler_skipped += result.skipped if result.by_scaler else 0
         steps = len(result.plans)
         self.seconds += [seconds / steps] * steps
-        self._sums.append(result.summed)
-        self._plans += result.plans
+        self.sums.append(result.summed)
+        self.plans += result.plans
 
     def record(self) -> dict[str, Any]:
         """Return means of loss and time per step, sums of tokens and energy, and more."""
-        steps, seconds = len(self._plans), sum(self.seconds)
+        steps, seconds = len(self.plans), sum(self.seconds)
 
         def over_steps(name: str) -> list[tuple[float, ...]]:
-            return list(zip(*(getattr(summed, name) for summed in self._sums), strict=True))
+            return list(zip(*(getattr(summed, name) for summed in self.sums), strict=True))
 
         tokens = [sum(counts) for counts in over_steps("tokens")]
         compute = [sum(times) for times in over_steps("compute_seconds")]
-        stages = self._plans[-1].whole
+        stages = self.plans[-1].whole
         return {
-            "loss": sum(summed.loss for summed in self._sums) / steps,
-            "skipped": self._skipped,
-            "scaler_skipped": self._scaler_skipped,
+            "loss": sum(summed.loss for summed in self.sums) / steps,
+            "skipped": self.skipped,
+            "scaler_skipped": self.scaler_skipped,
             "tokens": sum(tokens),
             # Tokens per second of wall time; `own_…` counts only the rank's computing time.
             "tokens_per_second": round(sum(tokens) / seconds, 1),
@@ -120,7 +101,7 @@ class LogWindow:
                 for joules, metered in zip(over_steps("joules"), over_steps("metered"), strict=True)
             ],
             "rows_by_rank": [
-                sum(rows) for rows in zip(*(plan.rows for plan in self._plans), strict=True)
+                sum(rows) for rows in zip(*(plan.rows for plan in self.plans), strict=True)
             ],
         }
 
@@ -179,13 +160,13 @@ class Progress:
     def state(self) -> dict[str, Any]:
         """Return the progress as JSON, for a rank that goes on from here."""
         plain = {each.name: getattr(self, each.name) for each in fields(self)}
-        return plain | {"window": self.window.state(), "links": self.links.state()}
+        return plain | {"window": asdict(self.window), "links": self.links.state()}
 
     @classmethod
     def from_state(cls, state: dict[str, Any]) -> Progress:
         """Return the progress with this `state`."""
         parts = {
-            "window": LogWindow.from_state(state["window"]),
+            "window": TypeAdapter(LogWindow).validate_python(state["window"]),
             "links": LinkWatch.from_state(state["links"]),
             "nodes": tuple(state["nodes"]),
         }
