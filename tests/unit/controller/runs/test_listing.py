@@ -1,4 +1,4 @@
-"""The queue of runs over all nodes: its order on the screen, and a run that is moved in it."""
+"""The tables of runs: their queue and a run that is moved in it, and what each node lends."""
 
 from __future__ import annotations
 
@@ -10,7 +10,13 @@ from support.facts import assert_names, refuses
 
 from hearth.base.errors import LaunchError
 from hearth_controller.runs.digests import observed_runs
-from hearth_controller.runs.listing import in_queue, new_position, queue_table, removal_objection
+from hearth_controller.runs.listing import (
+    in_queue,
+    lending_lines,
+    new_position,
+    queue_table,
+    removal_objection,
+)
 from hearth_controller.runs.observed import GONE, pick
 from hearth_controller.runs.status import status
 from hearth_controller.runs.status_table import status_lines
@@ -131,3 +137,57 @@ def test_the_table_of_the_status_has_the_reason_below_each_run():
     place = next(n for n, line in enumerate(lines) if line.startswith("night"))
     assert "queued" in lines[place]
     assert lines[place + 1].strip() == "waits behind evening"
+
+
+AUTO = {
+    "word": "auto",
+    "until": None,
+    "trouble": "",
+    "run": "night",
+    "away": "",
+    "lends": True,
+    "since": "21:09",
+}
+
+
+def test_each_node_is_shown_with_its_word_and_its_run():
+    lines = lending_lines(
+        {
+            "tower": AUTO | {"word": "off", "until": "07:00"},
+            "laptop": AUTO | {"away": "game (process 70) draws on the GPU"},
+            "oldbox": AUTO,
+            "nas": AUTO | {"run": "", "since": None},
+            "attic": None,
+        }
+    )
+    assert lines == [
+        "node    lends  until  run",
+        "tower   off    07:00  night  leaves after its step",
+        "laptop  auto       –  night  away since 21:09: game (process 70) draws on the GPU",
+        "oldbox  auto       –  night  has the machine since 21:09",
+        "nas     auto       –  –      no run is under way",
+        "attic   –          –  –      not answered",
+    ]
+
+
+def test_a_node_that_was_switched_on_a_moment_ago_returns():
+    away = AUTO | {"word": "on", "away": "its hours are 21:03-07:00; lends again at 21:03"}
+    (_, line) = lending_lines({"tower": away})
+    assert "away since 21:09; it returns" in line
+    assert "21:03" not in line
+
+
+def test_a_run_without_lending_stays_whatever_is_said():
+    (_, line) = lending_lines({"tower": AUTO | {"word": "off", "lends": False}})
+    assert "stays to its end" in line
+    assert "hearth stop" in line
+
+
+def test_a_broken_word_is_shown_with_what_mends_it():
+    trouble = "/ws/lend.json cannot be read: `hearth-lend auto` writes it anew"
+    (_, line) = lending_lines({"tower": AUTO | {"word": "off", "run": "", "trouble": trouble}})
+    assert trouble in line
+
+
+def test_where_no_node_has_facts_there_is_no_table():
+    assert lending_lines({"tower": {}}) == []
