@@ -15,7 +15,7 @@ if TYPE_CHECKING:  # missing in an older Ansible, which the callback of stdout r
 DOCUMENTATION = r"""
 name: hearth_answer
 type: aggregate
-short_description: How a play ended and what it found, as JSON
+short_description: The end and the findings of a play, as JSON
 description:
   - Writes the file that the environment variable C(HEARTH_ANSWER) names; without it, nothing.
   - A result may hold C(answer), facts for programs, C(verdict), and C(refused), which says that

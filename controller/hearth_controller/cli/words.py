@@ -27,7 +27,7 @@ _OF_SETTINGS = {
 }
 """Descriptions of positionals that are settings of a run."""
 _HIDDEN = "train"
-"""A word that holds settings, each of which has a flag of its own."""
+"""A word that holds settings; each setting has a flag of its own."""
 
 
 @dataclass(frozen=True)

@@ -33,7 +33,7 @@ class Closing:
 def close(run: str, folder: Path, outcome: Outcome) -> Closing:
     """Record the outcome of a run in its `folder`, write its report and sum it up.
 
-    There is no report of a person's script, of which neither steps nor settings are known.
+    There is no report of a person's script: its steps and settings are unknown.
     """
     changed, warning = False, ""
     try:

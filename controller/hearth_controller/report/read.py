@@ -50,7 +50,7 @@ class RunFolder:
 
 
 def read(folder: Path) -> RunFolder:
-    """Read the folder of a run that ended, or of which no more is known.
+    """Read the folder of a run that ended, or whose end is unknown.
 
     Raises `ConfigError` if the folder is missing or holds no file of a run.
     """

@@ -166,7 +166,7 @@ class Readable(Protocol):
 
 
 class _Metered:
-    """A stream from which only as much can be read as was allowed last."""
+    """A stream that allows reading up to a limit."""
 
     def __init__(self, archive: Readable) -> None:
         self._archive, self._left = archive, 0

@@ -284,7 +284,7 @@ def readable(digests: Iterable[Any]) -> Iterator[Digest]:
 
 
 def damage(nodes: Mapping[str, Iterable[Any] | None]) -> list[str]:
-    """Return a sentence for each run of a node that is left out, or of which a file is damaged.
+    """Return a sentence for each run of a node that is left out or has a damaged file.
 
     `nodes` holds the digests of each queried node; None if it does not answer.
     """

@@ -62,7 +62,7 @@ def _state(record: Mapping[str, Any], queue: Mapping[str, str]) -> tuple[str, st
         return "stopped", f"{job} was {how} in Slurm's queue" if waits else f"{job} was {how}"
     if state in ("", "COMPLETED") and not waits:
         return None
-    return "failed", f"{job} is {state} in Slurm; results/{record['run']}/job.log has its words"
+    return "failed", f"{job} is {state} in Slurm; see results/{record['run']}/job.log"
 
 
 def _reason(queue: Mapping[str, str]) -> str:

@@ -79,8 +79,8 @@ def removal_objection(run: ObservedRun, silent: Sequence[str]) -> str:
     hidden = [node for node in run.parts if node in silent]
     if hidden:
         return (
-            f"{', '.join(hidden)} took part in {run.name} and does not answer, so that nobody "
-            "knows whether it works on it; switch it on, or take it out of the inventory"
+            f"{', '.join(hidden)} took part in {run.name} and does not answer: it may "
+            "still work on it; switch it on, or take it out of the inventory"
         )
     return ""
 

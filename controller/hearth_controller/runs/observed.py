@@ -60,7 +60,7 @@ class ObservedRun:
         checkpoint: The newest checkpoint on any node: `step` and `age_seconds`.
         cause: Why the run ended or waits, as the supervisors agreed (`node`, `message`, …).
         missing: Nodes that an active run lacks, but for those that the owner has.
-        unreached: A sentence for each pair of its nodes of which one cannot connect to the other.
+        unreached: A sentence for each pair of its nodes that cannot connect.
         since: Time at which the run entered its state (ISO 8601), empty if unknown.
         stopping: Whether a stop was requested.
         job: Number of its Slurm job; '' without Slurm.

@@ -209,7 +209,7 @@ class Outcome:
     def copies(self, node: str) -> tuple[str, ...]:
         """Return the files of a node that may reach less far than those brought before.
 
-        Those are the record of a run of which not all nodes answer.
+        Those are the record of a run whose nodes do not all answer.
         """
         return _RECORD if node == self.source and self.unanswered else ()
 

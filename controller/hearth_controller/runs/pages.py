@@ -79,7 +79,7 @@ def _wandb(
 ) -> list[tuple[str, str]]:
     """Return the commands that upload offline wandb runs; wandb itself prompts for the API key.
 
-    There are none where nobody asked for wandb.
+    There are none for a run without wandb.
     """
     if not (answer["offline"] and answer["wandb_asked"]):
         return []

@@ -36,7 +36,7 @@ def status(
     `runs` are the known runs in the order of `observed_runs`; `health` is the result of
     `hearth_examine` by node, None if there is none; `silent` holds the reasons why nodes do not
     answer; `time` is now (ISO 8601); `electricity_price` is that of a kWh, 0 if it is not known;
-    `damaged` names the runs of which a node has damaged files.
+    `damaged` names the runs with damaged files.
     """
     places = {run.name: place for place, run in enumerate(in_queue(runs), 1)}
     entries = [entry_of(run, places.get(run.name), electricity_price) for run in runs]

@@ -196,7 +196,7 @@ def _script_seconds(script: ScriptRun, outcome: Outcome) -> str:
 def _next_command(outcome: Outcome, run: str, resumable: bool) -> list[Row]:
     """Return the command to type next for a run that did not finish.
 
-    A run that was lost from sight may still be under way: somebody has to look first.
+    A run that was lost from sight may still be under way: look first.
     """
     if outcome.state == "lost":
         return [("look again", f"{outcome.hearth} attach {run}")]

@@ -111,7 +111,7 @@ class Follower:
                 if ended:
                     return {"state": ended["state"], "cause": ended["cause"]}
                 return {"state": "lost", "gone": True, "message": GONE}
-        # A node that is off may come back as long as the others are at it.
+        # A node that is off may come back as long as the others train.
         if silent > self._patience and not self._board.others_answer():
             why = f"no answer for {duration(silent)}: {self._stream.error or 'nothing was heard'}"
             return {"state": "lost", "message": why}

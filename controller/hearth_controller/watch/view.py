@@ -55,7 +55,7 @@ class RunView:
 
     @property
     def leader(self) -> NodeView:
-        """The node whose follower draws the run, of which the metrics are the newest."""
+        """The node whose follower draws the run: its metrics are the newest."""
         return self.nodes.get(self._leader) or next(iter(self.nodes.values()), NodeView())
 
     @property

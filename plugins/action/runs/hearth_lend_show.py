@@ -14,7 +14,7 @@ from hearth_controller.runs.listing import lending_lines
 
 DOCUMENTATION = r"""
 module: hearth_lend_show
-short_description: Show which nodes lend themselves, and to which run
+short_description: Show which nodes lend themselves, with the run of each
 description:
   - Works on the controller, from what M(hearth_lend) has left as C(lend_answer) on the nodes.
     Meant to run once.

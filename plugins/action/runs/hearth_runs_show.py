@@ -69,7 +69,7 @@ class ActionModule(ActionBase):
 
         All verbs but `list` and `compare` return the run's `name`, its `nodes` in order of rank,
         those with `curves` (newest first), again its nodes, the best `holders` of its model first,
-        whether somebody asked for its end (`stopping`), the name of the `script`, if any, why it
+        whether its stop was requested (`stopping`), the name of the `script`, if any, why it
         waits in a queue (`queued`), if it does, and whether that is Slurm's (`in_slurm`). `move`
         returns the `position`, and the run's `nodes`.
         """

@@ -95,30 +95,24 @@ def _answer(module: AnsibleModule, workspace: str) -> dict:
     models = absolute(given["models"]) if given["models"] else ""
     run, ours = given["run"], variables(workspace, models)
     check(workspace, run, python)
-    told = {
+    known = {
         "command": command(workspace, run, python),
         "variables": ours,
         "busy": run_under_way(workspace),
     }
     if given["state"] == "shown":
-        return {"changed": False, "endpoint": {}, **told}
-    there = PAGE.read_record(workspace)
-    fits = there.get("run") == run and given["port"] in (0, there["port"])
-    if fits and PAGE.answers(there["port"]):
-        return {"changed": False, "endpoint": _with_models(there), **told}
-    if module.check_mode:
-        return {"changed": True, "endpoint": {}, **told}
-    if there:
-        PAGE.stop(there)
-    port = PAGE.free_port(given["port"])
-    words = command(workspace, run, python, port)
-    further = {name: str(value) for name, value in given["variables"].items()}
-    record = PAGE.start(workspace, run, port, words, {**further, **ours})
-    return {"changed": True, "endpoint": _with_models(record), **told}
-
-
-def _with_models(record: dict) -> dict:
-    return {**record, "models": models_at(record["port"])}
+        return {"changed": False, "endpoint": {}, **known}
+    changed, endpoint = PAGE.serve(
+        workspace,
+        run,
+        given["port"],
+        lambda port: command(workspace, run, python, port),
+        {**{name: str(value) for name, value in given["variables"].items()}, **ours},
+        module.check_mode,
+    )
+    if endpoint:
+        endpoint["models"] = models_at(endpoint["port"])
+    return {"changed": changed, "endpoint": endpoint, **known}
 
 
 if __name__ == "__main__":

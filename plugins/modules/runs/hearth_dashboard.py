@@ -50,7 +50,7 @@ def main() -> None:
     """Run the module.
 
     It returns the `dashboard`: its `run`, `port` and `pid`; empty without one. `started` also the
-    folders that wandb keeps unsent (`offline`), whether somebody set it for this run
+    folders that wandb keeps unsent (`offline`), whether a person set it for this run
     (`wandb_asked`), and the `wandb` command of the environment.
     """
     module = AnsibleModule(
@@ -78,7 +78,7 @@ def main() -> None:
 def _started(module: AnsibleModule, workspace: str) -> dict:
     """Start TensorBoard for the run; return the module's result."""
     given, python = module.params, absolute(module.params["python"])
-    run, there = given["run"], PAGE.read_record(workspace)
+    run = given["run"]
     if not os.path.isdir(curves(workspace, run)):
         if "\nscript:" in text_of(os.path.join(workspace, "results", run, "run.yml")):
             raise PageError(
@@ -88,23 +88,26 @@ def _started(module: AnsibleModule, workspace: str) -> dict:
             f"there are no curves of '{run}' here yet ({curves(workspace, run)}): its ranks begin "
             "them with the first step"
         )
-    told = {
+    known = {
         "offline": offline_runs(workspace, run),
         "wandb_asked": wandb_was_asked_for(workspace, run),
         "wandb": os.path.join(os.path.dirname(python), "wandb"),
     }
-    fits = there.get("run") == run and given["port"] in (0, there["port"])
-    if fits and PAGE.answers(there["port"]):
-        return {"changed": False, "dashboard": there, **told}
-    if module.check_mode:
-        return {"changed": True, "dashboard": {}, **told}
-    if not os.access(python, os.X_OK):
-        raise PageError(f"there is no Python at {python}; `hearth provision` makes it")
-    if there:
-        PAGE.stop(there)
-    port = PAGE.free_port(given["port"])
-    record = PAGE.start(workspace, run, port, command(python, workspace, run, port), {})
-    return {"changed": True, "dashboard": record, **told}
+
+    def command_at(port: int) -> list[str]:
+        if not os.access(python, os.X_OK):
+            raise PageError(f"there is no Python at {python}; `hearth provision` makes it")
+        return command(python, workspace, run, port)
+
+    changed, dashboard = PAGE.serve(
+        workspace,
+        run,
+        given["port"],
+        command_at,
+        {},
+        module.check_mode,
+    )
+    return {"changed": changed, "dashboard": dashboard, **known}
 
 
 if __name__ == "__main__":

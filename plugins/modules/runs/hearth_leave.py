@@ -72,7 +72,7 @@ def found(workspace: str, environments: str) -> dict[str, list[str]]:
 def traces() -> list[str]:
     """Return the other traces of runs in a home: caches, and a folder that had their units.
 
-    Other programs use the caches, and nobody knows who made the empty folder.
+    Other programs use the caches, and may have made the empty folder.
     """
     caches = [os.path.join(absolute("~/.cache"), name) for name in _CACHES]
     units = str(units_folder())

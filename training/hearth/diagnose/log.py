@@ -303,7 +303,7 @@ def killed_by(number: int) -> str:
         name = "unknown"
     words = f"killed by signal {number} ({name})"
     if number == signal.SIGKILL:
-        words += "; either memory ran out (see `dmesg`) or somebody killed it"
+        words += "; either memory ran out (see `dmesg`) or a person killed it"
     return words
 
 

@@ -25,7 +25,7 @@ RETURNS = "it returns as soon as its ranks have loaded the model, as at the star
 class LendChoice:
     """A person's word since a time, up to `until` (None: for ever); times are aware.
 
-    `trouble` is the reason why the file counts as `off` although nobody said so.
+    `trouble` is the reason why a broken file counts as `off`.
     """
 
     word: str = AUTO
@@ -46,7 +46,7 @@ def choice_file(workspace: Path) -> Path:
 def read(workspace: Path) -> LendChoice:
     """Return the person's word on this node; a broken file counts as `off`.
 
-    Nobody knows then what the person wanted, and the owner comes first.
+    The person's wish is then unknown, and the owner comes first.
     """
     path = choice_file(workspace)
     if not path.exists():

@@ -21,7 +21,7 @@ _IN_A_ROW = 2
 class Lender:
     """A node's decisions, one reading after another.
 
-    It leaves at once, and returns when nobody has wanted the machine for the quiet time: so use
+    It leaves at once, and returns after the quiet time without any use: so use
     that comes and goes takes it away at most once in that time. A person's word and the hours need
     no quiet time.
     """
@@ -33,7 +33,7 @@ class Lender:
         self._likely = ""  # the first of them in words, kept so that a reason does not flicker
         self._used: float | None = None  # time of the last reading that showed use
         self._use = ""
-        self._return = ""  # local time of the return, if nobody wants the machine again
+        self._return = ""  # local time of the return, without further use
         self._opening: datetime | None = None
 
     def decide(self, now: float, local: datetime, reading: Reading) -> str:
@@ -115,7 +115,7 @@ class Reading:
     """The sensors of a node at one time; a sensor that the node's terms do not need says nothing.
 
     `gpu` holds the processes on the GPUs that are not Hearth's, `load` the use of a node without
-    GPUs (None until it is known) and `cores` its number of cores; `command` is the reason for which
+    GPUs (None until it is known) and `cores` its number of cores; `command` is the reason why
     lend_command says no, "" if it says yes.
     """
 
@@ -128,7 +128,7 @@ class Reading:
 
 
 def certain_use(reading: Reading) -> str:
-    """Return the reason why somebody wants the machine that one reading is enough for, or ""."""
+    """Return the reason for use that a single reading proves, or ""."""
     if reading.command:
         return reading.command
     if reading.on_battery:

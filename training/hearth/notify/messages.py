@@ -163,7 +163,7 @@ def _shortened(text: str, longest: int) -> str:
 
 
 def _outlook(event: Event) -> str:
-    """Return the line on the end of a wait, to which nobody needs to do anything."""
+    """Return the line on the end of a wait, which needs no action."""
     back = "it is" if len(event.about) == 1 else "they are"
     if not event.ends:
         return f"It goes on by itself once {back} back."

@@ -1,4 +1,4 @@
-"""Messages on their way: each in a child process, for which nothing waits while the run is on."""
+"""Messages on their way: each in a child process, so that no run waits for them."""
 
 from __future__ import annotations
 

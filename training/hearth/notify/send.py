@@ -18,7 +18,7 @@ _STATUS = re.compile(r"\berror=(\d{3})\b")
 def faults(urls: Sequence[str]) -> list[str]:
     """Return a fault for each address that apprise cannot use; it names its scheme at most.
 
-    An address may hold a password or be one (a topic of ntfy that nobody else knows).
+    An address may hold a password or be one (a secret topic of ntfy).
     """
     library = _apprise()
     found = []
@@ -83,7 +83,7 @@ def _send(library: Any, url: str, message: PhoneMessage, heard: _Refusals) -> st
 
 
 class _Refusals(logging.Handler):
-    """Picks why a server did not take a message from apprise's log, of which no word is kept."""
+    """Picks from apprise's log why a server did not take a message; the log itself is not kept."""
 
     def __init__(self) -> None:
         super().__init__(logging.WARNING)

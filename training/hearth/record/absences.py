@@ -11,7 +11,7 @@ from hearth.record.events import StartEvent, TeamEvent, first_line, short_time
 
 @dataclass(frozen=True)
 class NodeAbsence:
-    """A time for which the run went on without a node.
+    """A time that the run went on without a node.
 
     Attributes:
         why: Why the node left; '' if its launch began without it.
@@ -36,7 +36,7 @@ class NodeAbsence:
 
 
 def absences(launches: Sequence[StartEvent], teams: Iterable[TeamEvent]) -> list[NodeAbsence]:
-    """Return the times for which the run went on without one of its nodes, in order.
+    """Return the times that the run went on without one of its nodes, in order.
 
     A node that a launch has no rank of is not missed.
     """

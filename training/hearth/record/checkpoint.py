@@ -84,7 +84,7 @@ def save(
         except DISK_ERRORS as error:
             if number_of(error) != errno.ENOENT:
                 raise
-            attempt()  # somebody removed the folder meanwhile
+            attempt()  # the folder was removed meanwhile
     except DISK_ERRORS as error:
         raise not_written(folder, f"the checkpoint after step {step}", error) from error
     return final
@@ -93,7 +93,7 @@ def save(
 def not_written(checkpoints: Path, what: str, error: Exception) -> DiskError:
     """Return the error for a failed write of `what`.
 
-    It names the newest complete checkpoint in `checkpoints`, from which the run can be resumed.
+    It names the newest complete checkpoint in `checkpoints`: the run can be resumed from it.
     """
     kept = newest(checkpoints, warn=lambda _: None)
     place = getattr(error, "filename", None) or checkpoints

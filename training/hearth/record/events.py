@@ -491,7 +491,7 @@ def first_line(why: str) -> str:
 
 
 def short_time(seconds: float) -> str:
-    """Return a time of which tenths of a second count while it is short."""
+    """Return a time in words, with tenths of a second while it is short."""
     return f"{seconds:.1f} s" if seconds < 10 else duration(seconds)
 
 

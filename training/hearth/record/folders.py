@@ -21,8 +21,8 @@ _PIECE = 64 << 20
 def choose_writers(folder: Path, world: World) -> None:
     """Let only the first of the nodes that share `folder` write: set `keeps` of all members.
 
-    The first rank of each node leaves a mark there. Marks are looked up by names that nobody has
-    asked for before, since an NFS client answers for known names from its memory.
+    The first rank of each node leaves a mark there. Each name is
+    new, since an NFS client answers for known names from its memory.
     """
     token = world.from_leader(secrets.token_hex(8))
     marks = {rank: folder / f".{token}-{rank}" for rank in world.members}

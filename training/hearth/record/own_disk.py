@@ -37,7 +37,7 @@ class OwnDisk:
 
     @contextmanager
     def spared(self, what: str) -> Iterator[None]:
-        """Note whether the block can write `what`; a failure is raised only if nobody else writes.
+        """Note whether the block can write `what`; a failure is raised only without another writer.
 
         Errors of the network, which are `OSError` too, are raised.
         """

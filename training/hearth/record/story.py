@@ -171,7 +171,7 @@ class Story:
 
     @property
     def absences(self) -> list[NodeAbsence]:
-        """The times for which the run went on without one of its nodes, in order."""
+        """The times that the run went on without one of its nodes, in order."""
         return absences(self.launches, self.teams)
 
     @property

@@ -29,7 +29,7 @@ _READER_TIMEOUT = 60
 class Tail:
     """A growing file; `place` is its inode and the offset up to which the reader has it.
 
-    `lines` skips all but the last lines of a file of which the reader has nothing.
+    `lines` skips all but the last lines of a file that is new to the reader.
     """
 
     def __init__(self, path: str, place: list[int] | None, lines: int | None) -> None:

@@ -13,13 +13,13 @@ from ansible.module_utils.hearth_node.runs.pages import Page, PageError, fetch
 PAGE = Page("The endpoint", "chat", 8000, "/health", seconds=900.0)
 
 _LAST_WORDS = re.compile(r"the endpoint has ended|hearth: error: |[\w.]*(Error|Exception)\b")
-"""Beginnings of the lines in which an endpoint says why it ends."""
+"""Beginnings of the lines that say why an endpoint ends."""
 
 _RESULTS = ("adapter", "model")
 
 
 def check(workspace: str, run: str, python: str) -> None:
-    """Raise `PageError` if nobody can talk to `run` on this node yet."""
+    """Raise `PageError` if `run` cannot answer on this node yet."""
     if not os.access(python, os.X_OK):
         raise PageError(f"there is no Python at {python}; `hearth provision` makes it")
     if not os.path.isfile(_program(workspace)):
@@ -52,7 +52,7 @@ def models_at(port: int) -> list[str]:
 
 
 def describe_gone(workspace: str) -> str:
-    """Return why an endpoint is gone that was started here and that nobody has stopped, or ''."""
+    """Return why the endpoint that was started here ended by itself, or ''."""
     record = PAGE.read_gone(workspace)
     if not record:
         return ""

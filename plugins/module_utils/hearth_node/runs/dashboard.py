@@ -23,7 +23,7 @@ def offline_runs(workspace: str, run: str) -> list[str]:
 
 
 def wandb_was_asked_for(workspace: str, run: str) -> bool:
-    """Return whether somebody set `wandb` for a run; by itself it keeps a record offline, too."""
+    """Return whether a person set `wandb` for a run; the default keeps a record offline, too."""
     lines = text_of(os.path.join(workspace, "results", run, "run.yml")).splitlines()
     return "  wandb: default" not in lines  # among the origins of the settings
 

@@ -12,7 +12,7 @@ import signal
 import socket
 import subprocess
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
@@ -62,7 +62,7 @@ class Page:
         return record if record and alive(record) else {}
 
     def read_gone(self, workspace: str) -> dict[str, Any]:
-        """Return the record of a server that nobody has stopped and that is gone; {} for none."""
+        """Return the record of a server that ended by itself; {} for none."""
         record = read_object(Path(self.record_file(workspace)))
         return record if record and not alive(record) else {}
 
@@ -86,6 +86,31 @@ class Page:
         raise PageError(
             f"port {wanted} of {HOST} is taken: choose another with -e port=, or leave it out"
         )
+
+    def serve(
+        self,
+        workspace: str,
+        run: str,
+        port: int,
+        command: Callable[[int], list[str]],
+        variables: Mapping[str, str],
+        check_mode: bool,
+    ) -> tuple[bool, dict[str, Any]]:
+        """Serve a run, and no other, at `port` (0: any) by the `command` for the chosen port.
+
+        Return whether that changes anything, and the record of the server; {} for one that check
+        mode would start. Raises `PageError` if it cannot be started.
+        """
+        there = self.read_record(workspace)
+        fits = there.get("run") == run and port in (0, there["port"])
+        if fits and self.answers(there["port"]):
+            return False, there
+        if check_mode:
+            return True, {}
+        if there:
+            self.stop(there)
+        chosen = self.free_port(port)
+        return True, self.start(workspace, run, chosen, command(chosen), variables)
 
     def start(
         self,
