@@ -46,7 +46,7 @@ class Listener:
         self.work = Work(
             SimpleNamespace(
                 control=control,
-                told=control,
+                supervisor=control,
                 generation=1,
                 device=torch.device(device),
                 check=lambda: None,

@@ -1,4 +1,4 @@
-"""Reasons for which a group breaks: an alarm, from any thread, and malformed values of a rank."""
+"""The break of a group: an alarm that any thread can sound, and malformed values of a rank."""
 
 from __future__ import annotations
 

@@ -65,7 +65,7 @@ def take_ranks_in_place() -> None:
     size = len(node_of_each_rank(layout))
     os.environ.update(RANK=str(rank), WORLD_SIZE=str(size))
     # A lost peer breaks the group. NCCL's watchdog would end this process instead, or write down
-    # what NCCL did last, for which leaving the group would wait: a minute, or eight.
+    # what NCCL did last, and leaving the group would wait for it: a minute, or eight.
     os.environ |= {
         "TORCH_NCCL_ASYNC_ERROR_HANDLING": "0",
         "TORCH_NCCL_ENABLE_MONITORING": "0",

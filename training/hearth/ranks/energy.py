@@ -255,7 +255,7 @@ def _bare(uuid: str) -> str:
 def _hold(source: str) -> socket.socket | None:
     """Return a claim on a source that ends with this process; None if another process has it.
 
-    It is a name of a local socket that nobody connects to, so that no file is left behind.
+    It is a name of a local socket without connections, so that no file is left behind.
     """
     claim = socket.socket(socket.AF_UNIX, socket.SOCK_DGRAM)
     try:

@@ -2,7 +2,7 @@
 
 Every member tells the first one at which port it listens, and is told all others' addresses; then
 each connects to the next. All of them answer the addresses of the nodes only, and both ends of each
-connection prove that they know the key of the order; nobody else is told or believed anything:
+connection prove that they know the key of the order; no stranger is told or believed anything:
 
     leader    challenge                              other for each connection
     member    hello(index, port, nonce), proof       of the key and the challenge
@@ -285,7 +285,7 @@ class _Meeting:
     def _connect(self, place: tuple[str, int]) -> socket.socket:
         """Return a connection to a member, which may not listen yet.
 
-        While nobody does, a socket on the same machine may be given that very port, and find itself
+        Until then a socket on the same machine may be given that very port, and find itself
         at the other end.
         """
         family, kind, _, _, address = socket.getaddrinfo(

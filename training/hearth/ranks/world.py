@@ -51,7 +51,7 @@ class World:
         members: stable ranks of the group, ascending; this rank alone if it is in none.
         generation: number of the launch, or of the newest group formed in place; 0 by hand.
         control: the connection to a supervisor that forms groups in place.
-        told: that, or the connection to one that only watches.
+        supervisor: that, or the connection to one that only watches.
         gradients: the NCCL group of the gradients; None if they travel as values do.
         keeps: whether this rank writes the files that every node keeps, as the first rank of its
             node; of nodes that share the folder only the first writes (`record.folders`).
@@ -72,7 +72,7 @@ class World:
     ) -> None:
         self.rank, self.size, self.local_rank = rank, size, local_rank
         self.node, self.device, self.generation = node, device, generation
-        self.control, self.told = control, control or watch
+        self.control, self.supervisor = control, control or watch
         self.layout: tuple[str, ...] = control.nodes if control else (node,) * size
         self.members: tuple[int, ...] = (rank,)
         self.gradients: Any = None

@@ -17,7 +17,7 @@ from hearth.lend.terms import Terms
 from hearth.supervisor.decisions.events import OwnerSays
 
 ASK_EVERY = 1.0
-"""Seconds between two questions whether somebody wants the machine."""
+"""Seconds between two questions whether the owner wants the machine."""
 
 FIRST_WORD = 15.0
 """Seconds that the first start of the ranks waits for an answer: a command may be slow."""
@@ -33,9 +33,9 @@ class Availability:
     """Asks again and again whether the owner wants the machine, in a thread of its own.
 
     The thread enters what `make` returns, and calls what that yields every second. These may take
-    their time, and even hang: nobody waits for them. If one fails, `say` is told, the last answer
-    stands, and all begins anew. Each change of the answer, and the first one, goes into the queue
-    `events` of the running event loop.
+    their time, and even hang: the supervisor does not wait for them. If one fails, `say` is told,
+    the last answer stands, and all begins anew. Each change of the answer, and the first one, goes
+    into the queue `events` of the running event loop.
 
     Attributes:
         says: the last answer.

@@ -18,7 +18,7 @@ import shutil
 import signal
 import subprocess
 import sys
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -37,6 +37,15 @@ from hearth.supervisor.preflight import ready
 from hearth.supervisor.record import RunRecord, node_lock, record_in
 from hearth.supervisor.spec import Spec, load_spec
 from hearth.supervisor.workers import command, end, environment, leftovers, scratch
+
+CONFIG = "cluster_config.yaml"
+"""File in a workspace that describes the nodes of the cluster; `hearth provision` writes it."""
+
+LAUNCHER = "./launch_cluster.sh"
+"""The command that a person types on a node."""
+
+PORT = 29500
+"""The default port of rank 0, which is torchrun's own."""
 
 
 def main(arguments: list[str] | None = None) -> int:
@@ -112,55 +121,64 @@ def _begin(workspace: Path, rank: int, settings: list[str], port: int) -> int:
     run = typed_run(workspace, settings)
     spec = new_spec(read_cluster(workspace), workspace, rank, run.name, settings, port)
     with node_lock(workspace, run.name):
-        asyncio.run(end(leftovers(workspace)))
+        group = _meet(spec, 0, lambda rank: _typed(rank, spec.arguments))
         stage_files(run, workspace)
-        words, variables = new_command(spec)
-        status = _in_foreground(words, Path.cwd(), variables)
-        shutil.rmtree(scratch(spec), ignore_errors=True)
-    return abs(status)
+        variables = environment(spec, group)
+        # No play has filled the caches of this node.
+        variables.pop("HF_HUB_OFFLINE")
+        if offline := os.environ.get("HF_HUB_OFFLINE"):
+            variables["HF_HUB_OFFLINE"] = offline
+        return abs(_in_foreground(spec, command(spec, group), Path.cwd(), variables))
 
 
 def _launch(spec: Spec) -> int:
     """Run torchrun with the lock of the node held, and keep the record of the run."""
-    asyncio.run(end(leftovers(spec.workspace)))
-    if spec.rank == 0:
-        free_port(spec.address, spec.ports[0])
-    last = generation_of(record_in(spec.record))
-    generation = max(last + 1, spec.generation)
-    group = group_by_hand(spec, generation)
+    generation = max(generation_of(record_in(spec.record)) + 1, spec.generation)
+    group = _meet(spec, generation, lambda rank: _typed(rank, ("--run", spec.run)))
     words = command(spec, group)
     spec.stop_file.unlink(missing_ok=True)
     record = RunRecord.from_spec(spec, generation=generation, state="running", command=words)
     record.write(spec.record)
-    for rank, (name, address) in enumerate(zip(spec.nodes, spec.addresses, strict=True)):
-        if rank != spec.rank:
-            print(f"hearth: on {name} ({address}): {LAUNCHER} {rank} --run {spec.run}")
-    record.exit_code = _in_foreground(words, spec.place, environment(spec, group))
+    record.exit_code = _in_foreground(spec, words, spec.place, environment(spec, group))
     if record.exit_code:
         message = f"torchrun, started by hand, ended with status {record.exit_code}"
         record.cause = Cause(spec.node, None, "rank_failed", message)
     ended: State = "stopped" if spec.stop_file.exists() else "finished"
-    shutil.rmtree(scratch(spec), ignore_errors=True)
     record.enter("failed" if record.exit_code else ended)
     record.write(spec.record)
     return abs(record.exit_code)
 
 
-def _in_foreground(words: Sequence[str], place: Path, variables: Mapping[str, str]) -> int:
-    """Run a command in the folder `place` until it ends; return its exit status."""
+def _meet(spec: Spec, generation: int, typed: Callable[[int], str]) -> Form:
+    """Return the group of all ranks of a run, and print the command for each other node.
+
+    It meets at rank 0's node. Processes of an earlier run on this node are ended first. Raises
+    `LaunchError` on rank 0 if the port is taken.
+    """
+    asyncio.run(end(leftovers(spec.workspace)))
+    address, port = spec.addresses[0], spec.ports[0]
+    if spec.rank == 0:
+        free_port(address, port)
+    for rank, (name, its) in enumerate(zip(spec.nodes, spec.addresses, strict=True)):
+        if rank != spec.rank:
+            print(f"hearth: on {name} ({its}): {typed(rank)}")
+    # Where the nodes are one computer, they connect from another address than their own.
+    clients = tuple(sorted({*spec.addresses, source_towards(address)}))
+    return Form(generation, spec.nodes, address, port, clients, fresh=True)
+
+
+def _in_foreground(
+    spec: Spec, words: Sequence[str], place: Path, variables: Mapping[str, str]
+) -> int:
+    """Run torchrun in the folder `place` until it ends; return its exit status."""
     print(f"hearth: {shlex.join(words)}", flush=True)
     process = subprocess.Popen(words, cwd=place, env=variables)
     # Ctrl-C reaches torchrun by itself, which ends its ranks; this process waits for it.
     signal.signal(signal.SIGINT, lambda *_: None)
     signal.signal(signal.SIGTERM, lambda *_: process.terminate())
-    return process.wait()
-
-
-CONFIG = "cluster_config.yaml"
-"""The file's name. `hearth provision` writes it."""
-
-LAUNCHER = "./launch_cluster.sh"
-"""The command that a person types on a node."""
+    status = process.wait()
+    shutil.rmtree(scratch(spec), ignore_errors=True)
+    return status
 
 
 @dataclass(frozen=True)
@@ -204,10 +222,6 @@ def read_cluster(workspace: Path) -> ClusterFile:
             f"{path}: cannot be read ({type(error).__name__}: {why}); "
             "`hearth provision --tags workspace` writes the file anew"
         ) from error
-
-
-PORT = 29500
-"""The default port of rank 0, which is torchrun's own."""
 
 
 def typed_run(workspace: Path, words: Sequence[str]) -> Run:
@@ -268,33 +282,6 @@ def stage_files(run: Run, workspace: Path) -> None:
             data.mkdir(parents=True, exist_ok=True)
             shutil.copyfile(name, place.with_suffix(".unfinished"))
             place.with_suffix(".unfinished").rename(place)
-
-
-def group_by_hand(spec: Spec, generation: int) -> Form:
-    """Return the group of all ranks of a run, which meets at rank 0's node."""
-    address = spec.addresses[0]
-    # Where the nodes are one computer, they connect from another address than their own.
-    clients = tuple(sorted({*spec.addresses, source_towards(address)}))
-    return Form(generation, spec.nodes, address, spec.ports[0], clients, fresh=True)
-
-
-def new_command(spec: Spec) -> tuple[list[str], dict[str, str]]:
-    """Return torchrun's command line and environment, and say what to type on the other nodes.
-
-    Raises `LaunchError` on rank 0 if the port is taken.
-    """
-    if spec.rank == 0:
-        free_port(spec.address, spec.ports[0])
-    group = group_by_hand(spec, generation=0)
-    for rank, (name, address) in enumerate(zip(spec.nodes, spec.addresses, strict=True)):
-        if rank != spec.rank:
-            print(f"hearth: on {name} ({address}): {_typed(rank, spec.arguments)}")
-    variables = environment(spec, group)
-    # No play has filled the caches of this node.
-    variables.pop("HF_HUB_OFFLINE")
-    if offline := os.environ.get("HF_HUB_OFFLINE"):
-        variables["HF_HUB_OFFLINE"] = offline
-    return command(spec, group), variables
 
 
 def _typed(rank: int, words: Sequence[str]) -> str:

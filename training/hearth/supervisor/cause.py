@@ -1,4 +1,4 @@
-"""The cause for which a run, or one launch of it, ended; the same on every node."""
+"""The cause of the end of a run, or of one launch; the same on every node."""
 
 from __future__ import annotations
 
@@ -32,19 +32,19 @@ class Cause:
 
     @classmethod
     def left(cls, node: str, why: str, returns: bool) -> Cause:
-        """Return the cause for which the others go on without a node that leaves in order."""
+        """Return the cause of a team without a node that leaves in order."""
         if returns:
             return cls(node, None, "away", f"away: {why}")
         return cls(node, None, "node_lost", f"{node} left: {why}")
 
     @classmethod
     def failed(cls, node: str, failure: RanksFailure) -> Cause:
-        """Return the cause for which the others go on without a node whose ranks failed."""
+        """Return the cause of a team without a node whose ranks failed."""
         return cls(node, failure.rank, "rank_failed", failure.message)
 
     @classmethod
     def held_up(cls, wanted: Mapping[str, str]) -> Cause:
-        """Return the cause for which a run waits: owners want these nodes, for these reasons."""
+        """Return the cause of a wait: owners want these nodes, for these reasons."""
         (first, why), *others = wanted.items()
         reasons = [why, *(f"{node}: {why}" for node, why in others)]
         return cls.left(first, "; ".join(reasons), returns=True)

@@ -1,7 +1,7 @@
 """The file server of a node, and the checkpoint that it brings from another node's.
 
 The last node that trains leaves the newest checkpoint on its own disk. A node that lends again when
-nobody has the run's state in memory fetches it before it starts its ranks. The supervisors tell
+no other has the run's state in memory fetches it before it starts its ranks. The supervisors tell
 each other only who has which checkpoint, and at which port its server listens.
 """
 
@@ -92,7 +92,7 @@ class CheckpointTransfer:
         if idle:
             loop = asyncio.get_running_loop()
             self._fetching = loop.create_future()
-            # No thread of the pool, for which the end of this process would wait.
+            # No thread of the pool: the end of this process would wait for it.
             work = (loop, self._fetching, newer)
             threading.Thread(target=self._fetch_newest, args=work, daemon=True).start()
         assert self._fetching

@@ -140,12 +140,12 @@ def welcome_proof(token: str, hello: Hello, source: str) -> str:
 
 
 def group_key(token: str, generation: int) -> str:
-    """Return the key of the ranks of one generation, from which nobody can derive the token."""
+    """Return the key of the ranks of one generation; the token cannot be derived from it."""
     return _mac(token, "ring", str(generation))
 
 
 def file_key(token: str) -> str:
-    """Return the key of the run's file servers, from which nobody can derive the token."""
+    """Return the key of the run's file servers; the token cannot be derived from it."""
     return _mac(token, "files")
 
 

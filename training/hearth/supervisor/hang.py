@@ -102,7 +102,7 @@ class HangWatch:
 
     def left(self, local_rank: int, now: float) -> None:
         """Note that a rank has ended, or is about to, so that torchrun ends soon."""
-        self._work[local_rank] = _Work("its end, of which torchrun has not told", now, ENDING, now)
+        self._work[local_rank] = _Work("exiting, not yet reported by torchrun", now, ENDING, now)
 
     def rested(self, local_rank: int) -> None:
         """Note that a rank does nothing that is bounded in time."""

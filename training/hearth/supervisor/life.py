@@ -49,7 +49,7 @@ STOP, STOP_NOW, PAUSE = "stop\n", "now\n", "pause\n"
 
 @dataclass(frozen=True)
 class Interrupted:
-    """This supervisor has to end, but nobody asked to stop the run; `why` is the reason.
+    """This supervisor has to end, without a request to stop the run; `why` is the reason.
 
     It `yields` if it is to go back to the queue, and to let another run go first.
     """
@@ -349,7 +349,7 @@ class NodeSupervisor:
     def _on_signal(self) -> None:
         """Stop after the step; at once after the grace period, or at a second signal.
 
-        If nobody asked for it, leave the run open so that it resumes.
+        Without a request for it, leave the run open so that it resumes.
         """
         if self._record.job:
             self._on_end_of_job(self._record.job)

@@ -92,7 +92,7 @@ class LaunchLog:
 
 def _is_local(error: str) -> bool:
     """Return whether an error is that of one machine, by the catalogue of known errors."""
-    from hearth.diagnose.catalogue import is_local  # with pydantic, for which few runs have a need
+    from hearth.diagnose.catalogue import is_local  # with pydantic, which few runs need
 
     return is_local(error)
 

@@ -166,7 +166,7 @@ class Member(RanksKeeper):
         self._start_ranks("")
 
     async def _bring_state(self) -> None:
-        """Bring a newer checkpoint than the own of a node that is away, if nobody else trains."""
+        """Bring a newer checkpoint than the own of a node that is away, if no other node trains."""
         if self._last and self._start == 1:
             until = boot_clock() + MEETING
             while len(self._state.heard) + 1 < len(self._spec.nodes) and boot_clock() < until:

@@ -203,7 +203,7 @@ class Mesh:
     def _report(self, writer: asyncio.StreamWriter, error: Exception) -> None:
         """Log that a peer was turned away, once for each address: it may try again without end."""
         spec = self._spec
-        address = (writer.get_extra_info("peername") or ("somebody",))[0]
+        address = (writer.get_extra_info("peername") or ("a stranger",))[0]
         if isinstance(error, ProtocolError) and address in spec.addresses:
             node = spec.nodes[spec.addresses.index(address)]
             self._refusals.setdefault(node, f"{spec.node} turned {node} away: {error}")

@@ -131,7 +131,7 @@ class Reaches:
     """Attempts of a node to reach others.
 
     Attributes:
-        reached: the nodes of which it has proved that its connections reach them.
+        reached: the nodes that its connections reach, as it has proved.
         joining: the nodes for whose joining the team it was proved.
         unreached: the nodes that its connections do not reach, with where and why.
     """
@@ -163,7 +163,7 @@ class NodeReport:
         leaving: the reason why this node is to leave the others in order; "": it is not.
         returns: whether it leaves as the owner wants the machine: its supervisor stays, goes on to
             vote, and starts the ranks again when the owner lets go.
-        parting: the nodes of which it has heard that they leave.
+        parting: the nodes that leave, as far as it has heard.
         stopping: the request to stop the run that it knows of.
         voteless: the reason why it cannot take part in a vote (its disk is full); "": it can.
         serves: the port of its file server.

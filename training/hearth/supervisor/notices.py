@@ -44,7 +44,7 @@ class Notices:
         # An evening at which the owner has the machines is no news.
         wanted = record.cause is not None and record.cause.kind == "away"
         missing = () if wanted else tuple(n for n in record.missing if n not in in_queue)
-        # The others train if this node, which the owner has, waits for nobody.
+        # The others train if this node, which the owner has, waits for no node.
         trains = record.state == "running" or (bool(record.away) and not missing)
         now = time.monotonic()  # a clock that is set, as after a boot, makes no wait long
         self._observe_gaps(now, absent)
@@ -74,7 +74,7 @@ class Notices:
             self._outbox.send(self._event("unreached", nodes, since, message="; ".join(gaps)))
 
     def disk(self, why: str) -> None:
-        """Send a message that this node's disk takes no writes, of which the others do not know."""
+        """Send a message that this node's disk takes no writes; the others do not know it."""
         if why:
             self._outbox.send(self._event("disk", (self._spec.node,), time.time(), message=why))
 

@@ -1,7 +1,7 @@
 """The queue of a node: one file for each run that waits for its turn, written atomically.
 
 Runs are served in one total order, the same on all nodes: by position, then by name. A run whose
-start lies in the future stands back for the others until then. One that has begun on another of its
+start is in the future stands back for the others until then. One that has begun on another of its
 nodes goes first: it holds that node, and the others cannot train there before it has ended.
 
 An entry counts while its supervisor lives, which holds a lock of its own, or while its systemd unit

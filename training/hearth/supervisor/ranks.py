@@ -289,7 +289,7 @@ class RanksKeeper(NodeSupervisor):
         return [RankSaid(rank, self._over.get(rank, stopped)) for rank in range(self._spec.nproc)]
 
     def _failure(self, status: int) -> RanksFailure:
-        """Return the error for which this node's ranks ended."""
+        """Return the error that ended this node's ranks."""
         if status == 0:
             return RanksFailure(None, "torchrun ended with status 0 before the training was over")
         found = self._log.failure(status, self._offset)

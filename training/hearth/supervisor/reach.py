@@ -23,7 +23,7 @@ TIMEOUT = 4.0
 """Seconds for a proof: twice the cost of a lost packet."""
 
 LIFETIME = 60.0
-"""Seconds for which a proof counts at most; half of them after it the next one is made."""
+"""Seconds that a proof counts at most; half of them after it the next one is made."""
 
 AGAIN = 5.0
 """Seconds until the next attempt after a failure, twice as many after each further one."""
@@ -64,7 +64,7 @@ class Reach:
     `spawn` makes tasks.
 
     Attributes:
-        joining: the nodes that join a team, for which proofs are made now.
+        joining: the nodes that join a team; proofs are made for them now.
     """
 
     def __init__(

@@ -56,8 +56,8 @@ class RunRecord:
     `job` is the number of the Slurm job that does, '' until this node knows it, None without Slurm;
     `nodes` are all nodes of the run in rank order; `script` is the file name of a user's script,
     if the run executes one; `launches` are those that ended while the run went on; `away` is why
-    the owner has the node, "": it lends; `unreached` names the pairs of nodes of which one cannot
-    connect to the other; `open_step` is a step that takes long.
+    the owner has the node, "": it lends; `unreached` has a sentence for each
+    node that cannot connect to another one; `open_step` is a step that takes long.
     """
 
     run: str
@@ -95,7 +95,7 @@ class RunRecord:
         )
 
     def launch_ended(self, cause: Cause | None) -> None:
-        """Note the cause for which a launch ended, and go back to waiting."""
+        """Note why a launch ended, and go back to waiting."""
         self.launches.append(EndedLaunch(self.generation, now(), cause))
         self.cause, self.exit_code = cause, None
         self.enter("waiting")

@@ -132,7 +132,7 @@ class RelaunchedMember(Member):
         """Note how torchrun ended: paused, at the end of the run, by another node, by an error."""
         asked = self._asked()
         news = self._note_exit(status)
-        if time.monotonic() - self._launched > LASTING:  # of a script nobody knows the steps
+        if time.monotonic() - self._launched > LASTING:  # the steps of a script are unknown
             self._lasted += 1
         paused = asked == PAUSE and not self._stopping
         generation, step = self._state.own.generation, self._gained()

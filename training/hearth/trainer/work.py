@@ -90,7 +90,7 @@ class Work:
 
         Raises `GroupBroken` if the group is over.
         """
-        if not self._world.told:
+        if not self._world.supervisor:
             return
         self._world.check()
         kind = (what, len(tokens))
@@ -111,7 +111,7 @@ class Work:
 
         It does not need the group.
         """
-        if not self._world.told:
+        if not self._world.supervisor:
             return
         self._close()
         self._open, self._started = ({what}, 1.0), time.monotonic()
@@ -124,7 +124,7 @@ class Work:
 
     def wait(self) -> None:
         """Begin to wait for the other ranks."""
-        if not self._world.told:
+        if not self._world.supervisor:
             return
         self._close()
         self._waits_since = self.idle_since
@@ -150,7 +150,7 @@ class Work:
             self._waits_since = None
         with self._telling:
             self._waits = waits
-            self._world.told.tell(Doing(what, self.step, part, round(allowed, 1)))
+            self._world.supervisor.tell(Doing(what, self.step, part, round(allowed, 1)))
             self._works.set()
         if not self._beating:
             self._beating = threading.Thread(target=self._beat, name="beat", daemon=True)
@@ -158,7 +158,7 @@ class Work:
 
     def _beat(self) -> None:
         """Tell again and again that this process lives, while it works or waits."""
-        control = self._world.told
+        control = self._world.supervisor
         while True:
             self._works.wait()
             time.sleep(_BEAT)

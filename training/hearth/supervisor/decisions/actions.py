@@ -128,7 +128,7 @@ class SayWaiting:
 
 @dataclass(frozen=True)
 class SayUnreached:
-    """Record the pairs of nodes of which one does not reach the other; () for none any more."""
+    """Record the pairs of nodes without a connection between ranks; () for none any more."""
 
     gaps: tuple[str, ...]
 

@@ -41,7 +41,7 @@ from hearth.supervisor.decisions.voting import (
 from hearth.supervisor.messages import TEAMED, WAITING, Propose
 
 BRIEF = 1.0
-"""Seconds after the loss of a team in which nobody is told that nodes are missing."""
+"""Seconds after the loss of a team before missing nodes are reported."""
 
 BACK_OFF = 0.3
 """Seconds that a proposer waits after a refusal, more with each one and with a higher rank."""
@@ -127,7 +127,7 @@ def _after_refusal(state: State, silent: tuple[str, ...]) -> State:
     """Return the state of a proposer whose proposal came to nothing: it waits a little.
 
     It leaves out the voters that did not answer again, as their disks are slow, if others can go
-    on. They may answer at any time, so that nobody who needs their votes ceases to ask.
+    on. They may answer at any time, so a node that needs their votes goes on asking.
     """
     turn = [*state.reports].index(state.node)
     refusals = state.memory.refusals + 1
@@ -180,7 +180,7 @@ def _objection(state: State, proposal: Propose, proposer: str) -> str:
 
 
 def to_prove(state: State) -> tuple[tuple[str, ...], tuple[str, ...]]:
-    """Return the nodes of which this one is to prove that it reaches them, and who joins.
+    """Return the nodes whose reach this one is to prove, and those that join.
 
     Those that it did not reach are among them until it does.
     """
@@ -237,7 +237,7 @@ def _plan(state: State) -> TeamPlan | Refusal | None:
         return None
     newest, idle_since = state.newest, state.memory.idle_since
     waited = state.now - idle_since if idle_since is not None else 0.0
-    # The first team waits for all; later, ranks that hang at their start hold up nobody for ever.
+    # The first team waits for all; later, ranks that hang at their start hold up no other for ever.
     plan = state.plan(impatient=newest is not None and waited > state.settings.ready_timeout)
     if not isinstance(plan, TeamPlan):
         return plan

@@ -44,7 +44,7 @@ class TeamSettings:
 
 @dataclass(frozen=True)
 class TeamPlan:
-    """A team that may be formed; `fresh`: nobody has the run's state, all load together."""
+    """A team that may be formed; `fresh`: no node has the run's state, all load together."""
 
     attempt: Attempt
     fresh: bool
@@ -265,7 +265,7 @@ def is_open(reports: Reports, team: Collection[str]) -> bool:
 
 
 def gaps(reports: Reports) -> tuple[str, ...]:
-    """Return a sentence for each pair of connected nodes of which one does not reach the other."""
+    """Return a sentence for each connected node that does not reach another connected one."""
     return tuple(
         f"{node} cannot reach {other} {why}"
         for node, report in reports.items()

@@ -9,7 +9,7 @@ from hearth.supervisor.decisions.state import State
 from hearth.supervisor.messages import TEAMED, WAITING, NodeReport
 
 SETTLE = 10.0
-"""Seconds for which nodes with nothing to lose wait for missing ones before they go on."""
+"""Seconds that nodes with nothing to lose wait for missing ones before they go on."""
 
 FORM_TIMEOUT = 30.0
 """Seconds after which a member that has not got the order to form the group breaks it."""
@@ -27,7 +27,7 @@ EVALUATION_PATIENCE = 3.0
 """Seconds that it waits for the end of a held-out evaluation, which the others do again."""
 
 HANDOVER = 10.0
-"""Seconds for which ranks that wait may be needed to give the state of the run to others."""
+"""Seconds in which waiting ranks may be needed to give the state of the run to others."""
 
 HEARD_OF = 1.0
 """Seconds until others have heard that a node leaves, if they are to keep the state for it."""

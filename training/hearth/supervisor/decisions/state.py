@@ -18,7 +18,7 @@ from hearth.supervisor.decisions.voting import Attempt, Config, Refusal, Votes, 
 from hearth.supervisor.messages import NodeReport, Stop
 
 AVOID = 10.0
-"""Seconds for which a node is left out after a group with it could not be formed, or voted on.
+"""Seconds that a node is left out after a group with it could not be formed, or voted on.
 
 Twice as long after each further one, as each attempt may cost the others half a minute.
 """
@@ -205,7 +205,7 @@ class State:
         heard: by connected node (never this one) its last report.
         gone: by node that is not connected now, but was, or that refuses to be, its absence.
         proposal: this node's own proposal in flight.
-        owner: the reason for which the owner wants this machine; "": the run may have it.
+        owner: the reason why the owner wants this machine; "": the run may have it.
         owner_reported: the same as this node reports it. Once the ranks were told to leave, the
             node is away before it returns: a wish that is over meanwhile still stands, or the
             others would take their end for that of the run.

@@ -1,4 +1,4 @@
-"""The teams of a run, one after another, and the causes for which each ended. Pure."""
+"""The teams of a run, one after another, and why each ended. Pure."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ class TeamRecord:
     Attributes:
         now: the last one; None before the first.
         trained: whether this node trains in it, or has.
-        broke: the first cause for which it breaks.
+        broke: the first cause of its break.
         unexplained: the node whose ranks died and ended the last team on record, without a word.
     """
 
@@ -40,7 +40,7 @@ class TeamRecord:
         return replace(self, trained=True), [RecordTraining(self.now)]
 
     def breaks(self, cause: Cause) -> TeamRecord:
-        """Keep the first cause for which the present team breaks."""
+        """Keep the first cause of the present team's break."""
         return replace(self, broke=self.broke or cause)
 
     def forget_leave(self, node: str) -> TeamRecord:
@@ -67,7 +67,7 @@ class TeamRecord:
 
 
 def _change(team: Config, following: Config) -> Cause | None:
-    """Return the cause for which a team is followed by another, from their nodes alone."""
+    """Return the cause of a change of teams, from their nodes alone."""
     if out := [node for node in team.nodes if node not in following.nodes]:
         return Cause(out[0], None, "rank_failed", f"a rank of {', '.join(out)} ended: see its log")
     if joined := [node for node in following.nodes if node not in team.nodes]:

@@ -20,7 +20,7 @@ asks `commit` whether that order still holds. The proof needs the caller to keep
 Votes from an empty disk: such a node may have promised what it no longer knows. It can be taken
 into a team, but it does not count until it has committed a team that it promised since. A launch
 begins with nothing but such nodes; the first team therefore needs all nodes of the run. When all
-of them vote, nobody can be training elsewhere, whatever anyone remembers: this always suffices.
+of them vote, no team can be training elsewhere, whatever anyone remembers: this always suffices.
 """
 
 from __future__ import annotations
