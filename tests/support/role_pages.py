@@ -46,12 +46,12 @@ def page_of(folder: Path) -> str:
 
 
 def _lines(specs: Mapping[str, Mapping[str, Any]]) -> Iterator[str]:
-    of_role = "main" in specs
+    of_role = {"main", "options"} & specs.keys()
     alike: dict[str, list[str]] = {}
     for entry, spec in specs.items():
         table = "\n".join(_table(spec.get("options") or {}))
         if of_role:
-            if entry != "main":
+            if entry not in ("main", "options"):
                 yield f"With `tasks_from: {entry}` ({spec['short_description'].lower()}):\n"
             yield f"{table}\n"
         else:  # playbooks with the same words share a table
