@@ -7,7 +7,6 @@ import re
 from collections.abc import Iterator
 
 import pytest
-from ansible.module_utils.hearth_node.driver.openpgp import public_key
 from support.lab import (
     READY,
     Controller,
@@ -22,6 +21,7 @@ from support.lab import (
 )
 from support.lines import assert_line
 from support.openpgp import FINGERPRINT, KEY
+from support.plugins import load
 from support.waiting import until
 
 pytestmark = [pytest.mark.lab, pytest.mark.rotated("the driver stage alone")]
@@ -179,6 +179,7 @@ def test_a_repositorys_key_is_used_only_if_it_is_the_expected_one(controller, fi
     if fingerprint == FINGERPRINT:
         key = "/etc/apt/keyrings/hearth-test.gpg"
         there = base64.b64decode(as_root("oldbox", f"base64 -w0 {key}"))
+        public_key = load("modules", "hearth_apt_source").public_key
         assert public_key(there) == public_key(KEY.encode())
         assert f"Signed-By: {key}" in as_user(
             "oldbox", "cat /etc/apt/sources.list.d/hearth-test.sources"

@@ -15,7 +15,7 @@ from functools import cached_property
 from pathlib import Path
 
 from ansible.module_utils.hearth_node.driver.apt import Apt
-from ansible.module_utils.hearth_node.driver.kernels import booted
+from ansible.module_utils.hearth_node.driver.choice import booted
 
 from support.ubuntu_index import POCKETS, SYSTEMS, Stanza, index, stanzas, written
 

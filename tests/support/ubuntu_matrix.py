@@ -11,12 +11,11 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.hearth_node.driver.choice import Choice, System, Wish, choose
-from ansible.module_utils.hearth_node.driver.kernels import releases
-from ansible.module_utils.hearth_node.driver.restart import release_key
+from ansible.module_utils.hearth_node.driver.choice import Choice, System, Wish, choose, releases
+from ansible.module_utils.hearth_node.driver.inspect import release_key
 
 from hearth_controller.driver.decision import decide
-from hearth_controller.driver.machine import DriverPlan, Machine
+from hearth_controller.driver.packages import DriverPlan, GpuMachine
 from support.ubuntu import Archive, Computer, Driver, Kernel
 
 KERNELS = {
@@ -170,7 +169,7 @@ def look(case: Case, computer: Computer) -> dict[str, Any]:
 def play(case: Case, computer: Computer) -> Outcome:
     """Return the outcome of the driver stage on the machine of a case."""
     facts = look(case, computer)
-    plan = decide([Machine("tower", facts)])["tower"]
+    plan = decide([GpuMachine("tower", facts)])["tower"]
     if plan.action != "install":
         return Outcome(plan, packages=frozenset(computer.apt.installed))
     system = System(

@@ -25,9 +25,8 @@ from hearth_controller.discover import answers, search, show
 from hearth_controller.discover.choice import chosen, names, networks, ranked, suggested
 from hearth_controller.discover.connection import routes_to
 from hearth_controller.discover.draft import Draft, draft
-from hearth_controller.discover.files import example_files, write
 from hearth_controller.discover.machine import Candidate, Machine
-from hearth_controller.discover.render import rendered
+from hearth_controller.discover.render import example_files, rendered, write
 
 _MODES = ("static", "verify")
 _WHICH = """

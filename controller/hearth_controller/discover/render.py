@@ -1,4 +1,4 @@
-"""Write a draft as the files of an inventory, made from inventory/homelab.example. Pure.
+"""Write a draft as the files of an inventory, made from inventory/homelab.example.
 
 The example is the only source of comments and options: a line that shows an option, commented or
 not, gets the value of the draft.
@@ -9,8 +9,11 @@ from __future__ import annotations
 import json
 import re
 from collections.abc import Mapping, Sequence
+from itertools import count
+from pathlib import Path
 from typing import Any
 
+from hearth.base.files import replaced_folder
 from hearth_controller.discover.choice import nic_text
 from hearth_controller.discover.draft import Draft, NodeDraft
 
@@ -83,3 +86,35 @@ def _yaml(value: Any) -> str:
     if isinstance(value, str) and _PLAIN.fullmatch(value) and value.lower() not in _MEANS_MORE:
         return value
     return json.dumps(value, ensure_ascii=False)
+
+
+EXAMPLE = Path("inventory", "homelab.example")
+"""Folder of the checkout from which an inventory is made."""
+
+
+def example_files(repository: Path) -> dict[str, str]:
+    """Return the files of the example by their path in its folder."""
+    folder = repository / EXAMPLE
+    return {
+        str(path.relative_to(folder)): path.read_text(encoding="utf-8")
+        for path in sorted(folder.rglob("*.yml"))
+    }
+
+
+def write(folder: Path, files: Mapping[str, str]) -> Path | None:
+    """Write an inventory in one step, and return where the one before it is kept, if there was one.
+
+    Raises `OSError` if it cannot be written; the one before is then in its place.
+    """
+    fresh = folder.with_name(f".{folder.name}.new")
+    with replaced_folder(fresh) as unfinished:
+        for name, text in files.items():
+            path = unfinished / name
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(text, encoding="utf-8")
+    kept = None
+    if folder.exists():
+        names = (folder.with_name(f"{folder.name}.{number}") for number in count(1))
+        kept = folder.rename(next(each for each in names if not each.exists()))
+    fresh.rename(folder)
+    return kept

@@ -8,9 +8,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 
 from hearth.base.nvidia import NVIDIA_SMI
-from hearth_controller.discover import announced, connection, probe
+from hearth_controller.discover import connection, probe, sources
 from hearth_controller.discover.machine import MDNS, Candidate, Machine, Route, facts_of
-from hearth_controller.discover.ssh_names import config_hosts, known_hosts
+from hearth_controller.discover.sources import config_hosts, known_hosts
 from hearth_controller.inventory.reach import is_here
 
 HERE = "this computer"
@@ -69,7 +69,7 @@ def from_ssh() -> tuple[list[Candidate], list[LeftOut]]:
 
 def from_mdns() -> tuple[list[Candidate], list[LeftOut]]:
     """Return the machines that announce themselves, or why there can be none."""
-    heard, why = announced.listen()
+    heard, why = sources.listen()
     found = [Candidate(each.address, MDNS, each.name, port=each.port) for each in heard]
     return found, [LeftOut(MDNS, why)] if why else []
 

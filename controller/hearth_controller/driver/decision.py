@@ -13,16 +13,18 @@ from hearth.base.nvidia import (
     restart_warning,
 )
 from hearth_controller.driver.cards import OTHER_MAKERS, Card
-from hearth_controller.driver.machine import HANDED_ON, DriverPlan, Machine
 from hearth_controller.driver.packages import (
     FIRST_BRANCH,
+    HANDED_ON,
+    DriverPlan,
+    GpuMachine,
     add_toolkit,
     from_canonical,
     from_nvidia,
 )
 
 
-def decide(machines: list[Machine]) -> dict[str, DriverPlan]:
+def decide(machines: list[GpuMachine]) -> dict[str, DriverPlan]:
     """Return the plan of each machine, by name.
 
     All machines that need an install get one branch: the requested one, or with `auto` the oldest
@@ -43,7 +45,7 @@ def decide(machines: list[Machine]) -> dict[str, DriverPlan]:
     return decided
 
 
-def _one_branch(machines: list[Machine]) -> str:
+def _one_branch(machines: list[GpuMachine]) -> str:
     """Return the one branch that all machines request. Raises ValueError."""
     asked = {machine.branch: machine.name for machine in machines}
     if len(asked) > 1:
@@ -60,7 +62,7 @@ def _one_branch(machines: list[Machine]) -> str:
     return wanted
 
 
-def _without_install(machine: Machine) -> DriverPlan | None:
+def _without_install(machine: GpuMachine) -> DriverPlan | None:
     """Return the plan of a machine that needs no install, or cannot have one for its cards."""
     look, cards = machine.look, machine.cards
     if look["prime_off"] and machine.install and not look["works"]:
@@ -134,7 +136,7 @@ def _unused(look: Mapping[str, Any]) -> str:
     return said
 
 
-def _install(machine: Machine, branch: int) -> DriverPlan:
+def _install(machine: GpuMachine, branch: int) -> DriverPlan:
     """Return the plan of a machine whose driver is missing, too old or not usable."""
     present = major(machine.look["library"])
     # A driver that is new enough but lacks a module for this kernel keeps its branch.

@@ -1,4 +1,4 @@
-"""Driver packages: Canonical's on Ubuntu, those of NVIDIA's repository on Debian. Pure: no I/O.
+"""The plan of a machine, with its driver packages: Canonical's on Ubuntu, NVIDIA's on Debian. Pure.
 
 Names: Ubuntu's from packages.ubuntu.com (sources nvidia-graphics-drivers-580 and
 linux-restricted-modules); those of NVIDIA's repository from its Driver Installation Guide, sections
@@ -7,8 +7,69 @@ linux-restricted-modules); those of NVIDIA's repository from its Driver Installa
 
 from __future__ import annotations
 
-from hearth.base.nvidia import FLOOR, THEN_AGAIN, how_to_enrol
-from hearth_controller.driver.machine import DriverPlan, Machine
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from typing import Any
+
+from hearth.base.nvidia import FLOOR, NVIDIA, THEN_AGAIN, how_to_enrol
+from hearth_controller.driver.cards import Card, card
+
+# Kernel driver of a card that is passed through to a virtual machine.
+HANDED_ON = "vfio-pci"
+
+
+@dataclass(frozen=True)
+class GpuMachine:
+    """Facts about a machine: the result of inspecting it, and its options."""
+
+    name: str
+    look: Mapping[str, Any]
+    install: bool = True
+    branch: str = "auto"
+    repository: str = "distribution"
+    url: str = ""
+    toolkit: bool = False
+
+    @property
+    def cards(self) -> list[Card]:
+        """Its NVIDIA cards, except those passed through to a virtual machine."""
+        return [
+            card(found["device"])
+            for found in self.look["cards"]
+            if found["vendor"] == NVIDIA and found["driver"] != HANDED_ON
+        ]
+
+    @property
+    def release(self) -> str:
+        """NVIDIA's name for its system, such as debian12 or ubuntu2404."""
+        return self.look["system"]["id"] + self.look["system"]["version"].replace(".", "")
+
+
+@dataclass
+class DriverPlan:
+    """Plan for a machine.
+
+    `action` is `none` (no NVIDIA card, or not wanted), `keep` (it works), `install`, `load` (the
+    installed driver only has to be loaded, or needs a restart) or `refuse`. `first` is installed
+    before `packages`, `extra` only where apt can. `kind` names the module packages that Ubuntu has
+    for each kernel, such as 580-open. A finding stops the machine; `note` is one line for the
+    screen. `toolkit` is the package of the CUDA toolkit ('' for none), `toolkit_source` the
+    repository that it needs, if any.
+    """
+
+    action: str
+    note: str = ""
+    findings: list[str] = field(default_factory=list)
+    open_modules: bool = True
+    branch: int = 0
+    first: list[str] = field(default_factory=list)
+    kind: str = ""
+    packages: list[str] = field(default_factory=list)
+    extra: list[str] = field(default_factory=list)
+    source: dict[str, str] = field(default_factory=dict)
+    toolkit: str = ""
+    toolkit_source: dict[str, str] = field(default_factory=dict)
+
 
 # NVIDIA's repository for a release has no older branch.
 FIRST_BRANCH = {"debian13": 590}
@@ -29,7 +90,7 @@ _NVIDIA_ARCHITECTURES = {"x86_64": "x86_64", "aarch64": "sbsa"}
 # -- Ubuntu ---------------------------------------------------------------------------------------
 
 
-def from_canonical(machine: Machine, plan: DriverPlan) -> None:
+def from_canonical(machine: GpuMachine, plan: DriverPlan) -> None:
     """Fill in the driver of Canonical's packages, with the kind of its prebuilt, signed modules.
 
     The machine itself chooses the module packages for its kernels, since only its apt knows them.
@@ -50,7 +111,7 @@ def from_canonical(machine: Machine, plan: DriverPlan) -> None:
 # -- Debian ---------------------------------------------------------------------------------------
 
 
-def from_nvidia(machine: Machine, plan: DriverPlan) -> None:
+def from_nvidia(machine: GpuMachine, plan: DriverPlan) -> None:
     """Fill in the packages of NVIDIA's repository, whose modules DKMS builds on the machine."""
     look, release = machine.look, machine.release
     if machine.repository != "nvidia":
@@ -101,7 +162,7 @@ def debian_headers(images: list[str]) -> list[str]:
 # -- the CUDA toolkit -----------------------------------------------------------------------------
 
 
-def add_toolkit(machine: Machine, plan: DriverPlan) -> None:
+def add_toolkit(machine: GpuMachine, plan: DriverPlan) -> None:
     """Add the CUDA toolkit to the plan of a machine with an NVIDIA GPU."""
     if machine.repository != "nvidia":
         plan.toolkit = "nvidia-cuda-toolkit"
@@ -119,7 +180,7 @@ def add_toolkit(machine: Machine, plan: DriverPlan) -> None:
     plan.toolkit, plan.toolkit_source = _TOOLKIT, source | {"priority": "100" if second else ""}
 
 
-def _source(machine: Machine) -> dict[str, str]:
+def _source(machine: GpuMachine) -> dict[str, str]:
     """Return the repository's URL, and its key's URL and fingerprint; {} if unknown."""
     if machine.url:  # of the lab, unsigned
         return {"url": machine.url, "key_url": "", "fingerprint": ""}

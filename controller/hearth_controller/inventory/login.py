@@ -11,7 +11,7 @@ from typing import Any
 
 from hearth.base.errors import HearthError
 from hearth.base.files import alone
-from hearth_controller.inventory import ssh
+from hearth_controller.inventory.reach import attempt, command
 
 # A user's default keys, in the order in which ssh tries them.
 _DEFAULTS = ("id_ed25519", "id_ecdsa", "id_rsa")
@@ -37,7 +37,7 @@ def refused(option: Callable[[str], Any], timeout: int) -> str:
     `option` returns an option of the connection.
     """
     first = {"PreferredAuthentications": "publickey", "ConnectTimeout": str(timeout)}
-    return ssh.attempt([*ssh.command(option, first), option("host"), "true"], timeout + 10)
+    return attempt([*command(option, first), option("host"), "true"], timeout + 10)
 
 
 def agent_keys() -> list[str]:

@@ -1,4 +1,4 @@
-"""Reach a machine over SSH: try its addresses, pin its host key.
+"""Calls of OpenSSH by the controller: try the addresses of a machine, and pin its host key.
 
 One handshake per address, without a login: no data is sent to a machine before its host key is
 known.
@@ -6,16 +6,18 @@ known.
 
 from __future__ import annotations
 
+import os
+import shlex
 import socket
+import subprocess
 import tempfile
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
 from hearth.base.files import alone
 from hearth_controller.base.paths import as_typed
-from hearth_controller.inventory import ssh
 from hearth_controller.inventory.hostkeys import (
     Answer,
     PublicKey,
@@ -86,7 +88,7 @@ def greet(
         }
         if kinds := algorithms(pinned):
             first["HostKeyAlgorithms"] = kinds
-        reason = ssh.attempt([*ssh.command(option, first), address, "true"], timeout + 1)
+        reason = attempt([*command(option, first), address, "true"], timeout + 1)
         keys = keys_in(file, "candidate")
         return Answer(keys[0]) if keys else Answer(reason=reason)
 
@@ -126,3 +128,45 @@ def pin(file: Path, name: str, key: PublicKey) -> None:
             gap = "" if not text or text.endswith("\n") else "\n"
             with file.open("a") as known:
                 known.write(f"{gap}{name} {key.type} {key.text}\n")
+
+
+# A single attempt on a new connection, without prompts and with errors as the only output.
+_ALONE = {"BatchMode": "yes", "ControlPath": "none", "LogLevel": "ERROR"}
+
+
+def command(option: Callable[[str], Any], first: Mapping[str, str]) -> list[str]:
+    """Return the ssh command of Ansible's connection, without the host.
+
+    `option` returns an option of the ssh connection plugin by name. `first` are ssh options that
+    override all others, since ssh uses the first value of an option.
+    """
+    parts = [str(option("ssh_executable"))]
+    for name, value in {**_ALONE, **first}.items():
+        parts += ["-o", f"{name}={value}"]
+    for name in ("ssh_args", "ssh_common_args", "ssh_extra_args"):
+        parts += shlex.split(option(name) or "")
+    if key := option("private_key_file"):
+        parts += ["-i", os.path.expanduser(key)]
+    if port := option("port"):
+        parts += ["-p", str(port)]
+    if user := option("remote_user"):
+        parts += ["-l", str(user)]
+    return parts
+
+
+def attempt(command: list[str], seconds: float) -> str:
+    """Run ssh; return the last line of its error, or '' on success."""
+    try:
+        done = subprocess.run(
+            command,
+            stdin=subprocess.DEVNULL,
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=seconds,
+        )
+    except subprocess.TimeoutExpired:
+        return f"no answer within {seconds:g} s"
+    if done.returncode == 0:
+        return ""
+    return (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]

@@ -7,6 +7,8 @@ is a mistake: its name is similar to an option's, or starts with the prefix of a
 from __future__ import annotations
 
 import difflib
+import math
+import re
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
@@ -16,10 +18,82 @@ import yaml
 from jinja2 import Environment, TemplateSyntaxError
 from jinja2.meta import find_undeclared_variables
 
-from hearth_controller.inventory import environment, notify, price
+from hearth.base.places import NOTIFY, OF_A_LAUNCH, OF_HEARTH, TOKENS
 from hearth_controller.inventory.renamed import GONE, RENAMED, hint
 from hearth_controller.inventory.values import misfit
 from hearth_controller.supply import extra
+
+_PRICE = "electricity_price"
+
+
+def impossible_price(value: Any) -> list[str]:
+    """Return a finding if a number is no price; 0 is one that is not known."""
+    if 0 <= float(value) < math.inf:
+        return []
+    return [f"{value} is no price; 0 or more is wanted"]
+
+
+_NOTIFY = "hearth_notify"
+
+_ADDRESS = re.compile(r"[A-Za-z][A-Za-z0-9]*://\S")
+
+
+def malformed_notify(value: Any) -> list[str]:
+    """Return errors in the value of the option: a text or a list of texts is wanted.
+
+    Whether apprise can use an address is found on the nodes, which send to it.
+    """
+    given = value if isinstance(value, list) else [value]
+    if any(not isinstance(each, str) for each in given):
+        return ["its value, which is not shown, is no address and no list of addresses"]
+    addresses = " ".join(given).split()
+    bad = [number for number, each in enumerate(addresses, 1) if not _ADDRESS.match(each)]
+    if not bad:
+        return []
+    which = f"address {', '.join(map(str, bad))} of {len(addresses)}, not shown here, has"
+    return [
+        f"{which} no scheme, such as ntfy:// (docs/runs.md); a blank within an address is "
+        "written %20"
+    ]
+
+
+_ENVIRONMENT = "hearth_environment"
+
+_CURES = {
+    **dict.fromkeys(
+        (*OF_A_LAUNCH, "PYTHONPATH", "PYTHONSAFEPATH", "PYTHONUNBUFFERED", "HF_HUB_OFFLINE"),
+        "Hearth sets it itself; leave it out",
+    ),
+    **dict.fromkeys(
+        [name for name in OF_A_LAUNCH if "_SOCKET_" in name],
+        "it follows from cluster_address; leave it out",
+    ),
+    **dict.fromkeys(
+        TOKENS, "a token does not belong in the inventory; export it in the shell that you type in"
+    ),
+    NOTIFY: "set hearth_notify instead, or export it in the shell that you type in",
+    "OMP_NUM_THREADS": "set hearth_threads instead",
+    "NCCL_TIMEOUT": (
+        "neither NCCL nor PyTorch reads it; type -e collective_timeout=SECONDS when you train (a "
+        "lost packet of InfiniBand or RoCE is NCCL_IB_TIMEOUT)"
+    ),
+}
+
+
+def misplaced(variables: Mapping[Any, Any]) -> list[str]:
+    """Return errors in the variables of a node, without the values, which may be secrets."""
+    findings = []
+    for name, value in variables.items():
+        if not re.fullmatch(r"[A-Za-z_][A-Za-z0-9_]*", str(name)):
+            findings.append(f"{name!r} is no name of an environment variable")
+        elif name in _CURES or name.startswith(OF_HEARTH):
+            findings.append(f"{name}: {_CURES.get(name, 'Hearth sets it itself; leave it out')}")
+        elif isinstance(value, bool) or not isinstance(value, str | int | float):
+            findings.append(f"{name}: a text or a number is wanted; put quotes around the value")
+        elif re.search(r"[\x00-\x1f\x7f]", str(value)):
+            findings.append(f"{name}: its value has a control character; leave that out")
+    return findings
+
 
 SPECS = "meta/argument_specs.yml"
 """Where a role, or the folder of playbooks, declares its options."""
@@ -31,9 +105,9 @@ OF_INVENTORY = "inventory"
 _ALIKE, _ALIKE_ANSIBLE = 0.85, 0.95
 
 CLOSER: Mapping[str, Callable[[Any], list[str]]] = {
-    environment.OPTION: environment.misplaced,
-    notify.OPTION: notify.malformed,
-    price.OPTION: price.impossible,
+    _ENVIRONMENT: misplaced,
+    _NOTIFY: malformed_notify,
+    _PRICE: impossible_price,
     extra.OPTION: extra.malformed,
 }
 """Options whose values are looked at more closely, wherever they were set."""

@@ -9,7 +9,7 @@ from ansible.plugins.action import ActionBase
 
 from hearth_controller.base.options import argument_spec
 from hearth_controller.driver.decision import decide, shown
-from hearth_controller.driver.machine import Machine
+from hearth_controller.driver.packages import GpuMachine
 
 DOCUMENTATION = r"""
 module: hearth_driver_plan
@@ -33,7 +33,7 @@ class ActionModule(ActionBase):
         """Return the `plans` by name, and the text to `say`."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
-        machines = [Machine(name, **known) for name, known in given["machines"].items()]
+        machines = [GpuMachine(name, **known) for name, known in given["machines"].items()]
         try:
             plans = decide(machines)
         except ValueError as error:

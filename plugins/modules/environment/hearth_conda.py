@@ -31,8 +31,13 @@ import os
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute
 from ansible.module_utils.hearth_node.changes.record import HOME, Journal, RecordError, result
-from ansible.module_utils.hearth_node.environment.conda import PROFILE, is_taken, link, script
-from ansible.module_utils.hearth_node.environment.python import folder_of
+from ansible.module_utils.hearth_node.environment.python import (
+    PROFILE,
+    folder_of,
+    is_taken,
+    link,
+    script,
+)
 from ansible.module_utils.hearth_node.system.user import login_user
 
 

@@ -127,11 +127,12 @@ from ansible.module_utils.hearth.base.systems import (
 )
 from ansible.module_utils.hearth_node.base import absolute, run, write_private
 from ansible.module_utils.hearth_node.driver.inspect import loaded
-from ansible.module_utils.hearth_node.environment.conda import is_own, lacks_name
 from ansible.module_utils.hearth_node.environment.python import (
     added,
     differing,
     glibc,
+    is_own,
+    lacks_name,
     lock_for,
     look,
     note_added,

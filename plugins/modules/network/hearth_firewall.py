@@ -38,10 +38,15 @@ import re
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import output, text_of
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, run_all
-from ansible.module_utils.hearth_node.network import restriction
 from ansible.module_utils.hearth_node.network.firewall import (
+    REMOVE,
+    TABLE,
     firewalld_sources,
     firewalld_zone,
+    first_port,
+    logins_ports,
+    restriction_rules,
+    restriction_unit,
     shut_by_iptables,
     shut_by_nftables,
     ufw_commands,
@@ -114,15 +119,15 @@ def restricted(peers: list[str], wanted: bool, check: bool) -> tuple[list[str], 
         return [], [
             "firewall_restrict needs nft, which is not installed here: apt install nftables"
         ]
-    logins = restriction.logins_ports(output("sshd", "-T"))
-    rules = restriction.restriction(peers, restriction.first_port(text_of(_PORTS)), logins).encode()
+    logins = logins_ports(output("sshd", "-T"))
+    rules = restriction_rules(peers, first_port(text_of(_PORTS)), logins).encode()
     changes = {
-        _RULES: record.write(_RULES, rules, then=[["nft", restriction.REMOVE]]),
-        unit: record.write(unit, restriction.unit(_RULES).encode(), then=[_AGAIN]),
+        _RULES: record.write(_RULES, rules, then=[["nft", REMOVE]]),
+        unit: record.write(unit, restriction_unit(_RULES).encode(), then=[_AGAIN]),
         **{path: record.link(path, unit) for path in wants},
     }
     changed = [path for path, change in changes.items() if change.changed]
-    if not changed and output("nft", "list", "table", *restriction.TABLE):
+    if not changed and output("nft", "list", "table", *TABLE):
         return [], []
     return changed or [_RULES], [] if check else run_all([_AGAIN, ["systemctl", "start", _UNIT]])
 

@@ -95,9 +95,15 @@ from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
-from ansible.module_utils.hearth_node.network import armed, history, neighbours, outside, plan
+from ansible.module_utils.hearth_node.network import armed, neighbours, plan
 from ansible.module_utils.hearth_node.network import inspect as look
-from ansible.module_utils.hearth_node.network.change import Candidate, fingerprint
+from ansible.module_utils.hearth_node.network.change import (
+    Candidate,
+    fingerprint,
+    forget_past,
+    keep_past,
+    load_past,
+)
 from ansible.module_utils.hearth_node.network.nics import see
 
 _PATIENCE = 10  # seconds within which gateway and peers must answer at a new address
@@ -164,13 +170,14 @@ def arm(options: dict) -> dict:
     candidate = verdict.candidate
     if verdict.findings or candidate is None:
         return {"findings": verdict.findings, "token": "", "addresses": addresses(nics)}
-    past = history.load() if options["mode"] == "original" else None
+    past = load_past() if options["mode"] == "original" else None
     wanted = verdict.wanted
     leads_anew = bool(wanted and wanted.gateway and wanted.gateway != verdict.nic.gateway)
+    servers = neighbours.outside_servers(wanted) if leads_anew else {}
     facts = {
         "nic": candidate.nic,
         "wanted": asdict(wanted) if wanted else None,
-        "outside": outside.reached(candidate.nic, outside.servers(wanted)) if leads_anew else {},
+        "outside": neighbours.reached_through(candidate.nic, servers),
         "peers": neighbours.reachable(verdict.nic, nics, options["peers"]),
         "addresses": addresses(nics),
         # Addresses at which the changed node should answer.
@@ -231,7 +238,7 @@ def missing(facts: dict) -> list:
     there = neighbours.reachable(nic, nics, {name: [at] for name, at in facts["peers"].items()})
     silent = {name: at for name, at in facts["peers"].items() if name not in there}
     why = plan.around(nic, address, gateway, answers, {}) + plan.silent(silent)
-    if facts["outside"] and not outside.reached(nic.name, facts["outside"]):
+    if facts["outside"] and not neighbours.reached_through(nic.name, facts["outside"]):
         why.append(plan.no_way_out(gateway, facts["outside"]))
     return why
 
@@ -245,9 +252,9 @@ def keep(change: armed.Armed) -> list:
             return ["the time for the confirmation was over"]
         if change.facts["wanted"] is None:
             record.restore(candidate.target)
-            history.forget()
+            forget_past()
         else:
-            history.keep(candidate, change.facts["addresses"])
+            keep_past(candidate, change.facts["addresses"])
             record.write(
                 candidate.target,
                 candidate.content.encode(),

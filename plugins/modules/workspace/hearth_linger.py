@@ -29,7 +29,7 @@ from ansible.module_utils.hearth_node.changes.record import (
     result,
     run_all,
 )
-from ansible.module_utils.hearth_node.workspace.linger import drop_in, drop_in_text, linger_file
+from ansible.module_utils.hearth_node.system.user import drop_in, drop_in_text, linger_file
 
 _RELOAD = ["systemctl", "daemon-reload"]
 

@@ -57,7 +57,7 @@ from ansible.module_utils.hearth.base.nvidia import ranks_of
 from ansible.module_utils.hearth_node.base import absolute
 from ansible.module_utils.hearth_node.network.nics import carrier, see
 from ansible.module_utils.hearth_node.system.memory import look
-from ansible.module_utils.hearth_node.workspace.linger import lingers
+from ansible.module_utils.hearth_node.system.user import lingers
 from ansible.module_utils.hearth_node.workspace.mark import FILES
 from ansible.module_utils.hearth_node.workspace.place import place_workspace
 

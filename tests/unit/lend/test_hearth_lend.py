@@ -9,7 +9,7 @@ import threading
 from datetime import datetime, timedelta
 
 import pytest
-from ansible.module_utils.hearth_node.workspace.lend import write_command
+from ansible.module_utils.hearth_node.workspace.place import write_command
 from support.facts import assert_names
 from support.repository import ROOT
 from support.waiting import until

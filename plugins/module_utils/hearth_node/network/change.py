@@ -1,23 +1,26 @@
-"""Candidate changes that give a NIC its address: the file to write and the commands to apply it.
+"""Candidate changes that give a NIC its address, and the way back from the last one kept.
 
-The NIC keeps its renderer: if netplan defined the active configuration, netplan's file is changed,
-and otherwise NetworkManager's own profile.
+A candidate has the file to write and the commands to apply it. The NIC keeps its renderer: if
+netplan defined the active configuration, netplan's file is changed, and otherwise NetworkManager's
+own profile.
 """
 
 from __future__ import annotations
 
 import glob
 import hashlib
+import json
 import os
 import re
 import shutil
 import stat
 import tempfile
 import uuid
-from dataclasses import dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 
 from ansible.module_utils.hearth.base.nics import Nic
 from ansible.module_utils.hearth_node.base import run, write_private
+from ansible.module_utils.hearth_node.changes.record import FOLDER
 from ansible.module_utils.hearth_node.network import keyfile
 from ansible.module_utils.hearth_node.network.nics import Manager
 from ansible.module_utils.hearth_node.network.plan import Wanted
@@ -224,3 +227,57 @@ def fingerprint(folder: str) -> str:
             line = f"{path} {status.st_mode:o} {status.st_uid} {status.st_gid} {content}\n"
             found.update(line.encode(errors="surrogateescape"))
     return found.hexdigest()
+
+
+_FILE = os.path.join(FOLDER, "network.json")
+_LEASED = {"ipv4": {"method": "auto", "address1": None, "dns": None}}
+
+
+@dataclass(frozen=True)
+class Past:
+    """A confirmed change, and the machine's addresses before it."""
+
+    candidate: Candidate
+    addresses: list[str]
+
+
+def keep_past(candidate: Candidate, addresses: list[str]) -> None:
+    """Store a change that is about to be kept; of several to one file, the first undo wins."""
+    known = load_past()
+    if known and known.candidate.target == candidate.target:
+        addresses, undo = known.addresses, known.candidate.undo
+        candidate = replace(candidate, undo=undo)
+    os.makedirs(FOLDER, mode=0o700, exist_ok=True)
+    write_private(_FILE, json.dumps({"candidate": asdict(candidate), "addresses": addresses}))
+
+
+def load_past() -> Past | None:
+    """Return the stored change, or None."""
+    try:
+        with open(_FILE, encoding="utf-8") as file:
+            found = json.load(file)
+    except FileNotFoundError:
+        return None
+    return Past(Candidate(**found["candidate"]), found["addresses"])
+
+
+def forget_past() -> None:
+    """Remove the stored change."""
+    os.unlink(_FILE)
+
+
+def backwards(ours: Candidate, original: str | None) -> Candidate:
+    """Return the candidate that reverts `ours`; `original` is the earlier content of its file.
+
+    If there was no file, NetworkManager had created a profile of its own, which uses DHCP: while
+    the way back is tried, the file uses DHCP too.
+    """
+    absent = original is None
+    return replace(
+        ours,
+        content=keyfile.changed(ours.content, _LEASED) if absent else original,
+        apply=ours.apply if absent else ours.undo,
+        undo=ours.apply,
+        before=without_secrets(ours.content),
+        after=without_secrets(original or ""),
+    )

@@ -1,4 +1,7 @@
-"""Firewall rules for the other nodes: parse the present ones, derive the missing ones. No I/O."""
+"""Firewall rules: let the other nodes in, and keep others from the ports of a run. No I/O.
+
+The present rules are parsed, and the missing ones derived.
+"""
 
 from __future__ import annotations
 
@@ -8,8 +11,6 @@ import shlex
 from collections.abc import Iterable, Iterator, Sequence
 from typing import Any
 from xml.sax.saxutils import quoteattr
-
-from ansible.module_utils.hearth_node.network import restriction
 
 # Comment in ufw by which Hearth recognises its own rules.
 MARK = "hearth"
@@ -80,7 +81,7 @@ def shut_by_nftables(listed: dict[str, Any], peers: Sequence[str], card: str) ->
     for chain in (item["chain"] for item in items if "chain" in item):
         if chain.get("hook") != "input" or chain.get("type") != "filter":
             continue
-        if (chain["family"], chain["table"]) == restriction.TABLE:  # Hearth's own
+        if (chain["family"], chain["table"]) == TABLE:  # Hearth's own
             continue
         of_table = [
             rule["expr"]
@@ -301,3 +302,72 @@ def _iptables_drops(rule: list[str], peer: str, card: str) -> bool:
 def _spans(ports: str) -> bool:
     low, _, high = ports.partition(":")
     return _overlaps(int(low), int(high or low))
+
+
+# -- Hearth's own rules ---------------------------------------------------------------------------
+#
+# Gloo and NCCL listen on ports that the kernel picks, the rest of a run on ports above those. The
+# rules drop new TCP connections to all of them from anybody but the nodes. They admit nothing that
+# another firewall of the machine drops.
+
+TABLE = ("inet", "hearth")
+
+REMOVE = "add table inet hearth; delete table inet hearth"
+"""Commands for nft that remove the rules, also if they are not loaded."""
+
+
+def first_port(text: str) -> int:
+    """Return the lowest port that the kernel picks, from the text of `ip_local_port_range`."""
+    return int(text.split()[0])
+
+
+def logins_ports(settings: str) -> list[int]:
+    """Return the ports in the output of `sshd -T`, which stay open to everybody."""
+    return sorted(map(int, re.findall(r"^port (\d+)", settings, re.M)))
+
+
+def restriction_rules(peers: Sequence[str], first: int, logins: Sequence[int]) -> str:
+    """Return a file for nft that drops new connections to the port `first` and those above.
+
+    Those from `peers` and from this machine itself pass.
+    """
+    accepted = ['iifname "lo"']
+    for kind, nodes in (
+        ("ip", [peer for peer in peers if ":" not in peer]),
+        ("ip6", [peer for peer in peers if ":" in peer]),
+    ):
+        accepted += [f"{kind} saddr {{ {', '.join(nodes)} }}"] if nodes else []
+    accepted += [f"tcp dport {{ {', '.join(map(str, logins))} }}"] if logins else []
+    rules = [f"{each} accept" for each in accepted]
+    rules.append(f"tcp dport {first}-65535 tcp flags & (fin | syn | rst | ack) == syn drop")
+    return "\n".join(
+        [
+            "# Only the nodes of the cluster reach the ports of a run (Hearth, firewall_restrict).",
+            *REMOVE.split("; "),
+            f"table {' '.join(TABLE)} {{",
+            "\tchain input {",
+            "\t\ttype filter hook input priority -10; policy accept;",
+            *(f"\t\t{rule}" for rule in rules),
+            "\t}",
+            "}\n",
+        ]
+    )
+
+
+def restriction_unit(rules: str) -> str:
+    """Return the systemd unit that loads the file `rules` at boot.
+
+    It comes after nftables.service, which empties the whole ruleset first.
+    """
+    return f"""\
+[Unit]
+Description=Only the nodes of the cluster reach the ports of a run
+DefaultDependencies=no
+After=nftables.service
+Before=network-pre.target
+Wants=network-pre.target
+
+[Service]
+Type=oneshot
+ExecStart=/usr/sbin/nft -f {rules}
+"""

@@ -11,7 +11,7 @@ from dataclasses import dataclass, field
 from ansible.module_utils.hearth.base.nics import Nic
 from ansible.module_utils.hearth_node.changes.record import Journal
 from ansible.module_utils.hearth_node.changes.record import look as what_is_at
-from ansible.module_utils.hearth_node.network import change, history, neighbours, plan
+from ansible.module_utils.hearth_node.network import change, neighbours, plan
 from ansible.module_utils.hearth_node.network.nics import manager_of
 
 _MANAGED = ("networkd", "networkmanager")
@@ -101,7 +101,7 @@ def static(
 
 def original(nics: Sequence[Nic]) -> NetworkVerdict:
     """Return the change that restores the NIC's setup from before Hearth, if Hearth changed it."""
-    past, record = history.load(), Journal()
+    past, record = change.load_past(), Journal()
     entry = next(
         (each for each in record.entries() if past and each.path == past.candidate.target), None
     )
@@ -118,4 +118,4 @@ def original(nics: Sequence[Nic]) -> NetworkVerdict:
             [f"there is no NIC {ours.nic} any more; {ours.target} stays as it is"]
         )
     before = record.original(ours.target)
-    return NetworkVerdict([], nic, candidate=history.backwards(ours, before and before.decode()))
+    return NetworkVerdict([], nic, candidate=change.backwards(ours, before and before.decode()))

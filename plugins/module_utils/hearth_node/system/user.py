@@ -1,4 +1,4 @@
-"""The user that Ansible logs in as, even if a module runs as root, and that user's .ssh."""
+"""The user that Ansible logs in as: rights, .ssh, and a systemd that outlasts the login."""
 
 from __future__ import annotations
 
@@ -7,6 +7,8 @@ import pwd
 import stat
 from collections.abc import Iterable, Iterator, Mapping
 from contextlib import contextmanager
+
+from ansible.module_utils.hearth.base.systemd import LINGER
 
 
 def login_user(environment: Mapping[str, str] = os.environ) -> pwd.struct_passwd:
@@ -66,3 +68,29 @@ def writable_by_others(path: str) -> bool:
         return bool(os.stat(path).st_mode & (stat.S_IWGRP | stat.S_IWOTH))
     except FileNotFoundError:
         return False
+
+
+_DROP_INS = "/etc/systemd/system/multi-user.target.d"
+
+
+def linger_file(user: str) -> str:
+    """Return the file with which logind notes that the user's systemd outlasts the login."""
+    return str(LINGER / user)
+
+
+def drop_in(user: str) -> str:
+    """Return the path of the drop-in that has the system start the user's systemd again."""
+    return os.path.join(_DROP_INS, f"50-hearth-{user}.conf")
+
+
+def drop_in_text(uid: int) -> str:
+    """Return the content of the drop-in for a user's id."""
+    return (
+        "# Hearth: runs are units of this user, whose systemd starts again if it is ended.\n"
+        f"[Unit]\nUpholds=user@{uid}.service\n"
+    )
+
+
+def lingers(user: str) -> bool:
+    """Return whether both are set for the user."""
+    return all(map(os.path.exists, (linger_file(user), drop_in(user))))

@@ -7,10 +7,64 @@ import pwd
 import re
 from collections.abc import Iterable
 
-from ansible.module_utils.hearth.base.places import LENDING, MANIFEST, STAGED_NAME
+from ansible.module_utils.hearth.base.files import read_object
+from ansible.module_utils.hearth.base.places import LENDING, MANIFEST, QUEUE, RUN_NAME, STAGED_NAME
 from ansible.module_utils.hearth_node.base import text_of, write_private
-from ansible.module_utils.hearth_node.workspace import contents, lend
-from ansible.module_utils.hearth_node.workspace.contents import runs_in, written_by_hearth
+
+_OF_RUNS = ("results", "checkpoints")  # they have a folder for each run
+# Folders in which each file is told by its name and by the runs that there are.
+_BY_NAME = (*_OF_RUNS, "logs", "config", QUEUE)
+
+# A file that is written has another name until it is whole, and so has a folder.
+_FILE = r"\.?({})(\.new|\.\d+)?"
+_FOLDER = r"\.?({})(\.unfinished|\.old)?"
+_OF_A_RUN = "|".join(
+    (
+        _FILE.format(r"run\.yml|metrics\.jsonl|supervisor\.json|votes\.json|job\.sbatch|stop"),
+        _FOLDER.format("adapter|model|best"),
+        r"job\.log|control|export|files|tensorboard|wandb",
+    )
+)
+_PATHS = (
+    f"results/RUN/({_OF_A_RUN})",
+    r"checkpoints/RUN/((\.writing-)?step-\d+|\.reading-.+)",
+    r"logs/(RUN\.log|\.RUN\.torchrun|transfer\.log|\.(chat|tensorboard)\.log)",
+    r"config/supervisor\.lock",
+    "config/" + _FILE.format(r"(RUN|transfer|chat|tensorboard)\.json|RUN\.secrets"),
+    f"{QUEUE}/" + _FILE.format(r"RUN\.(json|lock)"),
+)
+
+
+def runs_in(workspace: str) -> set[str]:
+    """Return the names of the runs of which this workspace has anything that Hearth wrote."""
+    marks = {
+        "results": lambda path: _holds(path, ("run.yml", "supervisor.json")),
+        "checkpoints": lambda path: any(name.startswith("step-") for name in _names_in(path)),
+        "config": lambda path: "run" in (read_object(path) or {}),
+        QUEUE: lambda path: "position" in (read_object(path) or {}),
+    }
+    return {
+        run
+        for folder, is_marked in marks.items()
+        for name in _names_in(os.path.join(workspace, folder))
+        if RUN_NAME.fullmatch(run := name.removesuffix(".json"))
+        and is_marked(os.path.join(workspace, folder, name))
+    }
+
+
+def written_by_hearth(runs: Iterable[str]) -> re.Pattern[str]:
+    """Return the pattern of the paths in a workspace that Hearth writes for these runs."""
+    run = "|".join(map(re.escape, sorted(runs))) or "(?!)"
+    return re.compile("|".join(_PATHS).replace("RUN", f"({run})"))
+
+
+def _holds(folder: str, names: Iterable[str]) -> bool:
+    return any(os.path.isfile(os.path.join(folder, name)) for name in names)
+
+
+def _names_in(folder: str) -> list[str]:
+    return os.listdir(folder) if os.path.isdir(folder) and not os.path.islink(folder) else []
+
 
 FOLDERS = ("data", "models", "scripts", "logs", "config", "results", "checkpoints", "queue")
 """Folders that every workspace has."""
@@ -18,11 +72,14 @@ FOLDERS = ("data", "models", "scripts", "logs", "config", "results", "checkpoint
 FILES = ("README.md", "cluster_config.yaml", "launch_cluster.sh")
 """Files for a person that provisioning puts into a workspace, beside `hearth-lend`."""
 
+LEND = "hearth-lend"
+"""The command in a workspace with which a person at the node keeps or lends it."""
+
 MARK = ".hearth-workspace"
 """File in a workspace that lists the paths that Hearth made, one per line."""
 
 _FOLDERS = (*FOLDERS, "code")
-_MADE = (*_FOLDERS, *FILES, lend.NAME)
+_MADE = (*_FOLDERS, *FILES, LEND)
 # Folders that hold a person's own files too; theirs are told from Hearth's by name or manifest.
 _SHARED = {
     "data": re.compile(r"\.?[0-9a-f]{12}([-.].*)?|hub|tokens|speeds|prepared|unsloth|compiled"),
@@ -127,9 +184,9 @@ class _Sorter:
     def _is_mixed(self, place: str) -> bool:
         """Return whether a folder can hold a person's own files beside Hearth's."""
         folder, _, run = place.partition("/")
-        if folder not in contents.FOLDERS:
+        if folder not in _BY_NAME:
             return place in (*_SHARED, "code")
-        of_a_run = folder in contents.OF_RUNS and run in self._runs
+        of_a_run = folder in _OF_RUNS and run in self._runs
         return is_claimed(place, self._made) and (not run or of_a_run)
 
     def _is_hearths(self, path: str, place: str) -> bool:
@@ -140,8 +197,8 @@ class _Sorter:
         if name and folder in _SHARED:
             known = _SHARED[folder].fullmatch(name) or os.path.isfile(os.path.join(path, MANIFEST))
             return bool(known) or place in self._made
-        if name and folder in contents.FOLDERS:
-            is_run = folder in contents.OF_RUNS and name in self._runs
+        if name and folder in _BY_NAME:
+            is_run = folder in _OF_RUNS and name in self._runs
             return is_run or is_empty(path) or self._written.fullmatch(place) is not None
         return is_claimed(place, self._made) or place == LENDING or place.startswith(".hearth-")
 

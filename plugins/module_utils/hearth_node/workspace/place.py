@@ -3,19 +3,55 @@
 from __future__ import annotations
 
 import os
+import shlex
 from collections.abc import Iterable, Mapping
+from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.hearth.base.files import write_whole
 from ansible.module_utils.hearth.base.locks import queued_runs
-from ansible.module_utils.hearth_node.base import run_under_way
-from ansible.module_utils.hearth_node.workspace import lend
+from ansible.module_utils.hearth_node.base import run_under_way, text_of
 from ansible.module_utils.hearth_node.workspace.folder import differing, take_place, unpack
 from ansible.module_utils.hearth_node.workspace.mark import (
     FOLDERS,
+    LEND,
     claim,
     is_claimed,
     write_mark,
 )
+
+_MODE = 0o755
+
+_SCRIPT = """\
+#!/usr/bin/env bash
+# Keep this machine for yourself, or lend it to runs; --help says more. Made by Hearth, and
+# replaced by each launch and by `hearth provision --tags workspace`.
+set -euo pipefail
+
+workspace=$(cd "$(dirname "$(readlink -f "${{BASH_SOURCE[0]}}")")" && pwd)
+python={python}
+if [[ ! -x $python ]]; then
+    echo "$workspace: there is no Python at '$python'; hearth provision makes it" >&2
+    exit 2
+fi
+# Whoever can write to the folder that one happens to be in must not lay code there for Python.
+export PYTHONPATH=$workspace/scripts PYTHONSAFEPATH=1
+exec "$python" -m hearth.supervisor.lend --workspace "$workspace" "$@"
+"""
+
+
+def write_command(workspace: str, python: str, check: bool) -> bool:
+    """Write the command, which calls this `python`; return whether it was another.
+
+    With `check` nothing is written. Raises `OSError`.
+    """
+    path, text = os.path.join(workspace, LEND), _SCRIPT.format(python=shlex.quote(python))
+    if text_of(path) == text and os.stat(path).st_mode & 0o777 == _MODE:
+        return False
+    if not check:
+        write_whole(Path(path), text)
+        os.chmod(path, _MODE)
+    return True
 
 
 def place_workspace(
@@ -39,7 +75,7 @@ def place_workspace(
     """
     scripts, fresh = os.path.join(path, "scripts"), os.path.join(path, ".hearth-scripts")
     try:
-        made = claim(path, [*FOLDERS, *files, *([lend.NAME] if python else [])])
+        made = claim(path, [*FOLDERS, *files, *([LEND] if python else [])])
         if not is_claimed("scripts", made) or _is_foreign(scripts):
             finding = (
                 f"{scripts} is there already and is not Hearth's; move it away, or set "
@@ -58,8 +94,8 @@ def place_workspace(
         if wrong and not under_way and archive and not module.check_mode:
             unpack(archive, fresh)
             take_place(fresh, scripts, module.tmpdir)
-        command = bool(python) and is_claimed(lend.NAME, made)
-        command = command and lend.write_command(path, python, module.check_mode)
+        command = bool(python) and is_claimed(LEND, made)
+        command = command and write_command(path, python, module.check_mode)
     except OSError as error:
         finding = (
             f"the workspace {path} cannot be written ({error.strerror}: {error.filename}); "

@@ -8,7 +8,7 @@ import sys
 import pytest
 from zeroconf import ServiceInfo, Zeroconf
 
-from hearth_controller.discover.announced import Announcement, listen
+from hearth_controller.discover.sources import Announcement, listen
 
 LOOPBACK = "127.0.0.1"
 

@@ -19,7 +19,7 @@ from support.stand_in_ssh import StandInSsh
 from hearth.base.errors import HearthError
 from hearth_controller.cli import init, use
 from hearth_controller.cli.place import IN_USE, Place
-from hearth_controller.discover import announced
+from hearth_controller.discover import sources
 
 CONFIG = """
 Host tower laptop nas
@@ -57,7 +57,7 @@ def home(place, tmp_path, monkeypatch):
     ssh.denies("laptop", key=pin("192.168.1.41"))
     ssh.answers("nas", report=reported("nas", 50), key=pin("192.168.1.50"))
     ssh.denies("extra")
-    monkeypatch.setattr(announced, "listen", lambda: ([], "no network to listen at"))
+    monkeypatch.setattr(sources, "listen", lambda: ([], "no network to listen at"))
     return ssh
 
 

@@ -13,9 +13,16 @@ from support.machines import KEY, UBUNTU, at, link, machine, report
 from support.repository import ROOT
 
 from hearth_controller.discover.draft import draft
-from hearth_controller.discover.files import example_files, write
 from hearth_controller.discover.machine import Route
-from hearth_controller.discover.render import HOSTS, KEYS, MACHINES, filled, rendered
+from hearth_controller.discover.render import (
+    HOSTS,
+    KEYS,
+    MACHINES,
+    example_files,
+    filled,
+    rendered,
+    write,
+)
 from hearth_controller.discover.show import draft_lines
 
 EXAMPLE = example_files(ROOT)

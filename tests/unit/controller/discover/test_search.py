@@ -11,7 +11,7 @@ from support.facts import assert_names
 from support.machines import KEY, link, machine, report
 from support.stand_in_ssh import StandInSsh
 
-from hearth_controller.discover import announced, connection, search
+from hearth_controller.discover import connection, search, sources
 from hearth_controller.discover.machine import Candidate, Route
 from hearth_controller.inventory.hostkeys import PublicKey
 
@@ -44,7 +44,7 @@ HERE = machine(
 def ssh(tmp_path, monkeypatch):
     monkeypatch.setenv("HOME", str(tmp_path))
     stand_in = StandInSsh(tmp_path / ".ssh", monkeypatch, CONFIG)
-    monkeypatch.setattr(announced, "listen", lambda: ([], ""))
+    monkeypatch.setattr(sources, "listen", lambda: ([], ""))
     return stand_in
 
 
@@ -90,10 +90,10 @@ def test_no_files_are_no_candidates(tmp_path, monkeypatch):
 
 
 def test_machines_heard_by_mdns_are_candidates_by_their_address(monkeypatch):
-    heard = [announced.Announcement("tower", "192.168.1.40", 2222)]
-    monkeypatch.setattr(announced, "listen", lambda: (heard, ""))
+    heard = [sources.Announcement("tower", "192.168.1.40", 2222)]
+    monkeypatch.setattr(sources, "listen", lambda: (heard, ""))
     assert search.from_mdns() == ([Candidate("192.168.1.40", "mDNS", "tower", port=2222)], [])
-    monkeypatch.setattr(announced, "listen", lambda: ([], "no network"))
+    monkeypatch.setattr(sources, "listen", lambda: ([], "no network"))
     assert search.from_mdns() == ([], [search.LeftOut("mDNS", "no network")])
 
 

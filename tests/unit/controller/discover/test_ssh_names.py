@@ -8,7 +8,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth_controller.discover.ssh_names import config_hosts, known_hosts
+from hearth_controller.discover.sources import config_hosts, known_hosts
 
 NAMES = st.from_regex(r"[a-z][a-z0-9-]{0,8}(\.[a-z]{2,4})?", fullmatch=True)
 TEXT = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIOeN47uM9"

@@ -6,7 +6,7 @@ from typing import Any
 
 import pytest
 from ansible.module_utils.hearth_node.driver.apt import Simulation
-from ansible.module_utils.hearth_node.driver.restart import (
+from ansible.module_utils.hearth_node.driver.inspect import (
     next_boot,
     remedy,
     restart_reason,
@@ -17,8 +17,7 @@ from support.plugins import load
 
 from hearth_controller.driver.cards import card
 from hearth_controller.driver.decision import decide, shown
-from hearth_controller.driver.machine import Machine
-from hearth_controller.driver.packages import debian_headers
+from hearth_controller.driver.packages import GpuMachine, debian_headers
 
 after_install = load("modules", "hearth_driver").after_install
 
@@ -47,7 +46,7 @@ UBUNTU = {"id": "ubuntu", "version": "24.04", "name": "Ubuntu 24.04.3 LTS"}
 FEDORA = {"id": "fedora", "version": "42", "name": "Fedora Linux 42"}
 
 
-def machine(*devices: str, name: str = "tower", **known: Any) -> Machine:
+def machine(*devices: str, name: str = "tower", **known: Any) -> GpuMachine:
     """Return a machine with NVIDIA cards of these ids; `maker:id` is another maker's."""
     options = {key: known.pop(key) for key in OPTIONS & known.keys()}
     holds = known.pop("holds", "")
@@ -83,7 +82,7 @@ def machine(*devices: str, name: str = "tower", **known: Any) -> Machine:
     look |= known
     look |= {"works": works(look), "restart": restart_reason(look), "next_boot": next_boot(look)}
     look["remedy"] = remedy(look)
-    return Machine(name, look, **({"repository": "nvidia"} | options))
+    return GpuMachine(name, look, **({"repository": "nvidia"} | options))
 
 
 OPTIONS = {"install", "branch", "repository", "url", "key", "toolkit"}

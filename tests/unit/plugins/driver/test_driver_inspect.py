@@ -6,10 +6,12 @@ import base64
 
 import pytest
 from ansible.module_utils.hearth_node.driver import inspect as look
-from ansible.module_utils.hearth_node.driver.openpgp import public_key
 from support.openpgp import FINGERPRINT, KEY
+from support.plugins import load
 from support.programs import stand_in
 from support.repository import ROOT
+
+public_key = load("modules", "hearth_apt_source").public_key
 
 EFI = "sys/firmware/efi/efivars/SecureBoot-8be4df61-93ca-11d2-aa0d-00e098032b8c"
 

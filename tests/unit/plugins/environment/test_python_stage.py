@@ -11,7 +11,6 @@ import sys
 import pytest
 import yaml
 from ansible.module_utils.hearth_node.changes.record import Journal
-from ansible.module_utils.hearth_node.environment import conda
 from ansible.module_utils.hearth_node.environment import python as node
 from ansible.module_utils.testing import patch_module_args
 from ansible.parsing.dataloader import DataLoader
@@ -227,7 +226,7 @@ def named(tmp_path, monkeypatch, capsys):
     python = forge / "envs/distributed-training/bin/python"
     stand_in(python, "echo hearth")
     monkeypatch.setenv("HOME", str(home))
-    monkeypatch.setattr(conda, "PROFILE", str(profile))
+    monkeypatch.setattr(node, "PROFILE", str(profile))
     monkeypatch.setattr(module, "PROFILE", str(profile))
     folders = {"folder": str(tmp_path / "record"), "originals": str(tmp_path / "originals")}
     journal = functools.partial(Journal, **folders)
@@ -250,7 +249,7 @@ def named(tmp_path, monkeypatch, capsys):
             record.restore(entry.path)
 
     name.python, name.activated, name.undo, name.home = str(python), activated, undo, home
-    name.lacks = lambda: conda.lacks_name(str(python), own)
+    name.lacks = lambda: node.lacks_name(str(python), own)
     return name
 
 

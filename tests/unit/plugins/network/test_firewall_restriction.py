@@ -12,11 +12,11 @@ from pathlib import Path
 
 import pytest
 from ansible.module_utils.hearth_node.changes.record import Journal
-from ansible.module_utils.hearth_node.network.firewall import shut_by_nftables
-from ansible.module_utils.hearth_node.network.restriction import (
+from ansible.module_utils.hearth_node.network.firewall import (
     first_port,
     logins_ports,
-    restriction,
+    restriction_rules,
+    shut_by_nftables,
 )
 from support.plugins import load
 from support.repository import ROOT
@@ -53,7 +53,7 @@ def fits(match: dict, packet: dict) -> bool:
 
 
 def test_the_rules_are_those_that_nft_has_read():
-    text = restriction(NODES, 32768, [22, 40022])
+    text = restriction_rules(NODES, 32768, [22, 40022])
     assert text == (FIXTURES / "restricted.nft").read_text()
 
 
@@ -77,14 +77,14 @@ def test_the_stage_does_not_take_these_rules_for_ones_that_turn_nodes_away():
 def test_what_the_machine_says_of_its_ports_is_read():
     assert first_port("32768\t60999\n") == 32768
     assert logins_ports("port 40022\nport 22\naddressfamily any\nxport 1\n") == [22, 40022]
-    assert "dport {" not in restriction(NODES, 32768, [])
+    assert "dport {" not in restriction_rules(NODES, 32768, [])
 
 
 def test_the_rule_for_a_chain_of_ones_own_drops_what_the_stage_drops():
     page = (ROOT / "docs" / "safety.md").read_text()
     (rule,) = re.findall(r'^ip saddr != \{ (.*) \} iifname != "lo" (.*)$', page, re.MULTILINE)
     nodes, dropped = rule
-    lines = restriction(nodes.split(", "), 32768, []).splitlines()
+    lines = restriction_rules(nodes.split(", "), 32768, []).splitlines()
     assert {f"ip saddr {{ {nodes} }} accept", dropped} <= {line.strip() for line in lines}
 
 

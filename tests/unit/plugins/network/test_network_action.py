@@ -8,7 +8,7 @@ from dataclasses import replace
 
 import pytest
 from ansible.module_utils.hearth.base.nics import Held, Nic
-from ansible.module_utils.hearth_node.network import armed, change, history, inspect
+from ansible.module_utils.hearth_node.network import armed, change, inspect
 from ansible.module_utils.hearth_node.network.change import Candidate, fingerprint
 from support.facts import assert_names
 from support.plugins import load
@@ -164,7 +164,7 @@ def test_a_gateway_through_which_nobody_answers_any_more_is_no_gateway(monkeypat
     monkeypatch.setattr(
         module.neighbours, "listen", lambda *_: {"192.168.1.7": "02:00:00:00:00:07"}
     )
-    monkeypatch.setattr(module.outside, "reached", lambda *_: answering)
+    monkeypatch.setattr(module.neighbours, "reached_through", lambda *_: answering)
     wanted = {"address": held.address, "prefix": 24, "gateway": "192.168.1.7"}
     asked = {"203.0.113.7": ["203.0.113.7", 53], "deb.example": ["203.0.113.8", 80]}
     facts = {"nic": "enp5s0", "wanted": wanted, "outside": asked, "peers": {}}
@@ -237,25 +237,25 @@ def test_the_undo_is_waited_for(tmp_path, monkeypatch):
 
 
 def test_the_way_back_swaps_what_is_done_and_undone():
-    back = history.backwards(CANDIDATE, "[ipv4]\nmethod=auto\n")
+    back = change.backwards(CANDIDATE, "[ipv4]\nmethod=auto\n")
     assert (back.apply, back.undo) == (CANDIDATE.undo, CANDIDATE.apply)
     assert back.content == "[ipv4]\nmethod=auto\n"
-    leased = history.backwards(CANDIDATE, None)  # there was no file: NetworkManager's own profile
+    leased = change.backwards(CANDIDATE, None)  # there was no file: NetworkManager's own profile
     assert leased.content == "[ipv4]\nmethod=auto\n"
     assert leased.apply == CANDIDATE.apply
 
 
 def test_the_first_past_of_a_file_is_remembered(tmp_path, monkeypatch):
-    monkeypatch.setattr(history, "FOLDER", str(tmp_path))
-    monkeypatch.setattr(history, "_FILE", str(tmp_path / "network.json"))
-    assert history.load() is None
-    history.keep(CANDIDATE, ["192.168.1.9"])
-    history.keep(replace(CANDIDATE, content="new", undo=[["x"]]), ["192.168.1.40"])
-    past = history.load()
-    assert past == history.Past(replace(CANDIDATE, content="new"), ["192.168.1.9"])
+    monkeypatch.setattr(change, "FOLDER", str(tmp_path))
+    monkeypatch.setattr(change, "_FILE", str(tmp_path / "network.json"))
+    assert change.load_past() is None
+    change.keep_past(CANDIDATE, ["192.168.1.9"])
+    change.keep_past(replace(CANDIDATE, content="new", undo=[["x"]]), ["192.168.1.40"])
+    past = change.load_past()
+    assert past == change.Past(replace(CANDIDATE, content="new"), ["192.168.1.9"])
     assert (tmp_path / "network.json").stat().st_mode & 0o777 == 0o600
-    history.forget()
-    assert history.load() is None
+    change.forget_past()
+    assert change.load_past() is None
 
 
 def test_bytes_and_modes_of_a_folder_tell_whether_it_is_as_before(tmp_path):

@@ -9,7 +9,7 @@ from ipaddress import ip_network
 
 import pytest
 from ansible.module_utils.hearth.base.nics import Held, Nic, nics_of
-from ansible.module_utils.hearth_node.network import arp, inspect, neighbours, nics, outside, plan
+from ansible.module_utils.hearth_node.network import inspect, neighbours, nics, plan
 from ansible.module_utils.hearth_node.network.nics import Manager
 from ansible.module_utils.hearth_node.network.plan import AddressRequest, Wanted
 from hypothesis import given
@@ -345,15 +345,15 @@ def test_a_homes_nics_are_told_from_those_of_programs(name):
 
 @given(st.ip_addresses(v=4), st.ip_addresses(v=4), st.binary(min_size=6, max_size=6))
 def test_a_question_names_its_sender(sender, target, mac):
-    frame = arp.request(mac.hex(":"), str(sender), str(target))
+    frame = neighbours.arp_request(mac.hex(":"), str(sender), str(target))
     assert len(frame) == 42
     assert frame[:6] == b"\xff" * 6
-    assert arp.answer_in(frame) == (str(sender), mac.hex(":"))
+    assert neighbours.arp_answer(frame) == (str(sender), mac.hex(":"))
 
 
 @given(st.binary(max_size=60))
 def test_what_is_no_answer_is_passed_over(frame):
-    said = arp.answer_in(frame)
+    said = neighbours.arp_answer(frame)
     assert said is None or frame[14:20] == b"\x00\x01\x08\x00\x06\x04"
 
 
@@ -374,21 +374,21 @@ def test_package_servers_are_read_from_both_kinds_of_apts_files():
         "deb file:///srv ./\nTypes: deb\nURIs: http://proxy.example:3142/ubuntu/\n"
     )
     servers = [("deb.example", 443), ("proxy.example", 3142)]
-    assert outside.package_servers(sources) == servers
-    assert len(outside.package_servers("\n".join(f"deb http://{n}/ x" for n in range(9)))) == 4
+    assert neighbours.package_servers(sources) == servers
+    assert len(neighbours.package_servers("\n".join(f"deb http://{n}/ x" for n in range(9)))) == 4
 
 
 def test_a_server_of_the_homes_own_network_proves_nothing():
     wanted = Wanted("192.168.1.40", 24, "192.168.1.1", ("192.168.1.1", "9.9.9.9"))
-    assert outside.servers(wanted)["9.9.9.9"] == ("9.9.9.9", 53)
-    assert "192.168.1.1" not in outside.servers(wanted)
+    assert neighbours.outside_servers(wanted)["9.9.9.9"] == ("9.9.9.9", 53)
+    assert "192.168.1.1" not in neighbours.outside_servers(wanted)
 
 
 def test_a_server_that_refuses_is_reached_and_one_that_is_silent_is_not(monkeypatch):
-    monkeypatch.setattr(outside, "_SECONDS", 0.5)
+    monkeypatch.setattr(neighbours, "_SECONDS", 0.5)
     with socket.create_server(("127.0.0.2", 0), backlog=0) as full:
         silent = full.getsockname()
         with socket.create_connection(silent):  # its queue is full: what comes now is dropped
             asked = {"refuses": ["127.0.0.3", silent[1]], "silent": silent}
-            assert list(outside.reached("lo", asked)) == ["refuses"]
-    assert outside.reached("lo", {}) == {}
+            assert list(neighbours.reached_through("lo", asked)) == ["refuses"]
+    assert neighbours.reached_through("lo", {}) == {}

@@ -6,7 +6,7 @@ import pytest
 from support.facts import assert_names
 from support.programs import run
 
-from hearth_controller.inventory import reach, ssh
+from hearth_controller.inventory import reach
 from hearth_controller.inventory.hostkeys import (
     Answer,
     PublicKey,
@@ -132,7 +132,7 @@ def test_ssh_is_called_as_the_connection_calls_it():
         "port": 2222,
         "remote_user": "me",
     }
-    words = ssh.command(options.get, {"StrictHostKeyChecking": "accept-new"})
+    words = reach.command(options.get, {"StrictHostKeyChecking": "accept-new"})
     assert words[0] == "ssh"
     assert words[-4:] == ["-p", "2222", "-l", "me"]
     assert "ProxyCommand=nc %h %p" in words
@@ -142,10 +142,10 @@ def test_ssh_is_called_as_the_connection_calls_it():
 
 def test_why_ssh_failed_is_its_last_line(program):
     program("ssh", "echo first >&2\necho why >&2\nexit 255")
-    assert ssh.attempt(["ssh"], 5) == "why"
-    assert ssh.attempt(["true"], 5) == ""
-    assert ssh.attempt(["false"], 5) == "status 1"
-    assert ssh.attempt(["sleep", "5"], 0.1).endswith("0.1 s")
+    assert reach.attempt(["ssh"], 5) == "why"
+    assert reach.attempt(["true"], 5) == ""
+    assert reach.attempt(["false"], 5) == "status 1"
+    assert reach.attempt(["sleep", "5"], 0.1).endswith("0.1 s")
 
 
 # -- what others say -------------------------------------------------------------------------------

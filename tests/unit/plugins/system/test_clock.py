@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import pytest
-from ansible.module_utils.hearth_node.system.clock import choose, parse
+from support.plugins import load
+
+module = load("modules", "hearth_time")
 
 # LoadState, ActiveState, UnitFileState, ConditionResult, ConditionTimestampMonotonic
 OFF = ("not-found", "inactive", "", "no", 0)
@@ -43,7 +45,9 @@ def shown(name: str, load: str, active: str, file: str, condition: str, tried: i
     ],
 )
 def test_a_client_that_is_there_is_let_be(units, do, unit, finding):
-    choice = choose(parse("\n".join(shown(name, *states) for name, states in units.items())))
+    choice = module.choose(
+        module.parse("\n".join(shown(name, *states) for name, states in units.items()))
+    )
     assert (choice.do, choice.unit) == (do, f"{unit}.service")
     assert finding in choice.finding
     assert bool(finding) == bool(choice.finding)

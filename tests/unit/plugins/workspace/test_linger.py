@@ -9,7 +9,7 @@ from functools import partial
 
 import pytest
 from ansible.module_utils.hearth_node.changes.record import Journal
-from ansible.module_utils.hearth_node.workspace import linger
+from ansible.module_utils.hearth_node.system import user
 from ansible.module_utils.testing import patch_module_args
 from support.facts import assert_names
 from support.plugins import load
@@ -20,8 +20,8 @@ USER = pwd.getpwuid(os.geteuid())
 @pytest.fixture
 def machine(tmp_path, monkeypatch, program, capsys):
     """A machine's folders, and `run` to call the module there; stand-ins note the commands."""
-    monkeypatch.setattr(linger, "LINGER", tmp_path / "linger")
-    monkeypatch.setattr(linger, "_DROP_INS", str(tmp_path / "etc/multi-user.target.d"))
+    monkeypatch.setattr(user, "LINGER", tmp_path / "linger")
+    monkeypatch.setattr(user, "_DROP_INS", str(tmp_path / "etc/multi-user.target.d"))
     for folder in ("linger", "etc"):
         (tmp_path / folder).mkdir()
     file = tmp_path / "linger" / USER.pw_name
@@ -61,13 +61,13 @@ def machine(tmp_path, monkeypatch, program, capsys):
 def test_it_is_set_once_and_taken_back(machine, tmp_path):
     assert machine(check=True)
     assert (machine.commands(), list((tmp_path / "etc").iterdir())) == ([], [])
-    assert not linger.lingers(USER.pw_name)
+    assert not user.lingers(USER.pw_name)
     assert machine()
     enable = f"loginctl enable-linger {USER.pw_name}"
     assert machine.commands() == [enable, "systemctl daemon-reload"]
     (drop_in,) = (tmp_path / "etc/multi-user.target.d").iterdir()
     assert_names(drop_in.read_text(), f"user@{USER.pw_uid}.service")
-    assert linger.lingers(USER.pw_name)
+    assert user.lingers(USER.pw_name)
     assert not machine()
     assert machine.commands() == []
     machine.undo()
