@@ -19,7 +19,6 @@ from jinja2 import Environment, TemplateSyntaxError
 from jinja2.meta import find_undeclared_variables
 
 from hearth.base.places import NOTIFY, OF_A_LAUNCH, OF_HEARTH, TOKENS
-from hearth_controller.inventory.renamed import GONE, RENAMED, hint
 from hearth_controller.inventory.values import misfit
 from hearth_controller.supply import extra
 
@@ -207,8 +206,6 @@ def stray(
         if not near or name in ansible:
             return ""
         return f"Ansible has no such variable (did you mean '{near[0]}'?)"
-    if "_" in name and name in {*RENAMED, *GONE}:
-        return f"there is no such option{hint(name, options)}"
     prefix = next((prefix for prefix in owners if name.startswith(f"{prefix}_")), None)
     # Options of one owner share a prefix, so a lower similarity is enough.
     near = difflib.get_close_matches(name, list(options), n=1, cutoff=0.6 if prefix else _ALIKE)

@@ -10,8 +10,8 @@ from typing import Any
 
 from hearth.base.errors import did_you_mean
 from hearth.base.text import switch
+from hearth.config.problems import RENAMED, elsewhere
 from hearth.config.types import secret_in
-from hearth_controller.inventory.renamed import hint
 from hearth_controller.inventory.values import alternatives, misfit, one_of
 
 Specs = Mapping[str, Mapping[str, Any]]
@@ -73,6 +73,13 @@ def unknown(typed: Iterable[str], words: Iterable[str], others: Iterable[str]) -
         for name in typed
         if name not in known and is_word(name)
     ]
+
+
+def hint(name: str, known: Iterable[str]) -> str:
+    """Return the present name of an unknown word or option, or the most similar `known` one."""
+    if setting := RENAMED.get(name) or elsewhere(name, known):
+        return f"; write -e {setting if '=' in setting else f'{setting}='} instead"
+    return did_you_mean(name, known)
 
 
 def strangers(wanted: Sequence[str] | str, names: Sequence[str]) -> list[str]:

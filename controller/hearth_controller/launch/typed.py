@@ -9,8 +9,7 @@ from typing import Any
 from hearth.base.addresses import hidden
 from hearth.config import Settings
 from hearth.config.cli import examples_in
-from hearth_controller.inventory.renamed import hint
-from hearth_controller.inventory.words import Specs, is_word, parsed
+from hearth_controller.inventory.words import Specs, hint, is_word, parsed
 
 SLURM_WORDS = {"partition": "--partition", "account": "--account", "time_limit": "--time"}
 """The -e variables of a Slurm job, and the options of sbatch that they become."""

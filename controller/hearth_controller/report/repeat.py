@@ -7,7 +7,6 @@ import shlex
 from typing import Any
 
 from hearth.config import Run, shown
-from hearth_controller.inventory.renamed import GONE, RENAMED
 from hearth_controller.launch.typed import OF_ROLES
 
 _OF_THIS_RUN = ("run", "resume")
@@ -33,8 +32,7 @@ def repeat_command(run: Run, hearth: str | None) -> str:
     if not hearth:
         options = (_option(*each) for each in settings.items())
         return " ".join(["python training/train_distributed.py", *options])
-    launch = {name: value for name, value in run.launch.items() if name not in GONE}
-    words = settings | {RENAMED.get(name, name): value for name, value in launch.items()}
+    words = settings | run.launch
     model = [shlex.quote(_typed(words.pop("model")))] if "model" in words else []
     options = (
         _variable(*each) if each[0].startswith(OF_ROLES) else _option(*each)

@@ -11,8 +11,6 @@ from support.words import VERBS
 
 from hearth.base.text import on_off
 from hearth.config import Settings
-from hearth.config.problems import RENAMED as OF_SETTINGS
-from hearth_controller.inventory.renamed import GONE, RENAMED
 from hearth_controller.inventory.variables import OF_INVENTORY, role_options
 from hearth_controller.inventory.words import complete, parsed, strangers, unknown
 
@@ -103,17 +101,6 @@ def test_a_mistyped_word_is_refused_and_ansibles_own_and_internal_ones_are_not()
     assert "?" not in stray_word
 
 
-def test_all_old_words_are_refused_at_once_each_with_the_present_one():
-    findings = unknown(["node", "till", "python_cache", "run"], ["run"], [])
-    assert len(findings) == 3
-    for finding, facts in zip(
-        findings,
-        [("-e node", "-e nodes="), ("-e till", "-e until="), ("-e python_cache", "leave it out")],
-        strict=True,
-    ):
-        assert_names(finding, *facts)
-
-
 def test_a_name_of_another_trainer_leads_to_the_setting_where_there_are_settings():
     of_train, of_status = (
         unknown(["save_steps", "fp16"], words, [])
@@ -137,15 +124,6 @@ def test_a_node_that_is_none_is_refused_with_the_likely_one():
         assert strangers(wanted, ["tower"]) == []
     (finding,) = strangers("tower,laptop", ["tower", "laptop"])
     assert_names(finding, "-e nodes", "tower,laptop", "one is wanted")
-
-
-# -- the one table ---------------------------------------------------------------------------------
-
-
-def test_every_old_name_leads_to_a_declared_one_and_none_is_still_declared():
-    assert set(RENAMED.values()) <= DECLARED
-    assert DECLARED & {*RENAMED, *GONE} == set()
-    assert OF_SETTINGS.items() <= RENAMED.items()
 
 
 @pytest.mark.parametrize("verb", sorted(VERBS))
