@@ -6,7 +6,7 @@ import json
 from collections.abc import Mapping, Sequence
 from typing import Any
 
-from hearth_controller.discover.machine import Candidate, Login, Machine, Route, facts_of
+from hearth_controller.discover.machine import Login, Machine, Route, SshTarget, facts_of
 from hearth_controller.inventory.hostkeys import PublicKey
 
 KEY = PublicKey(
@@ -77,7 +77,7 @@ def machine(
     """Return a machine that was tried; without `facts` it refused the login."""
     named = {name: more.pop(name) for name in ("name", "asked") if name in more}
     return Machine(
-        Candidate(host, source, **named),
+        SshTarget(host, source, **named),
         Route(host, address, user, port, options or {}),
         login,
         facts_of(facts) if facts else None,

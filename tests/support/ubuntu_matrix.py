@@ -11,7 +11,13 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.hearth_node.driver.choice import Choice, System, Wish, choose, releases
+from ansible.module_utils.hearth_node.driver.choice import (
+    PackageChoice,
+    System,
+    Wish,
+    choose,
+    releases,
+)
 from ansible.module_utils.hearth_node.driver.inspect import release_key
 
 from hearth_controller.driver.decision import decide
@@ -129,7 +135,7 @@ class Outcome:
     """The stage's decision for a machine, and the packages that are installed afterwards."""
 
     plan: DriverPlan
-    choice: Choice = field(default_factory=Choice)
+    choice: PackageChoice = field(default_factory=PackageChoice)
     packages: frozenset[str] = frozenset()
 
     @property

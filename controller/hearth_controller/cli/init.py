@@ -25,7 +25,7 @@ from hearth_controller.discover import answers, search, show
 from hearth_controller.discover.choice import chosen, names, networks, ranked, suggested
 from hearth_controller.discover.connection import routes_to
 from hearth_controller.discover.draft import Draft, draft
-from hearth_controller.discover.machine import Candidate, Machine
+from hearth_controller.discover.machine import Machine, SshTarget
 from hearth_controller.discover.render import example_files, rendered, write
 
 _MODES = ("static", "verify")
@@ -168,7 +168,7 @@ class _Init:
         if not self.asks or not self.ask(question, "n", answers.yes_in):
             raise HearthError(f"{self.shown} exists; --force replaces it and keeps a copy")
 
-    def tried(self, candidates: Sequence[Candidate]) -> search.Found:
+    def tried(self, candidates: Sequence[SshTarget]) -> search.SearchResult:
         """Try candidates by SSH, showing the progress on a terminal."""
         live = sys.stdout.isatty() and not self.given.json
 
@@ -181,7 +181,7 @@ class _Init:
             print("\r\x1b[K", end="", flush=True)
         return found
 
-    def selected(self, found: search.Found) -> list[Machine]:
+    def selected(self, found: search.SearchResult) -> list[Machine]:
         """Return the machines that take part, in order of rank. Raises `HearthError` for none."""
         while True:
             labels = names(found.machines)

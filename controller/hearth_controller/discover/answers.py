@@ -5,12 +5,12 @@ from __future__ import annotations
 from collections.abc import Sequence
 
 from hearth.base.errors import HearthError, did_you_mean
-from hearth_controller.discover.machine import Candidate
+from hearth_controller.discover.machine import SshTarget
 
 MACHINE = "NAME=ADDRESS[,user=LOGIN][,port=N]"
 
 
-def machine_in(text: str) -> Candidate:
+def machine_in(text: str) -> SshTarget:
     """Return the machine in a text such as `tower=192.168.1.40,user=me`. Raises `HearthError`."""
     way, *options = text.split(",")
     name, _, host = way.rpartition("=")
@@ -19,16 +19,16 @@ def machine_in(text: str) -> Candidate:
     user = given.pop("user", "")
     if not host or host.startswith("-") or given or not (port.isdecimal() or not port):
         raise HearthError(f"{text!r} is no machine: {MACHINE}")
-    return Candidate(host, "--machine", name, user, int(port or 0), asked=True)
+    return SshTarget(host, "--machine", name, user, int(port or 0), asked=True)
 
 
-def selection_in(text: str, names: Sequence[str]) -> tuple[list[int], list[Candidate]]:
+def selection_in(text: str, names: Sequence[str]) -> tuple[list[int], list[SshTarget]]:
     """Return the indices of the machines that a text selects, and the machines that it adds.
 
     Its words are numbers from 1, names, or machines with `=`. Raises `HearthError`.
     """
     chosen: list[int] = []
-    added: list[Candidate] = []
+    added: list[SshTarget] = []
     for word in text.replace(", ", " ").split():
         if "=" in word:
             added.append(machine_in(word))

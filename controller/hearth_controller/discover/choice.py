@@ -15,7 +15,7 @@ _RESERVED = {"", "localhost", "all", "cluster", "ungrouped"}
 
 
 @dataclass(frozen=True)
-class Choice:
+class AddressChoice:
     """The address for a machine, the NIC that carries it if that is known, and the reason.
 
     `why` is empty if there was nothing to choose.
@@ -26,7 +26,7 @@ class Choice:
     why: str = ""
 
 
-def nic_text(machine: Machine, choice: Choice) -> str:
+def nic_text(machine: Machine, choice: AddressChoice) -> str:
     """Return the NIC that carries a machine's address with its speed in bit/s; '' if unknown."""
     if choice.nic is None or machine.facts is None:
         return ""
@@ -68,21 +68,21 @@ def _contains(network: IPv4Network, address: str) -> bool:
     return bool(address) and IPv4Address(address) in network
 
 
-def chosen(machines: Sequence[Machine], network: IPv4Network | None = None) -> list[Choice]:
+def chosen(machines: Sequence[Machine], network: IPv4Network | None = None) -> list[AddressChoice]:
     """Return the address of each machine on a network, by default the best of theirs."""
     shared = networks(machines)
     network = network or next(iter(shared), None)
     return [_choice(machine, network, shared.get(network, 0)) for machine in machines]
 
 
-def _choice(machine: Machine, network: IPv4Network | None, sharing: int) -> Choice:
+def _choice(machine: Machine, network: IPv4Network | None, sharing: int) -> AddressChoice:
     """Return the address of a machine on a network that `sharing` machines are on.
 
     Without facts it is the address at which the machine was reached.
     """
     facts = machine.facts
     if facts is None or not facts.held():
-        return Choice(machine.reached_at)
+        return AddressChoice(machine.reached_at)
 
     def place(option: tuple[Nic, Held]) -> tuple[bool, bool, int, bool, bool, str]:
         nic, held = option
@@ -99,7 +99,7 @@ def _choice(machine: Machine, network: IPv4Network | None, sharing: int) -> Choi
     elif others:
         why = f"{sharing} of the machines are on {network}"
     rest = ", ".join(f"{other.address} on {each.name}" for each, other in others)
-    return Choice(held.address, nic, f"{why}. It also has {rest}" if rest else why)
+    return AddressChoice(held.address, nic, f"{why}. It also has {rest}" if rest else why)
 
 
 def ranked(machines: Iterable[Machine]) -> list[Machine]:

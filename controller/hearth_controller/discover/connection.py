@@ -22,7 +22,7 @@ from pathlib import Path
 from hearth.base.nvidia import NVIDIA_SMI
 from hearth.base.text import plain
 from hearth_controller.discover import probe
-from hearth_controller.discover.machine import Candidate, Login, Machine, Route, facts_in
+from hearth_controller.discover.machine import Login, Machine, Route, SshTarget, facts_in
 from hearth_controller.inventory.hostkeys import PublicKey, keys_in
 from hearth_controller.inventory.unreachable import explain
 
@@ -65,7 +65,7 @@ class Done:
     errors: str
 
 
-async def route_of(candidate: Candidate) -> Route | None:
+async def route_of(candidate: SshTarget) -> Route | None:
     """Return the route that ssh takes to a candidate; None if ssh refuses its name."""
     done = await _ssh(["-G", *_login(candidate), "--", candidate.host])
     if done.status:
@@ -81,7 +81,7 @@ async def route_of(candidate: Candidate) -> Route | None:
 
 async def routes_to(addresses: Iterable[str]) -> dict[str, Route | None]:
     """Return the routes that ssh takes to addresses."""
-    wanted = [Candidate(address, "") for address in dict.fromkeys(filter(None, addresses))]
+    wanted = [SshTarget(address, "") for address in dict.fromkeys(filter(None, addresses))]
     routes = await asyncio.gather(*map(route_of, wanted if has_ssh() else []))
     return dict(zip([each.host for each in wanted], routes, strict=False))
 
@@ -91,7 +91,7 @@ def has_ssh() -> bool:
     return shutil.which("ssh") is not None
 
 
-def _login(candidate: Candidate) -> list[str]:
+def _login(candidate: SshTarget) -> list[str]:
     """Return ssh's options for the user and the port that a candidate comes with."""
     user = ["-l", candidate.user] if candidate.user else []
     return [*user, *(["-p", str(candidate.port)] if candidate.port else [])]
@@ -131,7 +131,7 @@ async def silence(route: Route) -> str:
     return ""
 
 
-async def attempt(candidate: Candidate, route: Route) -> Machine:
+async def attempt(candidate: SshTarget, route: Route) -> Machine:
     """Log in on a machine without a question, and read its facts."""
     with tempfile.TemporaryDirectory(prefix="hearth-") as folder:
         fresh = Path(folder, "known_hosts")
@@ -186,7 +186,7 @@ def _name_of_key(route: Route) -> str:
 
 
 def judged(
-    candidate: Candidate, route: Route, done: Done, keys: Sequence[PublicKey], new_key: bool
+    candidate: SshTarget, route: Route, done: Done, keys: Sequence[PublicKey], new_key: bool
 ) -> Machine:
     """Return the machine that an attempt of ssh describes, from its status and its output."""
     errors = plain(done.errors).strip()

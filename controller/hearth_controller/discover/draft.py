@@ -11,7 +11,7 @@ from typing import Any
 
 from hearth.base.nvidia import FLOOR, major
 from hearth.base.systems import unknown_architecture, unknown_os
-from hearth_controller.discover.choice import Choice, chosen, names, network_of
+from hearth_controller.discover.choice import AddressChoice, chosen, names, network_of
 from hearth_controller.discover.machine import Machine, Route
 from hearth_controller.inventory.nodes import read_nodes
 
@@ -25,7 +25,7 @@ class NodeDraft:
 
     name: str
     machine: Machine
-    choice: Choice
+    choice: AddressChoice
     variables: dict[str, Any]
     remarks: tuple[str, ...]
 
@@ -115,7 +115,7 @@ def _driver(machines: Sequence[Machine]) -> dict[str, Any]:
     return {"driver_repo": "nvidia"} if needs else {}
 
 
-def _remarks(name: str, machine: Machine, choice: Choice) -> Iterator[str]:
+def _remarks(name: str, machine: Machine, choice: AddressChoice) -> Iterator[str]:
     """Yield what a person should know about a node before provisioning."""
     facts = machine.facts
     if facts is None:

@@ -8,7 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from hearth.base.nics import Held, Nic, nics_of
+from hearth.base.nics import Held, Nic, is_ipv4, nics_of
 from hearth.base.nvidia import NVIDIA, gpus_in, short_gpu
 from hearth.base.systems import release_in
 from hearth.base.text import card_memory, plain
@@ -32,7 +32,7 @@ _NO_LAN = ipaddress.ip_network("100.64.0.0/10")
 
 
 @dataclass(frozen=True)
-class Candidate:
+class SshTarget:
     """A machine that may belong to the home, as its source names it.
 
     `host` is the word for ssh. `user` and `port` override ssh's own. `asked` means that a person
@@ -127,7 +127,7 @@ class Machine:
     this user has not accepted them before.
     """
 
-    candidate: Candidate
+    candidate: SshTarget
     route: Route
     login: Login
     facts: Facts | None = None
@@ -146,14 +146,6 @@ class Machine:
             (reported, self.route.address) if self.route.proxied else (self.route.address, reported)
         )
         return next(filter(is_ipv4, known), "")
-
-
-def is_ipv4(text: str) -> bool:
-    """Return whether `text` is an IPv4 address."""
-    try:
-        return bool(ipaddress.IPv4Address(text))
-    except ValueError:
-        return False
 
 
 def facts_in(answer: str) -> Facts | None:

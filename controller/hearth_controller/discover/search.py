@@ -7,11 +7,11 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
+from hearth.base.nics import is_own
 from hearth.base.nvidia import NVIDIA_SMI
 from hearth_controller.discover import connection, probe, sources
-from hearth_controller.discover.machine import MDNS, Candidate, Machine, Route, facts_of
+from hearth_controller.discover.machine import MDNS, Machine, Route, SshTarget, facts_of
 from hearth_controller.discover.sources import config_hosts, known_hosts
-from hearth_controller.inventory.reach import is_here
 
 HERE = "this computer"
 _AT_ONCE = 16
@@ -26,31 +26,31 @@ class LeftOut:
 
 
 @dataclass
-class Found:
+class SearchResult:
     """The machines that were found, and the entries that were left out."""
 
     machines: list[Machine] = field(default_factory=list)
     left_out: list[LeftOut] = field(default_factory=list)
 
-    def joined(self, later: Found) -> Found:
+    def joined(self, later: SearchResult) -> SearchResult:
         """Return the result with that of a later search, whose machines replace these."""
         kept = [
             each for each in self.machines if not any(same(each, other) for other in later.machines)
         ]
-        return Found([*kept, *later.machines], later.left_out)
+        return SearchResult([*kept, *later.machines], later.left_out)
 
 
 def this_computer() -> Machine:
     """Return the computer that runs this."""
     facts = facts_of(probe.facts(NVIDIA_SMI))
-    candidate = Candidate("localhost", HERE, facts.hostname)
+    candidate = SshTarget("localhost", HERE, facts.hostname)
     return Machine(candidate, Route("localhost", "", facts.user, 0), "local", facts)
 
 
-def from_ssh() -> tuple[list[Candidate], list[LeftOut]]:
+def from_ssh() -> tuple[list[SshTarget], list[LeftOut]]:
     """Return the machines in the user's SSH files, and the entries without a name."""
     folder = Path.home() / ".ssh"
-    found = [Candidate(host, "~/.ssh/config", host) for host in config_hosts(folder / "config")]
+    found = [SshTarget(host, "~/.ssh/config", host) for host in config_hosts(folder / "config")]
     try:
         text = (folder / "known_hosts").read_text(encoding="utf-8", errors="replace")
     except OSError:
@@ -58,7 +58,7 @@ def from_ssh() -> tuple[list[Candidate], list[LeftOut]]:
     known = known_hosts(text)
     taken = {each.host for each in found}
     found += [
-        Candidate(host, "~/.ssh/known_hosts", port=port)
+        SshTarget(host, "~/.ssh/known_hosts", port=port)
         for host, port in known.names
         if host not in taken
     ]
@@ -67,19 +67,19 @@ def from_ssh() -> tuple[list[Candidate], list[LeftOut]]:
     return found, [LeftOut(entries, why)] if known.hashed else []
 
 
-def from_mdns() -> tuple[list[Candidate], list[LeftOut]]:
+def from_mdns() -> tuple[list[SshTarget], list[LeftOut]]:
     """Return the machines that announce themselves, or why there can be none."""
     heard, why = sources.listen()
-    found = [Candidate(each.address, MDNS, each.name, port=each.port) for each in heard]
+    found = [SshTarget(each.address, MDNS, each.name, port=each.port) for each in heard]
     return found, [LeftOut(MDNS, why)] if why else []
 
 
 async def try_all(
-    candidates: Sequence[Candidate],
+    candidates: Sequence[SshTarget],
     user: str,
     here: Machine,
     progress: Callable[[int, int], None],
-) -> Found:
+) -> SearchResult:
     """Try all candidates at once; `progress` gets the number of those tried and of all.
 
     `user` logs in where neither the candidate nor ssh's configuration names a login. Of several
@@ -87,26 +87,26 @@ async def try_all(
     """
     if not connection.has_ssh():
         why = "ssh is missing on this computer: sudo apt install openssh-client"
-        return Found(left_out=[LeftOut(each.host, why) for each in candidates])
-    found, gate = Found(), asyncio.Semaphore(_AT_ONCE)
+        return SearchResult(left_out=[LeftOut(each.host, why) for each in candidates])
+    found, gate = SearchResult(), asyncio.Semaphore(_AT_ONCE)
 
-    async def with_route(candidate: Candidate) -> tuple[Candidate, Route | None]:
+    async def with_route(candidate: SshTarget) -> tuple[SshTarget, Route | None]:
         async with gate:
             route = await connection.route_of(candidate)
         if route and not candidate.user and route.user == here.route.user != user:
             return replace(candidate, user=user), replace(route, user=user)
         return candidate, route
 
-    to_try: dict[tuple[str, int], tuple[Candidate, Route]] = {}
+    to_try: dict[tuple[str, int], tuple[SshTarget, Route]] = {}
     for candidate, route in await asyncio.gather(*map(with_route, candidates)):
         if why := stranger(candidate, route):
             found.left_out.append(LeftOut(candidate.host, why))
-        elif route and (candidate.asked or not is_here(route.address)):
+        elif route and (candidate.asked or not is_own(route.address)):
             place = candidate.host if route.proxied else route.address
             to_try.setdefault((place, route.port), (candidate, route))
     tried = 0
 
-    async def look_at(candidate: Candidate, route: Route) -> Machine:
+    async def look_at(candidate: SshTarget, route: Route) -> Machine:
         nonlocal tried
         async with gate:
             if why := await connection.silence(route):
@@ -129,7 +129,7 @@ async def try_all(
     return found
 
 
-def stranger(candidate: Candidate, route: Route | None) -> str:
+def stranger(candidate: SshTarget, route: Route | None) -> str:
     """Return why a candidate is not tried, or ''."""
     if route is None:
         return "ssh accepts no such name"

@@ -8,7 +8,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hearth.base.text import NOT_KNOWN, plain
-from hearth_controller.discover.choice import Choice, nic_text
+from hearth_controller.discover.choice import AddressChoice, nic_text
 from hearth_controller.discover.draft import Draft
 from hearth_controller.discover.machine import Machine
 from hearth_controller.discover.search import LeftOut
@@ -16,7 +16,7 @@ from hearth_controller.discover.search import LeftOut
 _TITLES = ("node", "address", "NIC", "GPU", "system", "login")
 
 
-def _cells(name: str, address: str, machine: Machine, choice: Choice) -> list[str]:
+def _cells(name: str, address: str, machine: Machine, choice: AddressChoice) -> list[str]:
     """Return the cells of a machine's row."""
     facts = machine.facts
     known = (facts.gpu, facts.system) if facts else ("", "")
@@ -26,7 +26,7 @@ def _cells(name: str, address: str, machine: Machine, choice: Choice) -> list[st
 
 
 def found_lines(
-    names: Sequence[str], machines: Sequence[Machine], choices: Sequence[Choice], width: int
+    names: Sequence[str], machines: Sequence[Machine], choices: Sequence[AddressChoice], width: int
 ) -> list[str]:
     """Return a numbered table of the machines that were found."""
     rows = [
@@ -93,7 +93,7 @@ def listed_lines(sentences: Iterable[str], width: int) -> list[str]:
 
 
 def as_json(
-    machines: Sequence[Machine], choices: Sequence[Choice], left_out: Iterable[LeftOut]
+    machines: Sequence[Machine], choices: Sequence[AddressChoice], left_out: Iterable[LeftOut]
 ) -> dict[str, Any]:
     """Return the machines that were found, with their facts, and the left-out entries."""
     return {

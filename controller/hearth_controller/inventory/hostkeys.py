@@ -43,7 +43,7 @@ class PublicKey:
 
 
 @dataclass(frozen=True)
-class Answer:
+class HostKeyAnswer:
     """The answer from an address: a host key, or the reason why there is none."""
 
     key: PublicKey | None = None
@@ -87,7 +87,7 @@ def algorithms(pinned: Sequence[PublicKey]) -> str:
 
 def choose(
     name: str,
-    answers: Mapping[str, Answer],
+    answers: Mapping[str, HostKeyAnswer],
     pinned: Sequence[PublicKey],
     file: str,
     owners: Mapping[str, str],
@@ -121,7 +121,7 @@ def choose(
     return ChosenAddress(address=chosen, key=answering[chosen], stranger=stranger)
 
 
-def _silent(answers: Mapping[str, Answer]) -> str:
+def _silent(answers: Mapping[str, HostKeyAnswer]) -> str:
     tried = "; ".join(f"{address}: {answer.reason}" for address, answer in answers.items())
     return (
         f"no SSH server answers at {' or '.join(answers)}. Is it switched on and plugged in, and "

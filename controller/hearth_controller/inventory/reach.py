@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import os
 import shlex
-import socket
 import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
@@ -19,7 +18,7 @@ from typing import Any
 from hearth.base.files import alone
 from hearth_controller.base.paths import as_typed
 from hearth_controller.inventory.hostkeys import (
-    Answer,
+    HostKeyAnswer,
     PublicKey,
     algorithms,
     choose,
@@ -66,7 +65,7 @@ def reach(
 
 def greet(
     option: Callable[[str], Any], address: str, timeout: int, pinned: Sequence[PublicKey]
-) -> Answer:
+) -> HostKeyAnswer:
     """Return the host key that an address presents.
 
     `option` returns an option of the connection. ssh writes the key of an unknown host into an
@@ -90,33 +89,13 @@ def greet(
             first["HostKeyAlgorithms"] = kinds
         reason = attempt([*command(option, first), address, "true"], timeout + 1)
         keys = keys_in(file, "candidate")
-        return Answer(keys[0]) if keys else Answer(reason=reason)
+        return HostKeyAnswer(keys[0]) if keys else HostKeyAnswer(reason=reason)
 
 
 def own_keys(folder: Path = Path("/etc/ssh")) -> list[PublicKey]:
     """Return the host keys of this computer's SSH server, if it has one."""
     files = sorted(folder.glob("ssh_host_*_key.pub"))
     return [PublicKey.from_line(file.read_text()) for file in files]
-
-
-def is_here(address: str) -> bool:
-    """Return whether `address` belongs to this computer."""
-    try:
-        family = socket.AF_INET6 if ":" in address else socket.AF_INET
-        with socket.socket(family, socket.SOCK_DGRAM) as probe:
-            probe.bind((address, 0))
-    except OSError:
-        return False
-    return True
-
-
-def listens(address: str, port: int) -> bool:
-    """Return whether a server accepts connections at an address of this computer."""
-    try:
-        socket.create_connection((address, port), timeout=2).close()
-    except OSError:
-        return False
-    return True
 
 
 def pin(file: Path, name: str, key: PublicKey) -> None:

@@ -64,7 +64,8 @@ def story(armed: Mapping[str, Any], why: str, aftermath: Mapping[str, Any] | Non
         )
     now = ", ".join(aftermath["addresses"]) or "no address"
     how = "has restarted" if aftermath["restarted"] else "has taken the change back"
-    file = "as it was" if aftermath["as_before"] else "NOT as it was; look at it"
+    same = aftermath["digest"] == armed["digest"]
+    file = "as it was" if same else "NOT as it was; check it"
     lines.append(f"The machine {how} and is at {now}; {armed['target']} is {file}.")
     if aftermath["said"]:
         lines.append(f"Errors meanwhile: {aftermath['said']}")
@@ -116,7 +117,7 @@ class ActionModule(ActionBase):
         if not armed.get("token"):
             reason = armed.get("msg") or "\n".join(armed.get("findings", []))
             return armed | ({"failed": True, "msg": reason} if reason else {})
-        change = wanted | {name: armed[name] for name in ("token", "folder", "digest")}
+        change = wanted | {"token": armed["token"]}
         goals = armed["goals"]
         if not armed["wanted"]:  # a new lease may differ from the old one
             goals = list(dict.fromkeys([*goals, self._old]))

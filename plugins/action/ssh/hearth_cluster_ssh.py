@@ -8,10 +8,10 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth.base.nics import answers
 from hearth_controller.base.options import argument_spec
 from hearth_controller.inventory.hostkeys import keys_in
 from hearth_controller.inventory.nodes import read_nodes
-from hearth_controller.inventory.reach import listens
 
 DOCUMENTATION = r"""
 module: hearth_cluster_ssh
@@ -56,7 +56,7 @@ def without_server(
         worker["name"]
         for worker in workers
         if known[worker["name"]].get("ansible_connection") == "local"
-        and not (worker["keys"] and listens(worker["address"], worker["port"] or 22))
+        and not (worker["keys"] and answers(worker["address"], worker["port"] or 22))
     ]
 
 

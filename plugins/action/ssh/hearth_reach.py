@@ -7,8 +7,9 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
+from hearth.base.nics import is_own
 from hearth_controller.base.options import argument_spec
-from hearth_controller.inventory.reach import is_here, own_keys, reach
+from hearth_controller.inventory.reach import own_keys, reach
 
 DOCUMENTATION = r"""
 module: hearth_reach
@@ -56,7 +57,7 @@ class ActionModule(ActionBase):
         if transport != "ssh":
             local = transport == "local"
             keys = [f"{key.type} {key.text}" for key in own_keys()] if local else []
-            return result | {"keys": keys, "present": local and is_here(address)}
+            return result | {"keys": keys, "present": local and is_own(address)}
         return result | reach(
             task_vars["inventory_hostname"],
             [address, arguments["first_address"]],

@@ -40,7 +40,13 @@ from collections.abc import Sequence
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.driver import inspect
 from ansible.module_utils.hearth_node.driver.apt import Apt, Simulation, install
-from ansible.module_utils.hearth_node.driver.choice import Choice, System, Wish, choose, refusal
+from ansible.module_utils.hearth_node.driver.choice import (
+    PackageChoice,
+    System,
+    Wish,
+    choose,
+    refusal,
+)
 
 
 def this_system() -> System:
@@ -54,7 +60,7 @@ def this_system() -> System:
     )
 
 
-def carry_out(apt: Apt, first: Sequence[str], wish: Wish) -> tuple[Choice, bool, str]:
+def carry_out(apt: Apt, first: Sequence[str], wish: Wish) -> tuple[PackageChoice, bool, str]:
     """Install first what decides over versions, then the driver.
 
     Return the choice, whether anything was changed, and apt's output if it failed.
@@ -65,7 +71,7 @@ def carry_out(apt: Apt, first: Sequence[str], wish: Wish) -> tuple[Choice, bool,
     changed = bool(asked.brings)
     if changed:
         if trouble := install(first):
-            return Choice(), False, trouble
+            return PackageChoice(), False, trouble
         apt = Apt()
     choice = choose(apt, wish, this_system())
     return choice, changed or choice.changes, install(choice.words) if choice.changes else ""
@@ -91,7 +97,7 @@ def main() -> None:
             module.fail_json(msg=trouble, changed=changed)
     elif given["first"] or not all(map(apt.has, wish.packages)):
         # The play adds a repository, refreshes apt's lists or pins versions before it chooses.
-        choice, changed = Choice(list(wish.packages)), True
+        choice, changed = PackageChoice(list(wish.packages)), True
     else:
         choice = choose(apt, wish, this_system())
         changed = choice.changes

@@ -30,6 +30,7 @@ from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth_node.base import run
 from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError, run_all
 from ansible.module_utils.hearth_node.driver import inspect, power_limit
+from ansible.module_utils.hearth_node.driver.power_limit import CardLimit
 from ansible.module_utils.hearth_node.system import wsl
 
 STAGE = "power_limit"
@@ -44,7 +45,7 @@ def let_go(record: Journal) -> list[dict[str, str]]:
     ]
 
 
-def lay(record: Journal, watts: int, cards: list[power_limit.Card], program: str) -> list[Change]:
+def lay(record: Journal, watts: int, cards: list[CardLimit], program: str) -> list[Change]:
     """Write the unit and have it started at each boot; return the changes."""
     then = power_limit.undoing(cards)
     return [

@@ -34,7 +34,7 @@ import re
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError, result
-from ansible.module_utils.hearth_node.network.nics import carrier, see
+from ansible.module_utils.hearth_node.network.nics import nic_with, see
 
 NCCL = "/etc/nccl.conf"
 VARIABLES = "/etc/default/hearth"
@@ -101,7 +101,7 @@ def main() -> None:
     )
     address = module.params["address"]
     nics = see()
-    interface = carrier(nics, address)
+    interface = nic_with(nics, address)
     if not interface and module.check_mode:
         # Check mode: the earlier stage, which sets the address, has not set it either.
         module.exit_json(changed=True, findings=[], interface="", variables={})

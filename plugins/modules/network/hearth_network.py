@@ -79,14 +79,6 @@ options:
     description: What O(state=arm) returned.
     type: str
     default: ""
-  folder:
-    description: For O(state=after), the folder of configuration that has to be as it was.
-    type: str
-    default: ""
-  digest:
-    description: What O(state=arm) returned of that folder.
-    type: str
-    default: ""
 """
 
 import os
@@ -98,7 +90,8 @@ from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
 from ansible.module_utils.hearth_node.network import armed, neighbours, plan
 from ansible.module_utils.hearth_node.network import inspect as look
 from ansible.module_utils.hearth_node.network.change import (
-    Candidate,
+    CONFIGURATION,
+    NetworkChange,
     fingerprint,
     forget_past,
     keep_past,
@@ -147,13 +140,13 @@ def looked(options: dict) -> dict:
     }
     if candidate:
         answer["diff"] = diff(candidate)
-    if note := armed.untold():
+    if note := armed.unreported_undo():
         answer["note"] = note
-        armed.told()
+        armed.mark_reported()
     return answer
 
 
-def diff(candidate: Candidate) -> dict:
+def diff(candidate: NetworkChange) -> dict:
     """Return the output of `--diff` for a change."""
     return {
         "before": candidate.before,
@@ -183,7 +176,7 @@ def arm(options: dict) -> dict:
         # Addresses at which the changed node should answer.
         "goals": past.addresses if past else verdict.goals,
     }
-    digest = fingerprint(candidate.folder)
+    digest = fingerprint(*CONFIGURATION)
     try:
         Journal()  # raises early if the change could not be kept
         token = armed.arm(candidate, options["seconds"], facts)
@@ -195,7 +188,6 @@ def arm(options: dict) -> dict:
         **facts,
         "unproved": leads_anew and not facts["outside"],
         "target": candidate.target,
-        "folder": candidate.folder,
         "digest": digest,
         "diff": diff(candidate),
     }
@@ -278,7 +270,7 @@ def after(options: dict) -> dict:
     undone = change is None or armed.wait_undone(options["seconds"])
     nics = see()
     if change and undone:
-        armed.told()
+        armed.mark_reported()
         end = time.monotonic() + _PATIENCE  # a lease takes a moment
         while not set(change.facts["addresses"]) <= set(addresses(nics)) and time.monotonic() < end:
             time.sleep(0.5)
@@ -287,10 +279,10 @@ def after(options: dict) -> dict:
         "findings": [],
         "undone": undone,
         "restarted": change is None,
-        "as_before": fingerprint(options["folder"]) == options["digest"],
+        "digest": fingerprint(*CONFIGURATION),
         "addresses": addresses(nics),
         "why": change.why if change else [],
-        "said": armed.said(),
+        "said": armed.errors(),
     }
 
 
@@ -320,8 +312,6 @@ def main() -> None:
             "busy": text,
             "seconds": {"type": "int", "default": 120},
             "token": text | {"no_log": False},
-            "folder": text,
-            "digest": text,
         },
         supports_check_mode=True,
     )

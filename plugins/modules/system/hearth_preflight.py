@@ -55,13 +55,13 @@ options:
 import os
 import platform
 import shutil
-import socket
 import time
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base import taken_address
+from ansible.module_utils.hearth.base.nics import answers, is_own
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth.base.systems import has_compiler, unknown_architecture, unknown_os
 from ansible.module_utils.hearth_node.base import absolute, nearest_folder, text_of
@@ -92,26 +92,6 @@ def too_full(folder: str, free_gb: float, wanted_gb: int, why: str) -> str:
     return f"{free_gb:.1f} GB are free in {folder}; {wanted_gb} GB are needed {why}"
 
 
-def has_address(address: str) -> bool:
-    """Return whether this machine has an address on any interface."""
-    family = socket.AF_INET6 if ":" in address else socket.AF_INET
-    with socket.socket(family, socket.SOCK_DGRAM) as probe:
-        try:
-            probe.bind((address, 0))
-        except OSError:
-            return False
-    return True
-
-
-def answers(host: str, port: int) -> bool:
-    """Return whether `host` accepts a TCP connection within two seconds."""
-    try:
-        socket.create_connection((host, port), timeout=2).close()
-    except OSError:
-        return False
-    return True
-
-
 def rooms(given: dict[str, Any], gpu: bool) -> list[str]:
     """Return the findings about the disks of the environment and the workspace."""
     python, workspace = absolute(given["python"]), absolute(given["workspace"])
@@ -137,7 +117,7 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     release = inspect.system()
     windows = wsl.look()
     gpu = windows.gpu or any(card["vendor"] == NVIDIA for card in inspect.cards())
-    own, systemd = has_address(given["address"]), os.path.isdir("/run/systemd/system")
+    own, systemd = is_own(given["address"]), os.path.isdir("/run/systemd/system")
     with ThreadPoolExecutor(len(given["peers"]) + 1) as threads:
         index = threads.submit(answers, given["index"], 443)
         asked = {name: threads.submit(answers, at, 22) for name, at in given["peers"].items()}

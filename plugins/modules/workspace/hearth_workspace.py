@@ -55,7 +55,7 @@ import pwd
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.nvidia import ranks_of
 from ansible.module_utils.hearth_node.base import absolute
-from ansible.module_utils.hearth_node.network.nics import carrier, see
+from ansible.module_utils.hearth_node.network.nics import nic_with, see
 from ansible.module_utils.hearth_node.system.memory import look
 from ansible.module_utils.hearth_node.system.user import lingers
 from ansible.module_utils.hearth_node.workspace.mark import FILES
@@ -97,7 +97,7 @@ def main() -> None:
         memory = look(python)
         state |= {
             "python": python,
-            "interface": carrier(see(), given["address"]),
+            "interface": nic_with(see(), given["address"]),
             "nproc": ranks_of(memory, given["nproc"]),
         }
     owner = os.stat(path).st_uid if os.path.exists(path) else os.geteuid()

@@ -1,4 +1,4 @@
-"""Network interfaces as `ip` reports them, with their IPv4 and IPv6 addresses. Pure.
+"""Network interfaces as `ip` reports them, and tests of addresses from this machine.
 
 Standard library only: modules ship this file to machines that have no Hearth yet.
 """
@@ -8,6 +8,7 @@ from __future__ import annotations
 import ipaddress
 import json
 import re
+import socket
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,6 +17,37 @@ _MADE_BY_PROGRAMS = re.compile(
     r"lo|(docker|virbr|tailscale|wg|tun|tap|zt|vmnet|cni|flannel|podman|lxc|lxdbr)\d*.*"
     r"|(br-|veth|cali|dummy).*"
 )
+
+
+def is_ipv4(text: str) -> bool:
+    """Return whether `text` is an IPv4 address."""
+    try:
+        ipaddress.IPv4Address(text)
+    except ValueError:
+        return False
+    return True
+
+
+def is_own(address: str) -> bool:
+    """Return whether this machine has an address on any interface."""
+    family = socket.AF_INET6 if ":" in address else socket.AF_INET
+    try:
+        with socket.socket(family, socket.SOCK_DGRAM) as probe:
+            probe.bind((address, 0))
+    except OSError:
+        return False
+    return True
+
+
+def answers(host: str, port: int, refusal: bool = False) -> bool:
+    """Return whether a connection to `host` is accepted within two seconds, or else refused."""
+    try:
+        socket.create_connection((host, port), timeout=2).close()
+    except ConnectionRefusedError:
+        return refusal
+    except OSError:
+        return False
+    return True
 
 
 @dataclass(frozen=True)

@@ -22,7 +22,7 @@ _FILE = re.compile(r"(?:.*/)?([^/]+)\.ko(?:\.\w+)?")
 
 
 @dataclass(frozen=True)
-class Need:
+class NeededModule:
     """A module that the machine needs to be reached, and what it is for, such as `enp5s0`.
 
     Another module that answers to one of the `aliases` of the device does as well.
@@ -43,7 +43,7 @@ class Modules:
     names: frozenset[str] = frozenset()
     aliases: frozenset[str] = field(default=frozenset(), repr=False)
 
-    def have(self, need: Need) -> bool:
+    def have(self, need: NeededModule) -> bool:
         """Return whether one of them does what is needed."""
         return _plain(need.module) in self.names or any(
             fnmatchcase(alias, pattern) for pattern in self.aliases for alias in need.aliases
@@ -74,7 +74,7 @@ def modules_of(kernel: str, root: str = "/") -> Modules:
     return Modules(frozenset(names), frozenset(aliases))
 
 
-def needs(root: str = "/") -> list[Need]:
+def needs(root: str = "/") -> list[NeededModule]:
     """Return the loaded modules that drive the machine's network cards and root disk.
 
     What the running kernel has built in is left out: its distribution's others have it, too.
@@ -82,23 +82,23 @@ def needs(root: str = "/") -> list[Need]:
     return list(dict.fromkeys([*_of_network_cards(root), *_of_root(root)]))
 
 
-def _of_network_cards(root: str) -> Iterator[Need]:
+def _of_network_cards(root: str) -> Iterator[NeededModule]:
     for card in sorted(glob.glob(os.path.join(root, "sys/class/net/*"))):
         if os.path.exists(f"{card}/device"):
             yield from _of_device(os.path.realpath(f"{card}/device"), os.path.basename(card))
 
 
-def _of_device(path: str, purpose: str) -> Iterator[Need]:
+def _of_device(path: str, purpose: str) -> Iterator[NeededModule]:
     """Yield the modules of a device and of those that it hangs on, such as a USB controller."""
     while path != os.path.dirname(path):
         module = os.path.realpath(f"{path}/driver/module")
         if os.path.exists(f"{module}/initstate"):  # one that is built in has none
             alias = text_of(f"{path}/modalias").strip()
-            yield Need(purpose, os.path.basename(module), (alias,) if alias else ())
+            yield NeededModule(purpose, os.path.basename(module), (alias,) if alias else ())
         path = os.path.dirname(path)
 
 
-def _of_root(root: str) -> Iterator[Need]:
+def _of_root(root: str) -> Iterator[NeededModule]:
     """Yield the modules of the file system and of the disk that / is on."""
     for line in text_of(os.path.join(root, "proc/self/mountinfo")).splitlines():
         place, _, source = line.partition(" - ")
@@ -108,12 +108,12 @@ def _of_root(root: str) -> Iterator[Need]:
             yield from _of_disk(os.path.join(root, device.lstrip("/")), root)
 
 
-def _if_loaded(module: str, root: str) -> Iterator[Need]:
+def _if_loaded(module: str, root: str) -> Iterator[NeededModule]:
     if os.path.exists(os.path.join(root, "sys/module", _plain(module), "initstate")):
-        yield Need(_DISK, module)
+        yield NeededModule(_DISK, module)
 
 
-def _of_disk(device: str, root: str) -> Iterator[Need]:
+def _of_disk(device: str, root: str) -> Iterator[NeededModule]:
     """Yield the modules of a disk, and of those that a volume is made of (LVM, LUKS, RAID)."""
     path = os.path.realpath(
         os.path.join(root, "sys/class/block", os.path.basename(os.path.realpath(device)))
@@ -166,7 +166,7 @@ def _has_disk_image(kernel: str, root: str) -> bool:
     return os.path.exists(os.path.join(root, f"boot/initrd.img-{kernel}"))
 
 
-def _packages_with(kernel: str, missing: Sequence[Need], apt: Apt) -> str:
+def _packages_with(kernel: str, missing: Sequence[NeededModule], apt: Apt) -> str:
     """Return the command that installs the rest of a kernel's modules, or ''."""
     names = [f"linux-modules-extra-{kernel}"]
     if any(need.module == "zfs" for need in missing):
@@ -175,7 +175,7 @@ def _packages_with(kernel: str, missing: Sequence[Need], apt: Apt) -> str:
     return f"sudo apt-get install {' '.join(lacking)}" if lacking else ""
 
 
-def _building(kernel: str, running: str, missing: Sequence[Need], root: str) -> str:
+def _building(kernel: str, running: str, missing: Sequence[NeededModule], root: str) -> str:
     """Return the command that builds the modules that DKMS built for the running kernel, or ''."""
     folder = os.path.join(root, "lib/modules", running, "updates")
     built = {

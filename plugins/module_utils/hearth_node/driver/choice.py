@@ -131,7 +131,7 @@ class System:
 
 
 @dataclass
-class Choice:
+class PackageChoice:
     """The packages that one call of apt installs and removes, or the findings against it.
 
     `changes`: they are not all installed yet, or not removed.
@@ -150,7 +150,7 @@ class Choice:
 
 
 @dataclass(frozen=True)
-class _Part:
+class _KernelPart:
     """The packages that a flavour of kernels or a single kernel needs for the driver."""
 
     name: str
@@ -161,7 +161,7 @@ class _Part:
 
 
 @dataclass(frozen=True)
-class _Call:
+class _AptCall:
     """A call of apt, its simulation, and the reason against it ('' for none)."""
 
     packages: tuple[str, ...]
@@ -170,7 +170,7 @@ class _Call:
     trouble: str
 
 
-def choose(apt: Apt, wish: Wish, system: System) -> Choice:
+def choose(apt: Apt, wish: Wish, system: System) -> PackageChoice:
     """Return the call of apt that brings the driver to as many of the kernels as possible."""
     wish, notes = _in_this_archive(apt, wish)
     parts, about = _parts(apt, wish) if wish.kind else ([], [])
@@ -192,11 +192,11 @@ def choose(apt: Apt, wish: Wish, system: System) -> Choice:
             if part not in parts
         ]
         changes = bool(call.does.brings or call.does.removes)
-        return Choice(list(call.packages), list(call.removes), changes, notes)
+        return PackageChoice(list(call.packages), list(call.removes), changes, notes)
     return replace(refusal("; ".join(filter(None, [refused, *about]))), notes=notes)
 
 
-def refusal(trouble: str) -> Choice:
+def refusal(trouble: str) -> PackageChoice:
     """Return the choice to install nothing, with the finding on it."""
     hint = ""
     if "Unable to locate" in trouble or "no modules of driver" in trouble:
@@ -204,7 +204,7 @@ def refusal(trouble: str) -> Choice:
             ". This machine's repositories have: apt-cache search --names-only "
             f"'^({MODULES}|nvidia-driver-)'. For another branch set driver_branch, {THEN_AGAIN}"
         )
-    return Choice(findings=[f"{trouble}{hint}"])
+    return PackageChoice(findings=[f"{trouble}{hint}"])
 
 
 def _in_this_archive(apt: Apt, wish: Wish) -> tuple[Wish, list[str]]:
@@ -227,7 +227,7 @@ def _in_this_archive(apt: Apt, wish: Wish) -> tuple[Wish, list[str]]:
     return replace(wish, packages=packages, kind=kind), [note]
 
 
-def _parts(apt: Apt, wish: Wish) -> tuple[list[_Part], list[str]]:
+def _parts(apt: Apt, wish: Wish) -> tuple[list[_KernelPart], list[str]]:
     """Return the part of each installed flavour and single kernel, and notes on the others."""
     parts: dict[str, tuple[str, ...]] = {}
     notes = []
@@ -251,7 +251,7 @@ def _parts(apt: Apt, wish: Wish) -> tuple[list[_Part], list[str]]:
         f"kernel {name} is left out: the archive has no modules of driver {wish.kind} for it"
         for name in lacking
     ]
-    kept = [_Part(name, packages) for name, packages in parts.items() if name not in lacking]
+    kept = [_KernelPart(name, packages) for name, packages in parts.items() if name not in lacking]
     return kept, notes
 
 
@@ -273,8 +273,8 @@ def _followed(apt: Apt, wish: Wish, flavour: str, goal: str) -> list[str]:
 
 
 def _attempts(
-    apt: Apt, wish: Wish, system: System, parts: Sequence[_Part]
-) -> Iterator[tuple[_Part, ...]]:
+    apt: Apt, wish: Wish, system: System, parts: Sequence[_KernelPart]
+) -> Iterator[tuple[_KernelPart, ...]]:
     """Yield the parts to try together: all, then ever fewer, then with the release's own flavour.
 
     Without module packages there is one attempt without parts. Where the owner holds kernels back,
@@ -291,11 +291,11 @@ def _attempts(
         modules, (_, image, headers) = f"{MODULES}{wish.kind}-{flavour}", family(flavour)
         if flavour not in {part.name for part in parts} and apt.has(modules):
             with_headers = any(name.startswith("linux-headers-") for name in apt.installed)
-            beside = _Part(flavour, (modules, image, *([headers] if with_headers else [])))
+            beside = _KernelPart(flavour, (modules, image, *([headers] if with_headers else [])))
             yield from ((*taken, beside) for taken in [*subsets, ()])
 
 
-def _call(apt: Apt, wish: Wish, system: System, taken: Sequence[_Part]) -> _Call:
+def _call(apt: Apt, wish: Wish, system: System, taken: Sequence[_KernelPart]) -> _AptCall:
     """Return the call that installs these parts with the driver."""
     names = [name for part in taken for name in part.packages]
     packages = tuple(dict.fromkeys([*names, *wish.packages]))
@@ -308,11 +308,11 @@ def _call(apt: Apt, wish: Wish, system: System, taken: Sequence[_Part]) -> _Call
     return _simulated(apt, wish, system, (*packages, *lacking)) if lacking else call
 
 
-def _simulated(apt: Apt, wish: Wish, system: System, packages: tuple[str, ...]) -> _Call:
+def _simulated(apt: Apt, wish: Wish, system: System, packages: tuple[str, ...]) -> _AptCall:
     """Return the call that installs these packages, with its simulation."""
     removes = tuple(_in_the_way(apt, wish, system))
     does = apt.simulate((*packages, *(f"{name}-" for name in removes)))
-    return _Call(packages, removes, does, _trouble(apt, wish, system, does))
+    return _AptCall(packages, removes, does, _trouble(apt, wish, system, does))
 
 
 def _in_the_way(apt: Apt, wish: Wish, system: System) -> list[str]:
@@ -355,7 +355,7 @@ def _trouble(apt: Apt, wish: Wish, system: System, does: Simulation) -> str:
     )
 
 
-def _with_extra(apt: Apt, wish: Wish, system: System, call: _Call) -> _Call:
+def _with_extra(apt: Apt, wish: Wish, system: System, call: _AptCall) -> _AptCall:
     """Return the call with as many of the extra packages as apt can install besides.
 
     The modules of the running kernel spare a restart, but often want an older driver.

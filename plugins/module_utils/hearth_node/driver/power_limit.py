@@ -30,7 +30,7 @@ _FIELDS = (
 
 
 @dataclass(frozen=True)
-class Card:
+class CardLimit:
     """A GPU: its limit in watts, in force and by default, and the ends of its range.
 
     A figure that the driver does not report is None. `persistent`: the driver keeps its settings
@@ -53,14 +53,14 @@ class Card:
         return self.limit is not None and abs(self.limit - watts) < 0.5
 
 
-def look() -> tuple[list[Card], str]:
+def look() -> tuple[list[CardLimit], str]:
     """Return the cards that the driver lists, and the reason in words if it lists none."""
     said, trouble = nvidia_smi(f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits")
     cards = cards_of(said)
     return cards, trouble if cards or trouble else "nvidia-smi sees no GPU"
 
 
-def cards_of(text: str) -> list[Card]:
+def cards_of(text: str) -> list[CardLimit]:
     """Return the cards in the output of nvidia-smi; lines of anything else are left out."""
     found = []
     for line in text.splitlines():
@@ -68,7 +68,7 @@ def cards_of(text: str) -> list[Card]:
         if len(fields) == len(_FIELDS) and fields[0].isdecimal():
             index, name, *watts, persistence = fields
             figures = map(_figure, watts)
-            found.append(Card(int(index), name, *figures, persistent=persistence == "Enabled"))
+            found.append(CardLimit(int(index), name, *figures, persistent=persistence == "Enabled"))
     return found
 
 
@@ -80,7 +80,7 @@ def _figure(text: str) -> float | None:
         return None
 
 
-def findings(watts: int, cards: Sequence[Card]) -> list[str]:
+def findings(watts: int, cards: Sequence[CardLimit]) -> list[str]:
     """Return a finding for each card that cannot be held to `watts`, with its range."""
     found = []
     for card in cards:
@@ -98,7 +98,7 @@ def findings(watts: int, cards: Sequence[Card]) -> list[str]:
     return found
 
 
-def unmoved(watts: int, cards: Sequence[Card]) -> list[str]:
+def unmoved(watts: int, cards: Sequence[CardLimit]) -> list[str]:
     """Return a finding for each card that is not held to `watts` although that was set.
 
     The driver's tool only warns of a card whose limit is fixed, and ends well.
@@ -112,7 +112,7 @@ def unmoved(watts: int, cards: Sequence[Card]) -> list[str]:
     ]
 
 
-def differences(watts: int, cards: Sequence[Card]) -> list[dict[str, str]]:
+def differences(watts: int, cards: Sequence[CardLimit]) -> list[dict[str, str]]:
     """Return the two sides that `--diff` shows for each card whose limit is another."""
     return [
         {
@@ -153,7 +153,7 @@ WantedBy={" ".join(_WANTED_BY)}
     return text.encode()
 
 
-def undoing(cards: Sequence[Card]) -> list[list[str]]:
+def undoing(cards: Sequence[CardLimit]) -> list[list[str]]:
     """Return the commands that set the default limits again once the unit is gone.
 
     Persistence mode is switched off if it was off on any card before the unit. A driver that is

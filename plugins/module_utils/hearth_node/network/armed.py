@@ -18,7 +18,7 @@ from dataclasses import asdict, dataclass, field
 from typing import Any
 
 from ansible.module_utils.hearth_node.base import TIMED_OUT, run, text_of, write_private
-from ansible.module_utils.hearth_node.network.change import Candidate
+from ansible.module_utils.hearth_node.network.change import NetworkChange
 
 FOLDER = "/run/hearth/network"
 _UNDO, _APPLY = "hearth-network-undo", "hearth-network-apply"
@@ -34,12 +34,12 @@ class Armed:
     """A change under way: `facts` for the caller to check it, `why` it was undone."""
 
     token: str
-    candidate: Candidate
+    candidate: NetworkChange
     facts: dict[str, Any]
     why: list[str] = field(default_factory=list)
 
 
-def undo_script(candidate: Candidate) -> str:
+def undo_script(candidate: NetworkChange) -> str:
     """Return the shell script that undoes the candidate."""
     return _script(
         f"Takes back what Hearth tried on {candidate.nic}.",
@@ -54,7 +54,7 @@ def undo_script(candidate: Candidate) -> str:
     )
 
 
-def apply_script(candidate: Candidate) -> str:
+def apply_script(candidate: NetworkChange) -> str:
     """Return the shell script that applies the candidate."""
     shadow = shlex.quote(candidate.shadow)
     return _script(
@@ -75,7 +75,7 @@ def under_way() -> bool:
     return _systemctl("is-active", "--quiet", f"{_UNDO}.timer") == 0
 
 
-def arm(candidate: Candidate, seconds: int, facts: dict[str, Any]) -> str:
+def arm(candidate: NetworkChange, seconds: int, facts: dict[str, Any]) -> str:
     """Arm the undo, then have the candidate applied; return the token that confirms it.
 
     Raises NotArmed before anything is changed.
@@ -112,7 +112,7 @@ def load(token: str) -> Armed:
         raise NotArmed("this machine knows of no change of its network") from None
     if found["token"] != token:
         raise NotArmed("this machine has another change under way")
-    return Armed(**found | {"candidate": Candidate(**found["candidate"])})
+    return Armed(**found | {"candidate": NetworkChange(**found["candidate"])})
 
 
 def disarm() -> bool:
@@ -153,24 +153,24 @@ def undone() -> bool:
     return os.path.exists(f"{FOLDER}/undone")
 
 
-def told() -> None:
+def mark_reported() -> None:
     """Note that the undo has been reported."""
-    _put("told", "")
+    _put("reported", "")
 
 
-def untold() -> str:
+def unreported_undo() -> str:
     """Return a message about an undo that has not been reported yet, or ''."""
-    if not undone() or os.path.exists(f"{FOLDER}/told"):
+    if not undone() or os.path.exists(f"{FOLDER}/reported"):
         return ""
     with open(f"{FOLDER}/plan.json", encoding="utf-8") as file:
         facts = json.load(file)["facts"]
     return (
-        f"nobody confirmed the last change of {facts['nic']} ({' or '.join(facts['goals'])}), so "
+        f"the last change of {facts['nic']} ({' or '.join(facts['goals'])}) was not confirmed, so "
         f"the machine took it back and has {', '.join(facts['addresses'])} as before"
     )
 
 
-def said() -> str:
+def errors() -> str:
     """Return the last error output of the commands that applied the change."""
     return "\n".join(text_of(f"{FOLDER}/said").strip().splitlines()[-6:])
 

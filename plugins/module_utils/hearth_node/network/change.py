@@ -1,4 +1,4 @@
-"""Candidate changes that give a NIC its address, and the way back from the last one kept.
+"""NetworkChange changes that give a NIC its address, and the way back from the last one kept.
 
 A candidate has the file to write and the commands to apply it. The NIC keeps its renderer: if
 netplan defined the active configuration, netplan's file is changed, and otherwise NetworkManager's
@@ -16,7 +16,7 @@ import shutil
 import stat
 import tempfile
 import uuid
-from dataclasses import asdict, dataclass, field, replace
+from dataclasses import asdict, dataclass, field, fields, replace
 
 from ansible.module_utils.hearth.base.nics import Nic
 from ansible.module_utils.hearth_node.base import run, write_private
@@ -33,6 +33,10 @@ except ImportError:  # PyYAML: netplan brings it for the system's Python, but th
 _NETPLAN = ("/run/netplan", "/etc/netplan", "/lib/netplan")
 _HELD = "# Hearth has changed what cloud-init wrote.\nnetwork: {config: disabled}\n"
 _PROFILES = "/etc/NetworkManager/system-connections"
+
+CONFIGURATION = ("/etc/netplan", _PROFILES)
+"""Folders that an undone change leaves as they were."""
+
 _SECRET = re.compile(
     r"""(?mix) ^ (\s* ["']? [\w.-]* (password|psk|pin|secret|wep-key\d?|private-key) [\w.-]* ["']?
     \s* [:=] \s*) .* $"""
@@ -54,20 +58,18 @@ class Unable(Exception):
 
 
 @dataclass(frozen=True)
-class Candidate:
+class NetworkChange:
     """A change that awaits confirmation.
 
     `target` is the file that changes for good, `shadow` one that overrides it until the next boot,
     `also` files (text by path) to write once the change is kept. `apply` and `undo` are the
-    commands to run once the shadow is written or removed. `folder` is the one to compare after an
-    undo. `before` and `after` are for people.
+    commands to run once the shadow is written or removed. `before` and `after` are for people.
     """
 
     nic: str
     target: str
     shadow: str
     content: str
-    folder: str
     apply: list[list[str]]
     undo: list[list[str]]
     before: str
@@ -86,7 +88,7 @@ def without_secrets(text: str) -> str:
     return _SECRET.sub(r"\1(hidden)", text)
 
 
-def candidate(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candidate:
+def candidate(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> NetworkChange:
     """Return the change that gives a NIC an address.
 
     `name` is the NIC that the address is for: that of `nic`, unless a test forces another. Raises
@@ -97,7 +99,7 @@ def candidate(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candidat
     return _of_profile(nic, manager, wanted, name)
 
 
-def _of_netplan(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candidate:
+def _of_netplan(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> NetworkChange:
     if netplan is None:
         raise Unable("this Python has no module yaml: install python3-yaml")
     paths = netplan.in_force(
@@ -133,12 +135,11 @@ def _of_netplan(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candid
     else:
         apply = undo = [*generate, ["networkctl", "reload"], ["sh", "-c", ADDRESSED, "", nic.name]]
     before = netplan.dump(documents[place.path], name)
-    return Candidate(
+    return NetworkChange(
         nic=name,
         target=place.path,
         shadow=f"/run/netplan/{os.path.basename(place.path)}",
         content=content,
-        folder="/etc/netplan",
         apply=apply,
         undo=undo,
         before=without_secrets(before),
@@ -154,7 +155,7 @@ def _hold_cloud_init() -> dict[str, str]:
     return {f"{folder}/99-hearth-network.cfg": _HELD} if os.path.isdir(folder) else {}
 
 
-def _of_profile(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candidate:
+def _of_profile(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> NetworkChange:
     """Return the change to one of NetworkManager's own profiles.
 
     A profile in /run overrides the one in /etc with the same UUID. An in-memory profile, as
@@ -173,12 +174,11 @@ def _of_profile(nic: Nic, manager: Manager, wanted: Wanted, name: str) -> Candid
     after = keyfile.with_address(text, name, identity, wanted)
     if nic.wireless:
         after = keyfile.without_power_saving(after)
-    return Candidate(
+    return NetworkChange(
         nic=name,
         target=target,
         shadow=f"/run/NetworkManager/system-connections/hearth-{nic.name}.nmconnection",
         content=after,
-        folder=_PROFILES,
         apply=_activate(name, "uuid", identity),
         undo=_activate(nic.name, "uuid", manager.uuid),
         before=without_secrets(before),
@@ -216,10 +216,10 @@ def _read(path: str) -> str:
         raise Unable(f"{path} cannot be read: {error}") from None
 
 
-def fingerprint(folder: str) -> str:
-    """Return a checksum over a folder of small files: content, modes and owners."""
+def fingerprint(*folders: str) -> str:
+    """Return a checksum over folders of small files: content, modes and owners."""
     found = hashlib.sha256()
-    for path in sorted(glob.glob(f"{folder}/*")):
+    for path in sorted(path for folder in folders for path in glob.glob(f"{folder}/*")):
         status = os.stat(path)
         if stat.S_ISREG(status.st_mode):
             with open(path, "rb") as file:
@@ -237,11 +237,11 @@ _LEASED = {"ipv4": {"method": "auto", "address1": None, "dns": None}}
 class Past:
     """A confirmed change, and the machine's addresses before it."""
 
-    candidate: Candidate
+    candidate: NetworkChange
     addresses: list[str]
 
 
-def keep_past(candidate: Candidate, addresses: list[str]) -> None:
+def keep_past(candidate: NetworkChange, addresses: list[str]) -> None:
     """Store a change that is about to be kept; of several to one file, the first undo wins."""
     known = load_past()
     if known and known.candidate.target == candidate.target:
@@ -258,7 +258,9 @@ def load_past() -> Past | None:
             found = json.load(file)
     except FileNotFoundError:
         return None
-    return Past(Candidate(**found["candidate"]), found["addresses"])
+    names = {each.name for each in fields(NetworkChange)}  # an older Hearth wrote more of them
+    known = {name: value for name, value in found["candidate"].items() if name in names}
+    return Past(NetworkChange(**known), found["addresses"])
 
 
 def forget_past() -> None:
@@ -266,7 +268,7 @@ def forget_past() -> None:
     os.unlink(_FILE)
 
 
-def backwards(ours: Candidate, original: str | None) -> Candidate:
+def backwards(ours: NetworkChange, original: str | None) -> NetworkChange:
     """Return the candidate that reverts `ours`; `original` is the earlier content of its file.
 
     If there was no file, NetworkManager had created a profile of its own, which uses DHCP: while

@@ -8,7 +8,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
-from ansible.module_utils.hearth.base.nics import Nic
+from ansible.module_utils.hearth.base.nics import Nic, is_ipv4
 from ansible.module_utils.hearth_node.changes.record import Journal
 from ansible.module_utils.hearth_node.changes.record import look as what_is_at
 from ansible.module_utils.hearth_node.network import change, neighbours, plan
@@ -27,7 +27,7 @@ class NetworkVerdict:
     findings: list[str]
     nic: Nic | None = None
     wanted: plan.Wanted | None = None
-    candidate: change.Candidate | None = None
+    candidate: change.NetworkChange | None = None
     goals: list[str] = field(default_factory=list)
 
 
@@ -80,7 +80,7 @@ def static(
     refusals += plan.wrong(nic, manager, request)
     apart = plan.apart(nic, request) and request.reached
     verdict = NetworkVerdict([], nic, wanted, goals=list(apart or [wanted.address]))
-    if manager.kind in _MANAGED and plan.is_ipv4(request.address):
+    if manager.kind in _MANAGED and is_ipv4(request.address):
         name = nic.name if chosen else request.interface or nic.name
         try:
             verdict.candidate = change.candidate(nic, manager, wanted, name)
@@ -90,7 +90,7 @@ def static(
         if done and chosen and not plan.not_in_force(nic, wanted):
             verdict.candidate = None
             return verdict
-    if plan.is_ipv4(request.address) and nic.cable:
+    if is_ipv4(request.address) and nic.cable:
         gateway = wanted.gateway if plan.near(wanted.gateway, wanted) else ""
         answers = neighbours.listen(nic, nics, request.address, [gateway] if gateway else [])
         refusals += plan.around(nic, request.address, gateway, answers, peers)

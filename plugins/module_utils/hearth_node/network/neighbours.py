@@ -15,9 +15,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
-from ansible.module_utils.hearth.base.nics import Nic
+from ansible.module_utils.hearth.base.nics import Nic, answers, is_ipv4
 from ansible.module_utils.hearth_node.base import output, text_of
-from ansible.module_utils.hearth_node.network.plan import IP_ICMP, Wanted, is_ipv4, near
+from ansible.module_utils.hearth_node.network.plan import IP_ICMP, Wanted, near
 
 _SSH = 22
 
@@ -79,11 +79,13 @@ def reachable(nic: Nic, nics: Sequence[Nic], peers: Mapping[str, Sequence[str]])
         for address in addresses
         if is_ipv4(address) and any(ipaddress.ip_address(address) in each for each in networks)
     }
-    answers = listen(nic, nics, "", sorted(near)) if near else {}
+    found_by_arp = listen(nic, nics, "", sorted(near)) if near else {}
     found = {}
     for name, addresses in peers.items():
         for address in addresses:
-            if address in answers or (address not in near and _accepts(address)):
+            if address in found_by_arp or (
+                address not in near and answers(address, _SSH, refusal=True)
+            ):
                 found[name] = address
                 break
     return found
@@ -93,16 +95,6 @@ def cut_off(address: str, mtu: int, peers: Mapping[str, str]) -> dict[str, str]:
     """Return the peers (address by name) that whole packets of `mtu` bytes do not reach."""
     ping = ("ping", "-c", "1", "-W", "2", "-M", "do", "-s", str(mtu - IP_ICMP), "-I", address)
     return {name: at for name, at in peers.items() if not output(*ping, at)}
-
-
-def _accepts(address: str) -> bool:
-    try:
-        socket.create_connection((address, _SSH), timeout=2).close()
-    except ConnectionRefusedError:
-        return True
-    except OSError:
-        return False
-    return True
 
 
 _REQUEST, _REPLY = 1, 2

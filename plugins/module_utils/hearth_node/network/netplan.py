@@ -49,7 +49,7 @@ _Dumper.add_representer(str, _text)
 
 
 @dataclass(frozen=True)
-class Place:
+class Position:
     """Position of a definition: file, section and key."""
 
     path: str
@@ -86,14 +86,14 @@ def in_force(paths: Iterable[str]) -> list[str]:
     return [by_name[name] for name in sorted(by_name)]
 
 
-def places(documents: Mapping[str, Mapping[str, Any]], key: str) -> list[Place]:
+def places(documents: Mapping[str, Mapping[str, Any]], key: str) -> list[Position]:
     """Return the places of this definition, in the order of the documents (by path).
 
     NetworkManager names a Wi-Fi profile after definition and network, so the longest definition
     that is a prefix of the key matches too.
     """
     found = [
-        Place(path, section, name)
+        Position(path, section, name)
         for path, document in documents.items()
         for section in _SECTIONS
         for name in (document.get("network") or {}).get(section) or {}
@@ -104,7 +104,12 @@ def places(documents: Mapping[str, Mapping[str, Any]], key: str) -> list[Place]:
 
 
 def with_address(
-    document: Mapping[str, Any], place: Place, nic: str, wanted: Wanted, *, ranked: bool = False
+    document: Mapping[str, Any],
+    place: Position,
+    nic: str,
+    wanted: Wanted,
+    *,
+    ranked: bool = False,
 ) -> tuple[dict[str, Any], str]:
     """Return the document with this address for the NIC, and the key of the definition that has it.
 
@@ -192,7 +197,7 @@ def _default_route(settings: Mapping[str, Any]) -> dict[str, Any]:
     return {"to": "default", "via": "", **({"metric": metric} if metric else {})}
 
 
-def awake(document: Mapping[str, Any], place: Place) -> dict[str, Any]:
+def awake(document: Mapping[str, Any], place: Position) -> dict[str, Any]:
     """Return the document with power saving off for a Wi-Fi NIC of NetworkManager."""
     changed = copy.deepcopy(dict(document))
     settings = changed["network"][place.section][place.key]

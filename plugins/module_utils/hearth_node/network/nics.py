@@ -11,17 +11,8 @@ import os
 import re
 from dataclasses import dataclass
 
-from ansible.module_utils.hearth.base.nics import Nic, nics_of
+from ansible.module_utils.hearth.base.nics import Nic, is_ipv4, nics_of
 from ansible.module_utils.hearth_node.base import output, text_of
-
-
-def is_ipv4(text: str) -> bool:
-    """Return whether `text` is an IPv4 address."""
-    try:
-        ipaddress.IPv4Address(text)
-    except ValueError:
-        return False
-    return True
 
 
 @dataclass(frozen=True)
@@ -51,7 +42,7 @@ def see() -> list[Nic]:
     return nics_of(output("ip", "-j", "-d", "address"), routes, wireless)
 
 
-def carrier(nics: list[Nic], address: str) -> str:
+def nic_with(nics: list[Nic], address: str) -> str:
     """Return the name of the NIC that carries an address, '' for none.
 
     All of 127.0.0.0/8 is the loopback's, which lists its first address only.

@@ -10,8 +10,8 @@ from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from ansible.module_utils.hearth.base.nics import Held, Nic
-from ansible.module_utils.hearth_node.network.nics import Manager, is_ipv4
+from ansible.module_utils.hearth.base.nics import Held, Nic, is_ipv4
+from ansible.module_utils.hearth_node.network.nics import Manager
 
 _RESERVE = (
     "in your router's DHCP settings reserve {address} for the MAC {mac}, then restart the machine"

@@ -12,7 +12,7 @@ from support.machines import KEY, link, machine, report
 from support.stand_in_ssh import StandInSsh
 
 from hearth_controller.discover import connection, search, sources
-from hearth_controller.discover.machine import Candidate, Route
+from hearth_controller.discover.machine import Route, SshTarget
 from hearth_controller.inventory.hostkeys import PublicKey
 
 CONFIG = """
@@ -52,7 +52,7 @@ def tried(*candidates, user=""):
     shown = []
     found = asyncio.run(
         search.try_all(
-            [Candidate(each, "test") if isinstance(each, str) else each for each in candidates],
+            [SshTarget(each, "test") if isinstance(each, str) else each for each in candidates],
             user or getpass.getuser(),
             HERE,
             lambda *progress: shown.append(progress),
@@ -92,7 +92,10 @@ def test_no_files_are_no_candidates(tmp_path, monkeypatch):
 def test_machines_heard_by_mdns_are_candidates_by_their_address(monkeypatch):
     heard = [sources.Announcement("tower", "192.168.1.40", 2222)]
     monkeypatch.setattr(sources, "listen", lambda: (heard, ""))
-    assert search.from_mdns() == ([Candidate("192.168.1.40", "mDNS", "tower", port=2222)], [])
+    assert search.from_mdns() == (
+        [SshTarget("192.168.1.40", "mDNS", "tower", port=2222)],
+        [],
+    )
     monkeypatch.setattr(sources, "listen", lambda: ([], "no network"))
     assert search.from_mdns() == ([], [search.LeftOut("mDNS", "no network")])
 
@@ -110,7 +113,7 @@ def test_strangers_are_never_contacted(ssh):
 
 def test_a_machine_that_a_person_names_is_tried_wherever_it_is(ssh):
     ssh.denies("vps")
-    assert tried(Candidate("vps", "--machine", asked=True)).machines[0].login == "password"
+    assert tried(SshTarget("vps", "--machine", asked=True)).machines[0].login == "password"
 
 
 def test_a_machine_of_several_names_counts_once(ssh):
@@ -123,15 +126,15 @@ def test_a_machine_of_several_names_counts_once(ssh):
 def test_this_computer_is_no_other_machine(ssh):
     own = [link("enp1s0", "192.168.1.2/24", mac="02:aa:00:00:00:01")]
     ssh.answers("tower", report=report("desk", own))
-    assert tried("tower", "127.0.0.1") == search.Found()
-    named = tried(Candidate("tower", "--machine", asked=True))
+    assert tried("tower", "127.0.0.1") == search.SearchResult()
+    named = tried(SshTarget("tower", "--machine", asked=True))
     assert_names(reasons(named)["tower"], "--here")
 
 
 def test_the_login_counts_only_where_nothing_else_names_one(ssh):
     for host in ("tower", "laptop", "oldbox"):
         ssh.denies(host)
-    found = tried("tower", "laptop", Candidate("oldbox", "--machine", user="own"), user="someone")
+    found = tried("tower", "laptop", SshTarget("oldbox", "--machine", user="own"), user="someone")
     assert [each.route.user for each in found.machines] == ["lab", "someone", "own"]
     assert ssh.call("laptop")["words"].count("someone") == 1
     assert "someone" not in ssh.call("tower")["words"] + ssh.call("oldbox")["words"]
@@ -210,7 +213,7 @@ def test_a_silent_machine_is_left_out_unless_a_person_named_it(ssh):
     found = tried("laptop")
     assert found.machines == []
     assert_names(reasons(found)["laptop"], "No route to host")
-    assert tried(Candidate("laptop", "--machine", asked=True)).machines[0].login == "silent"
+    assert tried(SshTarget("laptop", "--machine", asked=True)).machines[0].login == "silent"
 
 
 def test_only_a_port_that_listens_is_tried():
@@ -222,6 +225,6 @@ def test_only_a_port_that_listens_is_tried():
 
 
 def test_a_name_that_could_be_an_option_of_ssh_is_none(ssh):
-    found = tried(Candidate("-oProxyCommand=touch", "~/.ssh/known_hosts"))
+    found = tried(SshTarget("-oProxyCommand=touch", "~/.ssh/known_hosts"))
     assert found.machines == []
     assert len(found.left_out) == 1

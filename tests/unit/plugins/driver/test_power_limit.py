@@ -17,7 +17,7 @@ LAPTOP = "0, NVIDIA GeForce RTX 4070 Laptop GPU, [N/A], [N/A], [N/A], [N/A], Dis
 MISMATCH = "Failed to initialize NVML: Driver/library version mismatch\nNVML library version: 580"
 
 
-def cards(*lines: str) -> list[power_limit.Card]:
+def cards(*lines: str) -> list[power_limit.CardLimit]:
     return power_limit.cards_of("\n".join(lines))
 
 

@@ -9,7 +9,7 @@ from dataclasses import replace
 import pytest
 from ansible.module_utils.hearth.base.nics import Held, Nic
 from ansible.module_utils.hearth_node.network import armed, change, inspect
-from ansible.module_utils.hearth_node.network.change import Candidate, fingerprint
+from ansible.module_utils.hearth_node.network.change import NetworkChange, fingerprint
 from support.facts import assert_names
 from support.plugins import load
 from support.programs import run
@@ -42,8 +42,9 @@ ARMED = {
     "wanted": {"address": "192.168.1.40", "prefix": 24, "gateway": "192.168.1.1"},
     "addresses": ["192.168.1.9"],
     "target": "/etc/netplan/a.yaml",
+    "digest": "d",
 }
-AFTER = {"restarted": False, "as_before": True, "addresses": ["192.168.1.9"], "said": ""}
+AFTER = {"restarted": False, "digest": "d", "addresses": ["192.168.1.9"], "said": ""}
 
 
 @pytest.mark.parametrize(
@@ -51,7 +52,7 @@ AFTER = {"restarted": False, "as_before": True, "addresses": ["192.168.1.9"], "s
     [
         (AFTER, ["taken the change back", "at 192.168.1.9", "/etc/netplan/a.yaml is as it was"]),
         (AFTER | {"restarted": True}, ["restarted", "at 192.168.1.9"]),
-        (AFTER | {"as_before": False}, ["/etc/netplan/a.yaml is NOT"]),
+        (AFTER | {"digest": "e"}, ["/etc/netplan/a.yaml is NOT"]),
         (AFTER | {"said": "Error: device"}, ["Error: device"]),
         (None, ["does not answer at 192.168.1.9"]),
     ],
@@ -101,7 +102,7 @@ def test_a_machine_that_a_power_cut_brought_back_is_found_at_the_address_it_had(
     monkeypatch.setattr(action, "time", home)
     plugin = action.ActionModule.__new__(action.ActionModule)
     plugin._old, plugin._go_to, plugin._try = "192.168.1.40", home.go_to, home.answer
-    armed = ARMED | {"token": "t", "folder": "/etc/N", "digest": "d", "goals": [goal], "diff": {}}
+    armed = ARMED | {"token": "t", "goals": [goal], "diff": {}}
     plugin._call = lambda _: armed
     result = plugin._apply({"seconds": 120})
     assert result["failed"]
@@ -115,7 +116,7 @@ def test_a_gateway_that_could_not_be_proved_is_said_to_be_so(monkeypatch, unprov
     monkeypatch.setattr(action, "time", home)
     plugin = action.ActionModule.__new__(action.ActionModule)
     plugin._old, plugin._go_to, plugin._try = "192.168.1.9", home.go_to, home.answer
-    more = {"token": "t", "folder": "", "digest": "", "goals": ["192.168.1.40"], "diff": {}}
+    more = {"token": "t", "goals": ["192.168.1.40"], "diff": {}}
     plugin._call = lambda _: ARMED | more | {"unproved": unproved}
     result = plugin._apply({})
     assert (result["changed"], result["address"]) == (True, "192.168.1.40")
@@ -173,12 +174,11 @@ def test_a_gateway_through_which_nobody_answers_any_more_is_no_gateway(monkeypat
     assert_names("".join(findings), *why, *(["gateway 192.168.1.7"] if why else []))
 
 
-CANDIDATE = Candidate(
+CANDIDATE = NetworkChange(
     nic="enp5s0",
     target="/etc/N/Wired connection 1.nmconnection",
     shadow="/run/N/it's.nmconnection",
     content="[ipv4]\nmethod=manual\naddress1=192.168.1.40/24\n",
-    folder="/etc/N",
     apply=[["nmcli", "connection", "up", "uuid", "a b"]],
     undo=[["netplan", "generate"]],
     before="",

@@ -26,7 +26,7 @@ def changed(settings: str, key: str = "enp5s0", wanted: Wanted = WANTED) -> dict
     document = copy.deepcopy(OTHERS)
     document["network"]["ethernets"] |= netplan.load(f"network: {{{key}: {settings}}}")["network"]
     before = copy.deepcopy(document)
-    place = netplan.Place("/etc/netplan/a.yaml", "ethernets", key)
+    place = netplan.Position("/etc/netplan/a.yaml", "ethernets", key)
     after, _ = netplan.with_address(document, place, "enp5s0", wanted)
     assert document == before
     section = after["network"]["ethernets"]
@@ -133,7 +133,7 @@ def test_the_one_in_front_is_ranked_for_networkmanager_and_no_twin_of_the_other(
     backend = {"uuid": "u", "name": "n", "passthrough": {"a.b": "c"}}
     several = {"match": {"name": "en*"}, "networkmanager": backend}
     document = {"network": {"ethernets": {"all": several}}}
-    place = netplan.Place("a", "ethernets", "all")
+    place = netplan.Position("a", "ethernets", "all")
     after, key = netplan.with_address(document, place, "enp5s0", WANTED, ranked=True)
     assert after["network"]["ethernets"][key]["networkmanager"] == {
         "passthrough": {"a.b": "c", "connection.autoconnect-priority": "100"}
@@ -198,7 +198,7 @@ def test_power_saving_of_a_wifi_goes_off_and_its_password_stays():
     document = netplan.load(
         "network: {wifis: {w: {access-points: {Home: {password: s3cret}, Old: }}}}"
     )
-    after = netplan.awake(document, netplan.Place("a", "wifis", "w"))
+    after = netplan.awake(document, netplan.Position("a", "wifis", "w"))
     points = after["network"]["wifis"]["w"]["access-points"]
     assert points["Home"]["password"] == "s3cret"
     for point in points.values():

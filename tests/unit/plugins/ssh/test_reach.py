@@ -6,9 +6,10 @@ import pytest
 from support.facts import assert_names
 from support.programs import run
 
+from hearth.base.nics import is_own
 from hearth_controller.inventory import reach
 from hearth_controller.inventory.hostkeys import (
-    Answer,
+    HostKeyAnswer,
     PublicKey,
     algorithms,
     choose,
@@ -19,7 +20,7 @@ from hearth_controller.inventory.unreachable import describe_failure, explain
 
 A = PublicKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAIA+uem/Rim3DPkNcO5w3JqDgxwPepweGSrsUgljlAANw")
 B = PublicKey("ssh-ed25519", "AAAAC3NzaC1lZDI1NTE5AAAAIFE7oAujqR2TTWEwuf8WjXSZSGTFXYOJIgJh9e1opygr")
-OFF = Answer(reason="Connection timed out")
+OFF = HostKeyAnswer(reason="Connection timed out")
 WANTED, FIRST = "10.0.0.1", "tower.lan"
 
 
@@ -55,16 +56,16 @@ def test_the_pinned_types_are_asked_for_first():
 @pytest.mark.parametrize(
     ("answers", "pinned", "address", "stranger"),
     [
-        ({WANTED: Answer(A)}, [], WANTED, False),
-        ({WANTED: Answer(A), FIRST: Answer(A)}, [A], WANTED, False),
-        ({WANTED: OFF, FIRST: Answer(A)}, [A], FIRST, False),
-        ({WANTED: OFF, FIRST: Answer(A)}, [], FIRST, False),
-        ({WANTED: Answer(A), FIRST: Answer(A)}, [], WANTED, False),
+        ({WANTED: HostKeyAnswer(A)}, [], WANTED, False),
+        ({WANTED: HostKeyAnswer(A), FIRST: HostKeyAnswer(A)}, [A], WANTED, False),
+        ({WANTED: OFF, FIRST: HostKeyAnswer(A)}, [A], FIRST, False),
+        ({WANTED: OFF, FIRST: HostKeyAnswer(A)}, [], FIRST, False),
+        ({WANTED: HostKeyAnswer(A), FIRST: HostKeyAnswer(A)}, [], WANTED, False),
         # Somebody else has the address: the machine is where the inventory says that it is today.
-        ({WANTED: Answer(B), FIRST: Answer(A)}, [A], FIRST, True),
-        ({WANTED: Answer(B), FIRST: Answer(A)}, [], FIRST, True),
+        ({WANTED: HostKeyAnswer(B), FIRST: HostKeyAnswer(A)}, [A], FIRST, True),
+        ({WANTED: HostKeyAnswer(B), FIRST: HostKeyAnswer(A)}, [], FIRST, True),
         # The old address went to somebody else since.
-        ({WANTED: Answer(A), FIRST: Answer(B)}, [A], WANTED, False),
+        ({WANTED: HostKeyAnswer(A), FIRST: HostKeyAnswer(B)}, [A], WANTED, False),
     ],
 )
 def test_where_a_machine_is_reached(answers, pinned, address, stranger):
@@ -79,11 +80,11 @@ def test_where_a_machine_is_reached(answers, pinned, address, stranger):
 def test_an_address_that_another_node_has_is_no_changed_host_key(tmp_path):
     file = tmp_path / "known"
     file.write_text(f"# mine\ntower {A.type} {A.text}\nlaptop {B.type} {B.text} note\n\n@x y\n")
-    choice = choose("tower", {WANTED: Answer(B)}, [A], "known_hosts", owners_in(file))
+    choice = choose("tower", {WANTED: HostKeyAnswer(B)}, [A], "known_hosts", owners_in(file))
     assert not choice.address
     assert_names(choice.trouble, "laptop", WANTED, "first_address", "third")
     assert "ssh-keygen" not in choice.trouble
-    by_address = choose("tower", {WANTED: Answer(B)}, [A], "known_hosts", {B.text: WANTED})
+    by_address = choose("tower", {WANTED: HostKeyAnswer(B)}, [A], "known_hosts", {B.text: WANTED})
     assert_names(by_address.trouble, "ssh-keygen -R tower")
     assert owners_in(tmp_path / "none") == {}
 
@@ -92,7 +93,7 @@ def test_a_machine_that_is_off_or_has_another_key_is_explained():
     choice = choose("tower", {WANTED: OFF, FIRST: OFF}, [A], "known_hosts", {})
     assert not choice.address
     assert_names(choice.trouble, WANTED, FIRST, OFF.reason)
-    choice = choose("tower", {WANTED: Answer(B)}, [A], "inventory/home/known_hosts", {})
+    choice = choose("tower", {WANTED: HostKeyAnswer(B)}, [A], "inventory/home/known_hosts", {})
     assert not choice.address
     assert_names(choice.trouble, "ssh-keygen -R tower -f inventory/home/known_hosts")
     pinned, present = (line for line in choice.trouble.splitlines() if "SHA256:" in line)
@@ -121,7 +122,7 @@ def test_this_computers_own_host_keys_are_read(tmp_path):
 
 def test_an_address_is_here_or_not():
     addresses = ("127.0.0.1", "198.51.100.250", "no address")
-    assert [reach.is_here(address) for address in addresses] == [True, False, False]
+    assert [is_own(address) for address in addresses] == [True, False, False]
 
 
 def test_ssh_is_called_as_the_connection_calls_it():
