@@ -27,7 +27,7 @@ import re
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.systems import CUDA
-from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
+from ansible.module_utils.hearth_node.changes.record import Journal, recorded
 from ansible.module_utils.hearth_node.driver.apt import Apt, Simulation, install
 
 PROFILE = "/etc/profile.d/hearth-cuda.sh"
@@ -79,7 +79,7 @@ def main() -> None:
         module.exit_json(changed=False, findings=[finding])
     if changed and not module.check_mode and (trouble := install((*_ALONE, package))):
         module.fail_json(msg=trouble)
-    try:
+    with recorded(module, "What was installed cannot be noted"):
         record = Journal("driver", module.check_mode)
         if changed and not module.check_mode:
             record.note(
@@ -88,8 +88,6 @@ def main() -> None:
             )
         if os.path.isdir(CUDA):
             changed |= record.write(PROFILE, _SCRIPT.encode(), mode=0o644).changed
-    except (RecordError, OSError) as error:
-        module.fail_json(msg=f"What was installed cannot be noted: {error}")
     module.exit_json(changed=changed, findings=[])
 
 

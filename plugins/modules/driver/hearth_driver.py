@@ -44,7 +44,7 @@ from ansible.module_utils.hearth.base.nvidia import (
     restart_warning,
 )
 from ansible.module_utils.hearth_node.base import run, text_of
-from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
+from ansible.module_utils.hearth_node.changes.record import Journal, recorded
 from ansible.module_utils.hearth_node.driver import inspect
 
 
@@ -122,10 +122,8 @@ def main() -> None:
         changed, output = load(look)
         look = inspect.look()
         if given["installed"]:
-            try:
+            with recorded(module, "What was installed cannot be noted"):
                 Journal("driver").note(note(given["installed"], look["installed"]))
-            except (RecordError, OSError) as error:
-                module.fail_json(msg=f"What was installed cannot be noted: {error}")
         todo = after_install(
             look,
             output,

@@ -28,21 +28,12 @@ from typing import Any
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth_node.base import run
-from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError, run_all
+from ansible.module_utils.hearth_node.changes.record import Change, Journal, recorded, run_all
 from ansible.module_utils.hearth_node.driver import inspect, power_limit
 from ansible.module_utils.hearth_node.driver.power_limit import CardLimit
 from ansible.module_utils.hearth_node.system import wsl
 
 STAGE = "power_limit"
-
-
-def let_go(record: Journal) -> list[dict[str, str]]:
-    """Take the unit off the machine; return the differences."""
-    ours = [entry.path for entry in record.entries() if entry.stage == STAGE]
-    return [
-        {"before": f"{path}\n", "after": f"{record.restore(path).state}\n"}
-        for path in reversed(ours)
-    ]
 
 
 def lay(record: Journal, watts: int, cards: list[CardLimit], program: str) -> list[Change]:
@@ -87,7 +78,7 @@ def without_cards(watts: int, trouble: str) -> tuple[str, str]:
 
 def take_back(record: Journal, watts: int = 0) -> dict[str, Any]:
     """Take back what an earlier call has laid; return the module's result."""
-    diff = let_go(record)
+    diff = record.restore_stage()
     failed = [] if record.check else record.settle()
     return {"diff": diff, "findings": failed, "failed": bool(failed)}
 
@@ -110,7 +101,7 @@ def set_limit(record: Journal, watts: int) -> dict[str, Any]:
     if record.check or not diff:
         return unchanged | {"diff": diff}
     if findings := start(watts):
-        let_go(record)
+        record.restore_stage()
         return {"diff": [], "findings": findings + record.settle(), "failed": True}
     held = ", ".join(f"{card} is held to {watts} of {card.default:g} W" for card in cards)
     return unchanged | {"diff": diff, "note": held}
@@ -127,11 +118,9 @@ def main() -> None:
         argument_spec={"watts": {"type": "int", "default": 0}}, supports_check_mode=True
     )
     watts, check = module.params["watts"], module.check_mode
-    try:
+    with recorded(module, "the limit on power cannot be set"):
         record = Journal(STAGE, check)
         answer = (set_limit if watts else take_back)(record, watts)
-    except (RecordError, OSError) as error:
-        module.fail_json(msg=f"the limit on power cannot be set: {error}")
     due = bool(answer["diff"])
     if answer.pop("failed"):
         module.fail_json(msg="\n".join(answer["findings"]), changed=due, **answer)

@@ -30,7 +30,7 @@ import os
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute
-from ansible.module_utils.hearth_node.changes.record import HOME, Journal, RecordError, result
+from ansible.module_utils.hearth_node.changes.record import HOME, Journal, recorded, result
 from ansible.module_utils.hearth_node.environment.python import (
     PROFILE,
     folder_of,
@@ -55,14 +55,12 @@ def main() -> None:
     os.environ["HOME"] = module.params["home"]  # sudo may have set root's
     miniforge = module.params["miniforge"]
     path, folder, note = link(miniforge), folder_of(absolute(module.params["python"])), ""
-    try:
+    with recorded(module, "conda cannot be told of the environment"):
         changes = [Journal("python", check).write(PROFILE, script(miniforge).encode(), mode=0o644)]
         if is_taken(path, folder):
             note = f"{path} is not Hearth's and stays; Hearth's is `conda activate {folder}`"
         else:
             changes.append(Journal(HOME, check, user).link(path, folder))
-    except (RecordError, OSError) as error:
-        module.fail_json(msg=f"conda cannot be told of the environment: {error}")
     module.exit_json(note=note, **result(changes))
 
 

@@ -37,7 +37,7 @@ import re
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import output, text_of
-from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, run_all
+from ansible.module_utils.hearth_node.changes.record import Journal, recorded, run_all
 from ansible.module_utils.hearth_node.network.firewall import (
     REMOVE,
     TABLE,
@@ -161,7 +161,7 @@ def main() -> None:
     )
     peers, check = module.params["peers"] if module.params["open"] else [], module.check_mode
     changed: list[str] = []
-    try:
+    with recorded(module, "the firewall cannot be opened for the other nodes"):
         if ufw_is_active():
             firewall = "ufw"
             changed, findings = with_ufw(peers, check)
@@ -172,8 +172,6 @@ def main() -> None:
             firewall, findings = with_own_rules(peers)
         more, others = restricted(module.params["peers"], module.params["restrict"], check)
         changed, findings = changed + more, findings + others
-    except (RecordError, OSError) as error:
-        module.fail_json(msg=f"the firewall cannot be opened for the other nodes: {error}")
     answer = {"changed": bool(changed), "firewall": firewall}
     if changed:
         answer["diff"] = {"prepared": "\n".join(changed) + "\n"}

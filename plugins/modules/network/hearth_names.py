@@ -32,7 +32,7 @@ import socket
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import text_of
-from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError, result
+from ansible.module_utils.hearth_node.changes.record import Change, Journal, recorded, result
 from ansible.module_utils.hearth_node.network.hosts import (
     before_files,
     elsewhere,
@@ -136,14 +136,12 @@ def main() -> None:
     also = "" if wanted else socket.gethostname()
     note = renaming(host_name(node)) if wanted else {}
     text = rewritten(hosts, nodes, node, also).encode(errors="surrogateescape")
-    try:
+    with recorded(module, "the names cannot be set"):
         record = Journal("names", check)
         # /etc/hosts first: sudo complains about a host name that it cannot resolve.
         changes = [record.write(_HOSTS, text)]
         changes += set_name(record, host_name(node)) if wanted else []
         changes += calm_cloud(record)
-    except (RecordError, OSError) as error:
-        module.fail_json(msg=f"the names cannot be set: {error}")
     wanted = {host_name(name): address for name, address in nodes.items()}
     wanted |= {also: nodes[node]} if also else {}
     if findings := [] if check else misled(wanted):

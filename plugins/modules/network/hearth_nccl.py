@@ -33,7 +33,7 @@ import re
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import text_of
-from ansible.module_utils.hearth_node.changes.record import Change, Journal, RecordError, result
+from ansible.module_utils.hearth_node.changes.record import Change, Journal, recorded, result
 from ansible.module_utils.hearth_node.network.nics import nic_with, see
 
 NCCL = "/etc/nccl.conf"
@@ -123,10 +123,8 @@ def main() -> None:
     ]
     changes: list[Change] = []
     if not findings:
-        try:
+        with recorded(module, "the files for NCCL cannot be changed"):
             changes = write(settings, module.check_mode)
-        except (RecordError, OSError) as error:
-            module.fail_json(msg=f"the files for NCCL cannot be changed: {error}")
     module.exit_json(findings=findings, interface=interface, variables=settings, **result(changes))
 
 

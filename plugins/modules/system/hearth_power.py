@@ -20,7 +20,7 @@ options:
 """
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, run_all
+from ansible.module_utils.hearth_node.changes.record import Journal, recorded, run_all
 
 _LOGIND = {
     "HandleLidSwitch": "ignore",
@@ -68,15 +68,6 @@ def keep_awake(record: Journal) -> list[dict]:
     return [change.diff for change in changes if change.changed]
 
 
-def let_sleep(record: Journal) -> list[dict]:
-    """Undo the changes of `keep_awake`; return the differences."""
-    ours = [entry.path for entry in record.entries() if entry.stage == "power"]
-    return [
-        {"before": f"{path}\n", "after": f"{record.restore(path).state}\n"}
-        for path in reversed(ours)
-    ]
-
-
 def overruled(module: AnsibleModule) -> list[str]:
     """Return a finding for each logind setting that differs from the drop-in."""
     status, out, _ = module.run_command(["busctl", "get-property", *_MANAGER, *_LOGIND])
@@ -99,11 +90,9 @@ def main() -> None:
         supports_check_mode=True,
     )
     awake = module.params["keep_awake"]
-    try:
+    with recorded(module, "sleep cannot be switched"):
         record = Journal("power", module.check_mode)
-        diff = (keep_awake if awake else let_sleep)(record)
-    except (RecordError, OSError) as error:
-        module.fail_json(msg=f"sleep cannot be switched: {error}")
+        diff = keep_awake(record) if awake else record.restore_stage()
     findings = []
     if not awake and not module.check_mode:
         findings += record.settle()

@@ -18,7 +18,7 @@ from dataclasses import dataclass
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import run
-from ansible.module_utils.hearth_node.changes.record import Journal, RecordError, run_all
+from ansible.module_utils.hearth_node.changes.record import Journal, recorded, run_all
 
 TIMESYNCD = "systemd-timesyncd.service"
 # In the order in which people see them; chronyd is chrony's name on other systems.
@@ -140,7 +140,7 @@ def main() -> None:
     """Run the module; return the unit that keeps the clock (`client`), and the time `now`."""
     module = AnsibleModule(argument_spec={}, supports_check_mode=True)
     check, diff, findings = module.check_mode, [], []
-    try:
+    with recorded(module, "nothing keeps the clock"):
         choice: ClockChoice = choose(units(module))
         if choice.do == "enable":
             unit = next(each for each in units(module) if each["Id"] == choice.unit)
@@ -152,8 +152,6 @@ def main() -> None:
             findings = [] if check else install(Journal("time"))
         elif choice.finding:
             findings = [choice.finding]
-    except (RecordError, OSError) as error:
-        module.fail_json(msg=f"nothing keeps the clock: {error}")
     changed = choice.do in ("enable", "install")
     if findings:
         module.fail_json(msg="\n".join(findings), findings=findings)

@@ -25,7 +25,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.changes.record import (
     Change,
     Journal,
-    RecordError,
+    recorded,
     result,
     run_all,
 )
@@ -41,7 +41,7 @@ def main() -> None:
     )
     user, check = module.params["user"], module.check_mode
     file, commands = linger_file(user), []
-    try:
+    with recorded(module, f"the systemd of {user} cannot be kept running"):
         record = Journal("workspace", check)
         changes = [Change(not os.path.exists(file))]
         if changes[0].changed:
@@ -52,8 +52,6 @@ def main() -> None:
         changes.append(record.write(drop_in(user), text.encode(), mode=0o644, then=[_RELOAD]))
         if changes[1].changed:
             commands.append(_RELOAD)
-    except (RecordError, OSError) as error:
-        module.fail_json(msg=f"the systemd of {user} cannot be kept running: {error}")
     if failed := [] if check else run_all(commands):
         module.fail_json(msg="\n".join(failed), changed=True)
     module.exit_json(**result(changes))

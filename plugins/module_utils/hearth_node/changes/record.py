@@ -1,8 +1,8 @@
 """Record and undo the changes that provisioning makes to this machine.
 
 Before a file is changed for the first time, its bytes, mode and owner go into the record's folder;
-the record also keeps the checksum of Hearth's version. A file that somebody has changed since then
-is recognised by it; only files still as Hearth left them are restored.
+the record also keeps the checksum of Hearth's version. A file that changed since then is
+recognised by it; only files still as Hearth left them are restored.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ from collections.abc import Callable, Iterator, Sequence
 from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
+from typing import Any
 
 from ansible.module_utils.hearth.base.files import alone
 from ansible.module_utils.hearth_node.base import run, text_of
@@ -94,6 +95,15 @@ class Undone:
 
 class RecordError(Exception):
     """The record cannot be read, or an original cannot be saved."""
+
+
+@contextmanager
+def recorded(module: Any, trouble: str) -> Iterator[None]:
+    """Fail the Ansible module, with `trouble` and the reason, if the block cannot change a file."""
+    try:
+        yield
+    except (RecordError, OSError) as error:
+        module.fail_json(msg=f"{trouble}: {error}")
 
 
 def look(path: str) -> PathState:
@@ -208,12 +218,6 @@ class Journal:
             self._entries[path].now = None
             self._save()
 
-    def after(self, path: str) -> None:
-        """Record `path` as another program has left it, so that later changes are recognised."""
-        with self._alone():
-            self._entries[path].now = look(path)
-            self._save()
-
     def note(self, text: str) -> None:
         """Note a change that no reset undoes, such as a package, once."""
         note = {"stage": self._stage, "text": text}
@@ -247,6 +251,14 @@ class Journal:
             if path not in self._entries:  # a concurrent reset has restored it
                 return Undone(path, "restored")
             return self._restore(self._entries[path], plain)
+
+    def restore_stage(self) -> list[dict[str, str]]:
+        """Restore all paths of this record's stage, newest first; return the differences."""
+        ours = [entry.path for entry in self.entries() if entry.stage == self._stage]
+        return [
+            {"before": f"{path}\n", "after": f"{self.restore(path).state}\n"}
+            for path in reversed(ours)
+        ]
 
     def settle(self) -> list[str]:
         """Run the commands that put restored paths into effect; return a sentence per failure.

@@ -8,7 +8,8 @@ from __future__ import annotations
 import ipaddress
 import re
 import shlex
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import partial
 from typing import Any
 from xml.sax.saxutils import quoteattr
 
@@ -72,11 +73,9 @@ def shut_by_nftables(listed: dict[str, Any], peers: Sequence[str], card: str) ->
     """
     items = listed.get("nftables", [])
     rules = [item["rule"] for item in items if "rule" in item]
-    sets = {
-        (item["set"]["table"], "@" + item["set"]["name"]): item["set"].get("elem", [])
-        for item in items
-        if "set" in item
-    }
+    sets: dict[str, dict[str, Any]] = {}
+    for each in (item["set"] for item in items if "set" in item):
+        sets.setdefault(each["table"], {})[f"@{each['name']}"] = each.get("elem", [])
     findings = []
     for chain in (item["chain"] for item in items if "chain" in item):
         if chain.get("hook") != "input" or chain.get("type") != "filter":
@@ -89,15 +88,12 @@ def shut_by_nftables(listed: dict[str, Any], peers: Sequence[str], card: str) ->
             if (rule["family"], rule["table"]) == (chain["family"], chain["table"])
         ]
         reached = list(_reached(rules, _chain_of(chain, "name")))
-        shut = [
-            peer
-            for peer in _of_family(chain["family"], peers)
-            if not any(_accepts(expr, peer, card, chain["table"], sets) for expr in of_table)
-            and (
-                chain.get("policy") == "drop"
-                or any(_drops(expr, peer, card, chain["table"], sets) for expr in reached)
-            )
-        ]
+        shut = []
+        for peer in _of_family(chain["family"], peers):
+            meets = partial(_meets, peer=peer, card=card, sets=sets.get(chain["table"], {}))
+            drops = chain.get("policy") == "drop" or any(_drops(each, meets) for each in reached)
+            if drops and not any(_accepts(each, meets) for each in of_table):
+                shut.append(peer)
         if shut:
             where = f"{chain['family']} {chain['table']} {chain['name']}"
             kind = "ip6" if ":" in shut[0] else "ip"
@@ -158,28 +154,42 @@ def _reached(rules: list[dict[str, Any]], chain: tuple[str, str, str]) -> Iterat
                     yield [*matches, *expr]
 
 
-def _drops(
-    expr: list[dict[str, Any]], peer: str, card: str, table: str, sets: dict[tuple[str, str], Any]
-) -> bool:
-    """Return whether a rule drops a peer's new TCP connections to a port that the kernel picked.
+def _matches(expr: list[dict[str, Any]], *verdicts: str) -> list[dict[str, Any]] | None:
+    """Return the conditions of a rule with one of these verdicts; None for any other rule.
 
-    A rule with a condition that is not understood here is taken for one that does not.
+    A rule with a condition that is not understood here counts as another one.
     """
-    if not any({"drop", "reject"} & part.keys() for part in expr) or any(
+    if not any({*verdicts} & part.keys() for part in expr) or any(
         {"limit", "xt", "vmap"} & part.keys() for part in expr
     ):
-        return False
-    matches = (part["match"] for part in expr if "match" in part)
-    return all(_meets(match, peer, card, table, sets) for match in matches)
+        return None
+    return [part["match"] for part in expr if "match" in part]
 
 
-def _meets(
-    match: dict[str, Any], peer: str, card: str, table: str, sets: dict[tuple[str, str], Any]
-) -> bool:
+def _drops(expr: list[dict[str, Any]], meets: Callable[[dict[str, Any]], bool]) -> bool:
+    """Return whether a rule drops a peer's new TCP connections to a port that the kernel picked."""
+    matches = _matches(expr, "drop", "reject")
+    return matches is not None and all(map(meets, matches))
+
+
+def _accepts(expr: list[dict[str, Any]], meets: Callable[[dict[str, Any]], bool]) -> bool:
+    """Return whether a rule accepts everything from a peer."""
+    matches = _matches(expr, "accept")
+    return matches is not None and all(_is_of_sender(each) and meets(each) for each in matches)
+
+
+def _is_of_sender(match: dict[str, Any]) -> bool:
+    """Return whether a condition is about the card or the address that packets come from."""
+    left = match["left"]
+    by_card = left.get("meta", {}).get("key") in ("iifname", "iif")
+    return match.get("op") == "==" and (by_card or left.get("payload", {}).get("field") == "saddr")
+
+
+def _meets(match: dict[str, Any], *, peer: str, card: str, sets: dict[str, Any]) -> bool:
     """Return whether a condition certainly holds for a peer's new TCP connection."""
     left, right = match["left"], match["right"]
     if isinstance(right, str) and right.startswith("@"):
-        right = {"set": sets.get((table, right), [])}
+        right = {"set": sets.get(right, [])}
     key = left.get("meta", left.get("ct", {})).get("key")
     field = left.get("payload", {})
     masked = left.get("&")
@@ -222,28 +232,6 @@ def _has_one(right: Any) -> bool:
 
 def _overlaps(low: int, high: int) -> bool:
     return low < _OF_A_RUN.stop and high >= _OF_A_RUN.start
-
-
-def _accepts(
-    expr: list[dict[str, Any]], peer: str, card: str, table: str, sets: dict[tuple[str, str], Any]
-) -> bool:
-    """Return whether a rule accepts everything from a peer."""
-    if not any("accept" in part for part in expr) or any(
-        {"limit", "xt", "vmap"} & part.keys() for part in expr
-    ):
-        return False
-    for match in (part["match"] for part in expr if "match" in part):
-        left, right = match["left"], match["right"]
-        if left.get("meta", {}).get("key") in ("iifname", "iif"):
-            fits = right == card
-        elif left.get("payload", {}).get("field") == "saddr":
-            named = isinstance(right, str) and right.startswith("@")
-            fits = _holds({"set": sets.get((table, right), [])} if named else right, peer)
-        else:
-            fits = False
-        if not fits or match.get("op") != "==":
-            return False
-    return True
 
 
 def _holds(right: Any, peer: str) -> bool:
