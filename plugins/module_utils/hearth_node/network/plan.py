@@ -242,7 +242,7 @@ def around(
 def _way_to(nic: Nic, address: str, peers: Mapping[str, Sequence[str]]) -> str:
     """Return the advice for an address that another machine has now, perhaps a node that moves."""
     for name, (its, *now) in peers.items():
-        if address not in now or address == its:
+        if address not in now:
             continue
         first = f"first move {name}, which has it until then, with -e nodes={name}"
         if nic.has(its):

@@ -25,8 +25,8 @@ def test_cards_are_read_with_their_ranges_and_nothing_else_is():
     first, second = cards(TOWER, SECOND)
     assert (first.limit, first.default, first.least, first.most) == (300, 300, 150, 330)
     assert (first.persistent, second.persistent) == (False, True)
-    assert second.is_held_to(220)
-    assert not first.is_held_to(220)
+    rounded = [second.is_held_to(220 + off) for off in (0.4, -0.4, 0.6, -1)]
+    assert rounded == [True, True, False, False]
     assert cards(MISMATCH) == []
 
 

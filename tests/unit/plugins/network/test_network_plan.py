@@ -18,7 +18,7 @@ from support.facts import assert_names
 
 LEASED = Held("192.168.1.9", 24, True)
 HOME = Nic("enp5s0", 2, "02:00:00:00:00:01", True, (LEASED,), gateway="192.168.1.1")
-SECOND = Nic("eno2", 3, "02:00:00:00:00:02", True, (Held("10.0.0.2", 8, False),))
+SECOND = Nic("eno2", 3, "02:00:00:00:00:0b", True, (Held("10.0.0.2", 8, False),))
 DOCKER = Nic("docker0", 4, "02:00:00:00:00:03", False, (Held("172.17.0.1", 16, False),))
 TAILSCALE = Nic("tailscale0", 5, "", True, (Held("100.64.0.1", 32, False),))
 ALL = [DOCKER, TAILSCALE, SECOND, HOME]
@@ -36,7 +36,7 @@ ASKED = AddressRequest("192.168.1.40", reached=("192.168.1.9",))
         (AddressRequest("192.168.1.40"), "enp5s0"),
         (AddressRequest("192.168.1.40", reached=("172.17.0.1", "100.64.0.1")), "enp5s0"),
         (AddressRequest("192.168.1.40", interface="eno2"), "eno2"),
-        (AddressRequest("192.168.1.40", mac="02:00:00:00:00:02".upper()), "eno2"),
+        (AddressRequest("192.168.1.40", mac="02:00:00:00:00:0B"), "eno2"),
         (AddressRequest("192.168.1.40", interface="eno2", mac=SECOND.mac), "eno2"),
     ],
 )
@@ -151,6 +151,8 @@ def test_the_nic_that_is_named_has_the_address_and_alone_its_link_local_network(
     )
     asked = AddressRequest("169.254.7.7", interface="eno2")
     assert plan.ambiguous(cable, [*ALL, cable], asked) == []
+    by_mac = replace(asked, mac=cable.mac.upper())  # as Windows and routers write it
+    assert plan.ambiguous(cable, [*ALL, cable], by_mac) == []
     assert_names(*plan.ambiguous(cable, [cable, second], asked), "eno3", "169.254.1.1")
     for named in ({"interface": "eno3"}, {"interface": "", "mac": second.mac}):
         assert_names(*plan.ambiguous(cable, [cable], replace(asked, **named)), "eno2")
@@ -216,7 +218,7 @@ def test_verify_names_the_address_and_both_ways_out():
     assert_names(said, "network_mode: static")
     assert "DHCP" in said
     (said,) = plan.absent([HOME, CABLE], DIRECT)
-    assert_names(said, "eno2 (MAC 02:00:00:00:00:02) has no address", "network_mode: static")
+    assert_names(said, "eno2 (MAC 02:00:00:00:00:0b) has no address", "network_mode: static")
     assert "DHCP" not in said
     assert plan.absent(ALL, AddressRequest("10.0.0.2")) == []
     assert plan.absent([replace(HOME, sixes=("fd00::1",))], AddressRequest("fd00::1")) == []
