@@ -19,8 +19,8 @@ from hearth_controller.inventory.hostkeys import PublicKey
 Login = Literal["local", "key", "password", "refused", "silent"]
 """How a machine answered.
 
-`local` is this computer, `key` let us in, `password` asks for one, `refused` answers and lets
-nobody in as far as it can be seen, `silent` does not answer.
+`local` is this computer, `key` accepted a key, `password` asks for one, `refused` answers and
+accepts neither, `silent` does not answer.
 """
 
 MDNS = "mDNS"

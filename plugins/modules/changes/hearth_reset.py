@@ -8,7 +8,7 @@ module: hearth_reset
 short_description: Undo what is on the record of this machine
 description:
   - Goes back through the record, the last change first. Then the commands that make the originals
-    count run once each. A file that somebody has changed since is left and named.
+    count run once each. A file that was changed since is left and named.
   - Rules that Hearth gave to ufw carry their own mark and are removed with everything else.
 options:
   verb:
@@ -65,7 +65,7 @@ def undo(record: Journal, later: list[str]) -> tuple[list[Undone], list[str]]:
     return done, failed
 
 
-def foretold(done: list[Undone], rules: list[list[str]], kept: list[str]) -> list[str]:
+def predicted(done: list[Undone], rules: list[list[str]], kept: list[str]) -> list[str]:
     """Return a line for each thing that an undo would do, or could not do."""
     words = {"removed": "remove", "restored": "put back", "left": "leave", "same": "leave"}
     return [
@@ -118,7 +118,7 @@ def main() -> None:
         module.fail_json(msg="\n".join(failed), **answer)
     if module.params["verb"] == "undo":
         module.exit_json(changed=bool(done or rules), **answer)
-    lines = foretold(done, rules, kept) + [f"remove {path}" for path in module.params["remove"]]
+    lines = predicted(done, rules, kept) + [f"remove {path}" for path in module.params["remove"]]
     note = announcement(lines, module.params["keep"])
     module.exit_json(changed=False, lines=lines, note=note, **answer)
 

@@ -9,14 +9,14 @@ short_description: Set a limit on the power of the NVIDIA GPUs, at each boot, or
 description:
   - The driver forgets a limit at a restart and when it is loaded anew. So a unit of root's sets it,
     at each boot and whenever the driver's daemon starts; it is on the record of changes.
-  - What counts in the end is asked of the driver. Where it does not set the limit, which its tool
-    only warns of, everything is taken back.
+  - The driver reports the limit in force. If it did not set the limit, of which its tool only
+    warns, everything is taken back.
   - A value outside the range of a card comes back as RV(findings) before anything is changed, and
     does not fail the task (see M(hearth_verdict)).
 options:
   watts:
     description: >-
-      The limit of each card; V(0) takes back what an earlier call has laid, and sets the cards'
+      The limit of each card; V(0) undoes an earlier call, and sets the cards'
       default limits again.
     type: int
     default: 0
@@ -36,7 +36,7 @@ from ansible.module_utils.hearth_node.system import wsl
 STAGE = "power_limit"
 
 
-def lay(record: Journal, watts: int, cards: list[CardLimit], program: str) -> list[Change]:
+def write_unit(record: Journal, watts: int, cards: list[CardLimit], program: str) -> list[Change]:
     """Write the unit and have it started at each boot; return the changes."""
     then = power_limit.undoing(cards)
     return [
@@ -77,7 +77,7 @@ def without_cards(watts: int, trouble: str) -> tuple[str, str]:
 
 
 def take_back(record: Journal, watts: int = 0) -> dict[str, Any]:
-    """Take back what an earlier call has laid; return the module's result."""
+    """Undo an earlier call; return the module's result."""
     diff = record.restore_stage()
     failed = [] if record.check else record.settle()
     return {"diff": diff, "findings": failed, "failed": bool(failed)}
@@ -96,8 +96,8 @@ def set_limit(record: Journal, watts: int) -> dict[str, Any]:
     if findings := power_limit.findings(watts, cards):
         return unchanged | {"findings": findings}
     program = shutil.which("nvidia-smi") or "/usr/bin/nvidia-smi"
-    laid = lay(record, watts, cards, program)
-    diff = [each.diff for each in laid if each.changed] + power_limit.differences(watts, cards)
+    written = write_unit(record, watts, cards, program)
+    diff = [each.diff for each in written if each.changed] + power_limit.differences(watts, cards)
     if record.check or not diff:
         return unchanged | {"diff": diff}
     if findings := start(watts):

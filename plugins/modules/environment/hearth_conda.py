@@ -55,7 +55,7 @@ def main() -> None:
     os.environ["HOME"] = module.params["home"]  # sudo may have set root's
     miniforge = module.params["miniforge"]
     path, folder, note = link(miniforge), folder_of(absolute(module.params["python"])), ""
-    with recorded(module, "conda cannot be told of the environment"):
+    with recorded(module, "the environment cannot get its name for conda"):
         changes = [Journal("python", check).write(PROFILE, script(miniforge).encode(), mode=0o644)]
         if is_taken(path, folder):
             note = f"{path} is not Hearth's and stays; Hearth's is `conda activate {folder}`"

@@ -8,7 +8,7 @@ module: hearth_packages
 short_description: Python packages of a node, by lock file
 description:
   - V(look) compares the versions installed in an environment with those of the lock. Packages that
-    the lock does not name are let be.
+    the lock does not name are left alone.
   - V(stock) says which of the wheels that the node needs are not yet on it, and whole.
   - V(install) installs wheels that are on the node, with hashes required and no index asked.
   - The action plugin of the same name works on the controller; it reads the lock files there, and
@@ -76,7 +76,7 @@ options:
     type: str
     default: ""
   folder:
-    description: Where the wheels lie on the node, in a folder of this node's own.
+    description: Folder of the wheels on the node.
     type: str
     default: ~/.cache/hearth/incoming
   needed:
@@ -138,7 +138,7 @@ from ansible.module_utils.hearth_node.environment.python import (
     note_added,
     was_interrupted,
 )
-from ansible.module_utils.hearth_node.workspace.folder import checksum
+from ansible.module_utils.hearth_node.workspace.folder import differing as changed_files
 
 _GPUS = "/proc/driver/nvidia/gpus"
 
@@ -242,21 +242,11 @@ def do_look(module: AnsibleModule) -> dict:
     }
 
 
-def not_whole(folder: str, files: dict[str, str]) -> list[str]:
-    """Return the files that are missing from the folder or do not match their checksums."""
-    paths = {name: os.path.join(folder, name) for name in files}
-    return [
-        name
-        for name, path in paths.items()
-        if not os.path.isfile(path) or checksum(path) != files[name]
-    ]
-
-
 def do_stock(module: AnsibleModule) -> dict:
     """Create the folder for wheels; return the missing ones. Fails if the disk is too full."""
     folder = absolute(module.params["folder"])
     os.makedirs(folder, mode=0o700, exist_ok=True)
-    missing = not_whole(folder, module.params["files"])
+    missing = changed_files(folder, module.params["files"], keep=True)
     free, needed = shutil.disk_usage(folder).free, module.params["needed"]
     if free < needed:
         module.fail_json(
@@ -279,7 +269,7 @@ def do_install(module: AnsibleModule) -> dict:
     wrong, surplus = differing(wanted, here), sorted(added(python) - set(params["added"]))
     if not (wrong or surplus):
         return {"differing": [], "changed": False}
-    if broken := not_whole(folder, params["files"]):
+    if broken := changed_files(folder, params["files"], keep=True):
         module.fail_json(msg=f"{', '.join(broken)} did not arrive whole: call this again")
     if surplus:
         remove(module, python, surplus)

@@ -1,5 +1,5 @@
 #!/usr/bin/python
-"""Ansible module: let the other nodes through an active firewall, and nobody else if wanted."""
+"""Ansible module: let the other nodes through an active firewall, and keep others out if wanted."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ description:
     addresses is let in. What the controller may do is not touched, and no firewall is
     switched on.
   - ufw gets a rule a node, with the comment C(hearth); rules of nodes that are gone are removed.
-    firewalld gets a zone C(hearth). Rules that somebody wrote for nftables or iptables
+    firewalld gets a zone C(hearth). Other rules of nftables or iptables
     are never edited; if they turn a node away that is a finding, with the rule to add, and fails.
 options:
   peers:

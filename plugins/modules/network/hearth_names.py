@@ -10,7 +10,7 @@ description:
   - The host name is the node's name in the inventory, in lower case and up to the first dot.
   - Loopback lines of /etc/hosts that name a node become comments. In the end the node resolves
     every name as other programs would; what comes out wrong is a finding, and fails.
-  - Where cloud-init is installed, it is told to leave both alone.
+  - Where cloud-init is installed, it is set to leave both alone.
 options:
   node:
     description: Name of this node in the inventory.

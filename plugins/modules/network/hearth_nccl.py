@@ -8,7 +8,7 @@ module: hearth_nccl
 short_description: Tell NCCL and Gloo which network interface is the cluster's
 description:
   - Finds the interface that carries the cluster address, and names it, exactly, in
-    C(/etc/nccl.conf) (a block; other lines are let be), in C(/etc/default/hearth) (lines that
+    C(/etc/nccl.conf) (a block; other lines stay), in C(/etc/default/hearth) (lines that
     systemd and a shell both read) and, through C(/etc/profile.d/hearth.sh), in the environment of
     every login shell.
   - Every file goes into the record of this machine, from which C(playbooks/reset.yml) undoes it.

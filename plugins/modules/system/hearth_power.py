@@ -10,8 +10,8 @@ description:
   - Three drop-ins and masks in one. logind no longer acts on the lid nor on idleness;
     systemd offers no kind of sleep, so that a desktop's own idle suspend is not even tried;
     and what starts a sleep all the same meets a masked target.
-  - What counts in the end is asked of logind. A setting of somebody else's that wins is a
-    finding, and fails.
+  - logind reports the settings in force. Another file that overrules these is a finding, and
+    fails.
 options:
   keep_awake:
     description: V(false) takes back what an earlier call has done.

@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: hearth_time
 short_description: See to it that a node synchronises its clock
 description:
-  - Any NTP client that is active is let be. Where there is none, systemd-timesyncd is switched on,
+  - An active NTP client stays. Where there is none, systemd-timesyncd is switched on,
     and installed if need be. The clock itself and the time zone are never set.
   - The action plugin of the same name compares the clock with the controller's.
 """

@@ -33,14 +33,13 @@ options:
     type: path
   keep:
     description: >-
-      Whether the folder has been worked in since it was laid down. Then files beside those of
-      O(files) are let be, and others than these are a finding, since nobody may replace them.
+      Whether a run has worked in the folder since it arrived. Then files beside those of O(files)
+      stay, and a changed one is a finding, since it may not be replaced.
     type: bool
     default: false
   more:
     description: >-
-      Whether files beside those of O(files) are let be. They go where one of those has to be laid
-      down again.
+      Whether files beside those of O(files) stay. They go if one of those has to be sent again.
     type: bool
     default: false
   archive:
@@ -79,7 +78,7 @@ def no_room(workspace: str, temporary: str, size: int) -> list[str]:
     ]
 
 
-def lay(archive: str, folder: str, files: dict[str, str], temporary: str) -> list[str]:
+def replace(archive: str, folder: str, files: dict[str, str], temporary: str) -> list[str]:
     """Move the files into place if their checksums match; return findings."""
     parent, name = os.path.split(folder)
     fresh = os.path.join(parent, f".{name}.arriving")  # no run can have this name
@@ -124,7 +123,7 @@ def main() -> None:
             module.exit_json(**answer)
         if given["archive"]:
             write_mark(workspace, made, check=False)
-            answer["findings"] = lay(given["archive"], folder, given["files"], module.tmpdir)
+            answer["findings"] = replace(given["archive"], folder, given["files"], module.tmpdir)
             module.exit_json(**answer | {"changed": not answer["findings"]})
         keep = given["keep"] and os.path.isdir(folder)
         wrong = differing(folder, given["files"], keep or given["more"])

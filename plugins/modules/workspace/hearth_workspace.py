@@ -7,7 +7,7 @@ DOCUMENTATION = r"""
 module: hearth_workspace
 short_description: Make the workspace of this node what it should be
 description:
-  - Code that a run under way may start again with is let be, on this node as on the others.
+  - Code that a run under way may start again with stays, on this node as on the others.
   - A mark in the workspace lists the paths that Hearth made; C(scripts/) is replaced only if it is
     one of them.
   - The action plugin of the same name builds the archive on the controller and sends it only
@@ -21,7 +21,7 @@ options:
   code:
     description:
       - What C(scripts/) holds, checksum (SHA-256) by relative path. Files that are not named
-        here are removed; C(__pycache__) is let be. The action plugin fills this in from O(source).
+        here are removed; C(__pycache__) stays. The action plugin fills this in from O(source).
     type: dict
   source:
     description: Folder of the controller that holds the training code. For the action plugin only.
@@ -31,8 +31,8 @@ options:
     type: path
   files:
     description:
-      - Whether the workspace is to get files for a person. Where somebody else's have these names,
-        they stay.
+      - Whether the workspace gets files for a person. Files of these names that Hearth did not
+        make stay.
     type: bool
     default: false
   address:

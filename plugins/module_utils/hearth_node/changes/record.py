@@ -118,7 +118,7 @@ def look(path: str) -> PathState:
     if stat.S_ISDIR(status.st_mode):
         return PathState("folder", **owner)
     if not stat.S_ISREG(status.st_mode):
-        raise RecordError(f"{path} is neither a file nor a link nor a folder: Hearth lets it be")
+        raise RecordError(f"{path} is neither file, link nor folder: Hearth leaves it alone")
     return PathState("file", sha256=hashlib.sha256(Path(path).read_bytes()).hexdigest(), **owner)
 
 
@@ -244,7 +244,7 @@ class Journal:
         """Restore a path to its original state and take it off the record.
 
         From a file that others write to as well, only Hearth's part is removed: its blocks, or the
-        text that `plain` removes. Any other file that somebody has changed since is left alone; a
+        text that `plain` removes. Any other file that was changed since is left alone; a
         copy of the original stays in the folder of originals.
         """
         with self._alone():
@@ -305,11 +305,11 @@ class Journal:
     ) -> Change:
         """Save the original, then change the path, unless it is already as wanted.
 
-        The wanted state is recorded before the change: any other state found later is somebody
-        else's change, even if Hearth was interrupted in between.
+        The wanted state is recorded before the change: any other state found later is another
+        program's, even if Hearth was interrupted in between.
         """
         if here.kind == "folder":
-            raise RecordError(f"{path} is a folder; a {wanted.kind} was to be there")
+            raise RecordError(f"{path} is a folder, where a {wanted.kind} is needed")
         if here == wanted:
             return Change(False)
         with self._as_user():
@@ -352,7 +352,7 @@ class Journal:
     def _ids(self, path: str, here: PathState) -> tuple[int, int]:
         """Return the ids of a path's owner and group: the user's, else those it has, or one's own.
 
-        Raises `RecordError` if there is somebody else's file instead of the user's.
+        Raises `RecordError` if the file there belongs to another user.
         """
         if self._user is None:
             return (os.geteuid(), os.getegid()) if here.kind == "absent" else (here.uid, here.gid)
@@ -420,7 +420,7 @@ class Journal:
     def _undo(
         self, entry: ChangedPath, original: bytes, plain: Callable[[str], str] | None
     ) -> Undone:
-        """Restore a path, unless somebody else has changed it, from its original content."""
+        """Restore a path from its original content, unless another program has changed it."""
         path = entry.path
         if entry.blocks and plain is None:
             plain = functools.partial(_without_blocks, markers=entry.blocks)
@@ -435,8 +435,8 @@ class Journal:
                 return Undone(path, "left", "it holds files that are not Hearth's")
             return Undone(path, "removed" if entry.first.kind == "absent" else "restored")
         if here.kind == "absent":
-            return Undone(path, "left", "somebody has removed it since")
-        return Undone(path, "left", "somebody has changed it since")
+            return Undone(path, "left", "it was removed since")
+        return Undone(path, "left", "it was changed since")
 
     def _take_out(
         self, entry: ChangedPath, here: PathState, original: bytes, plain: Callable[[str], str]

@@ -110,7 +110,7 @@ def original(nics: Sequence[Nic]) -> NetworkVerdict:
     ours = past.candidate
     if entry.now != what_is_at(ours.target):
         return NetworkVerdict(
-            [f"{ours.target} was changed since by somebody else; Hearth leaves it"]
+            [f"{ours.target} was changed since by another program; Hearth leaves it"]
         )
     nic = next((each for each in nics if each.name == ours.nic), None)
     if nic is None:

@@ -174,7 +174,7 @@ def wrong(nic: Nic, manager: Manager, request: AddressRequest) -> list[str]:
     if held and not near(request.address, Wanted(held.address, held.prefix)):
         findings.append(
             f"cluster_address {request.address} is not in the network of {nic.name}, which has "
-            f"{held.address}/{held.prefix}: nobody could reach it there"
+            f"{held.address}/{held.prefix}: no other machine could reach it there"
         )
     address = ipaddress.IPv4Address(request.address)
     if network.prefixlen < 31 and address in (network.network_address, network.broadcast_address):
@@ -258,7 +258,7 @@ def no_way_out(gateway: str, servers: Mapping[str, Any]) -> str:
     """Return the finding on a gateway through which no server answers that did before."""
     return (
         f"the gateway {gateway} does not lead out of the home: {', '.join(servers)} answered "
-        "before, and nobody does through it. Is it the router, or another machine of the home?"
+        "before, and none does through it. Is it the router, or another machine of the home?"
     )
 
 

@@ -12,7 +12,7 @@ from ansible.module_utils.hearth.base.places import LENDING, MANIFEST, QUEUE, RU
 from ansible.module_utils.hearth_node.base import text_of, write_private
 
 _OF_RUNS = ("results", "checkpoints")  # they have a folder for each run
-# Folders in which each file is told by its name and by the runs that there are.
+# Folders in which the name of a file, and the existing runs, show whether it is Hearth's.
 _BY_NAME = (*_OF_RUNS, "logs", "config", QUEUE)
 
 # A file that is written has another name until it is whole, and so has a folder.
@@ -80,7 +80,7 @@ MARK = ".hearth-workspace"
 
 _FOLDERS = (*FOLDERS, "code")
 _MADE = (*_FOLDERS, *FILES, LEND)
-# Folders that hold a person's own files too; theirs are told from Hearth's by name or manifest.
+# Folders that hold a person's own files too; Hearth's are known by name or manifest.
 _SHARED = {
     "data": re.compile(r"\.?[0-9a-f]{12}([-.].*)?|hub|tokens|speeds|prepared|unsloth|compiled"),
     "models": re.compile(r"\..+\.(lock|arriving|unfinished)|.+\.folder\.json"),
@@ -143,11 +143,11 @@ def is_workspace(folder: str) -> bool:
 
 
 def removable(workspace: str) -> tuple[list[str], list[str]]:
-    """Return the paths in a workspace that Hearth made, and those that are somebody else's.
+    """Return the paths in a workspace that Hearth made, and all others.
 
-    If none is somebody else's, the first is the workspace itself; but a home, a link or the root of
-    a disk stays. A link within the workspace is somebody else's,
-    but for one to a data file that nodes share.
+    If there are no others, the first is the workspace itself; but a home, a link or the root of a
+    disk stays. A link within the workspace is another's, unless it leads to a data file that nodes
+    share.
     """
     gone: list[str] = []
     stays = [workspace]
@@ -159,7 +159,7 @@ def removable(workspace: str) -> tuple[list[str], list[str]]:
 
 
 class _Sorter:
-    """Sorts paths in a workspace into Hearth's and somebody else's, also within its folders."""
+    """Sorts paths in a workspace into Hearth's and others, also within its folders."""
 
     def __init__(self, workspace: str, made: set[str]) -> None:
         self._workspace, self._made = workspace, made

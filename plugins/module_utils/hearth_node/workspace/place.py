@@ -34,7 +34,7 @@ if [[ ! -x $python ]]; then
     echo "$workspace: there is no Python at '$python'; hearth provision makes it" >&2
     exit 2
 fi
-# Whoever can write to the folder that one happens to be in must not lay code there for Python.
+# Python must not take code from the current folder, to which others may write.
 export PYTHONPATH=$workspace/scripts PYTHONSAFEPATH=1
 exec "$python" -m hearth.supervisor.lend --workspace "$workspace" "$@"
 """

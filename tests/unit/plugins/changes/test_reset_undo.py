@@ -45,15 +45,15 @@ def test_what_one_that_was_cut_off_has_put_back_counts_after_the_next(tmp_path, 
 
 
 def test_what_is_to_be_undone_is_said_first_and_what_stays_last():
-    lines = reset.foretold(
-        [Undone("/etc/a", "removed"), Undone("/etc/b", "left", "somebody has changed it since")],
+    lines = reset.predicted(
+        [Undone("/etc/a", "removed"), Undone("/etc/b", "left", "it was changed since")],
         [["ufw", "delete", "allow", "from", "10.0.0.2"]],
         ["package x"],
     )
     assert reset.announcement(lines, ["/home/me/ai-cluster"]).splitlines() == [
         "to be undone:",
         "remove /etc/a",
-        "leave /etc/b (somebody has changed it since)",
+        "leave /etc/b (it was changed since)",
         "remove the rule `ufw allow from 10.0.0.2`",
         "leave package x",
         "keep /home/me/ai-cluster",
