@@ -46,7 +46,7 @@ def machine(tmp_path, monkeypatch, program, capsys):
 
     def foretold(path) -> list[str]:
         done = [module.Journal(check=True).restore(str(path))]
-        return load("modules", "hearth_reset").foretold(done, [], [])
+        return load("modules", "hearth_reset").predicted(done, [], [])
 
     def commands() -> list[str]:
         noted = tmp_path / "commands"
