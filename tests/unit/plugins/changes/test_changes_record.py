@@ -16,12 +16,14 @@ from ansible.module_utils.hearth_node.changes.record import (
     Journal,
     PathState,
     RecordError,
+    Undone,
     run_all,
     with_block,
 )
 from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
+from support.plugins import load
 from support.trees import tree
 from support.waiting import HANG
 
@@ -107,19 +109,6 @@ def test_what_another_program_changes_is_remembered_first(tmp_path, open_record)
     assert open_record().entries()[0].then == [["ufw", "reload"]]
     assert open_record().restore(str(path)).state == "restored"
     assert path.read_text() == "rules\n"
-
-
-def test_what_somebody_has_changed_after_another_program_is_left(tmp_path, open_record):
-    path = tmp_path / "new"
-    for content in ("theirs\n", "theirs again\n"):  # provisioned twice
-        open_record().before(str(path))
-        path.write_text(content)
-        open_record().after(str(path))
-    assert open_record(check=True).restore(str(path)).state == "removed"
-    assert path.exists()
-    path.write_text("the owner's\n")
-    assert open_record().restore(str(path)).state == "left"
-    assert path.read_text() == "the owner's\n"
 
 
 @contextmanager
@@ -248,3 +237,58 @@ def test_two_that_change_a_machine_at_once_lose_nothing_of_each_other(tmp_path, 
     assert "left" not in undo(record)
     record.forget()
     assert tree(tmp_path) == before
+
+
+reset = load("modules", "hearth_reset")
+
+
+def test_what_is_back_counts_also_where_another_path_cannot_be_put_back(
+    tmp_path, open_record, monkeypatch
+):
+    record = open_record()
+    told = tmp_path / "told"
+    record.write(str(tmp_path / "hosts"), b"ours")
+    record.write(str(tmp_path / "logind"), b"ours", then=[["/bin/touch", str(told)]])
+    restore = record.restore
+
+    def immutable(path, plain):
+        if path.endswith("hosts"):
+            raise RecordError("hosts may not be changed")
+        return restore(path, plain)
+
+    monkeypatch.setattr(record, "restore", immutable)
+    with pytest.raises(RecordError, match="hosts"):
+        reset.undo(record, [])
+    assert not (tmp_path / "logind").exists()
+    assert told.exists()
+
+
+def test_what_one_that_was_cut_off_has_put_back_counts_after_the_next(tmp_path, open_record):
+    told, logind = tmp_path / "told", str(tmp_path / "logind")
+    open_record().write(logind, b"ours", then=[["/bin/touch", str(told)]])
+    open_record().restore(logind)  # and no more: its machine lost the power
+    assert not told.exists()
+    assert reset.undo(open_record(check=True), []) == ([], [])
+    assert not told.exists()
+    assert reset.undo(open_record(), []) == ([], [])
+    assert told.exists()
+    told.unlink()
+    assert reset.undo(open_record(), []) == ([], [])
+    assert not told.exists()
+
+
+def test_what_is_to_be_undone_is_said_first_and_what_stays_last():
+    lines = reset.predicted(
+        [Undone("/etc/a", "removed"), Undone("/etc/b", "left", "it was changed since")],
+        [["ufw", "delete", "allow", "from", "10.0.0.2"]],
+        ["package x"],
+    )
+    assert reset.announcement(lines, ["/home/me/ai-cluster"]).splitlines() == [
+        "to be undone:",
+        "remove /etc/a",
+        "leave /etc/b (it was changed since)",
+        "remove the rule `ufw allow from 10.0.0.2`",
+        "leave package x",
+        "keep /home/me/ai-cluster",
+    ]
+    assert reset.announcement([], []) == "nothing to undo"
