@@ -95,7 +95,7 @@ class ActionModule(ActionBase):
         if not self._local:
             reached = addresses_of(self._old) + addresses_of(str(its.get("first_address") or name))
         wanted = dict(self._task.args)
-        state = wanted.pop("state", "look")
+        state = wanted.pop("state", "inspect")
         members = self._variables["groups"].get("cluster", [])
         if wanted.get("mode") != "static":  # unreachable nodes have their own finding
             members = [each for each in members if each in self._variables["ansible_play_hosts"]]

@@ -30,10 +30,6 @@ options:
   installer:
     description: Miniforge's installer, where that is to be installed. On the node.
     type: path
-  conda_version:
-    description: With O(mode=conda), the Python that conda is asked for.
-    type: str
-    default: "3.11"
   channel:
     description: With O(mode=conda), where conda gets that Python from; a name or an address.
     type: str
@@ -46,6 +42,7 @@ import shutil
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.base import absolute, run
 from ansible.module_utils.hearth_node.environment.python import (
+    CONDA_PYTHON,
     folder_of,
     look,
     unfinished,
@@ -77,7 +74,7 @@ def make_conda(given: dict, folder: str) -> None:
     if given["installer"]:
         trouble = f"Miniforge could not be installed into {miniforge}"
         make(miniforge, trouble, "bash", given["installer"], "-b", "-p", miniforge, **apart)
-    name, channel, version = os.path.basename(folder), given["channel"], given["conda_version"]
+    name, channel, version = os.path.basename(folder), given["channel"], CONDA_PYTHON
     make(
         folder,
         f"conda could not make {name} with Python {version} from the channel {channel}. "
@@ -110,7 +107,6 @@ def main() -> None:
             "base": {"type": "str", "default": "python3"},
             "miniforge": {"type": "str"},
             "installer": {"type": "path"},
-            "conda_version": {"type": "str", "default": "3.11"},
             "channel": {"type": "str", "default": "conda-forge"},
         },
         required_if=[("mode", "conda", ["miniforge"])],

@@ -34,10 +34,6 @@ options:
     description: With O(mode=venv), Python that makes the environment.
     type: str
     default: python3
-  conda_version:
-    description: With O(mode=conda), the Python that conda is asked for.
-    type: str
-    default: "3.11"
   miniforge:
     description: With O(mode=conda), folder of Hearth's own Miniforge.
     type: str
@@ -128,6 +124,7 @@ from ansible.module_utils.hearth.base.systems import (
 from ansible.module_utils.hearth_node.base import absolute, run, write_private
 from ansible.module_utils.hearth_node.driver.inspect import loaded
 from ansible.module_utils.hearth_node.environment.python import (
+    CONDA_PYTHON,
     added,
     differing,
     glibc,
@@ -204,7 +201,7 @@ def do_look(module: AnsibleModule) -> dict:
                 "and Hearth makes an environment of its own"
             ]
     elif params["mode"] == "conda":
-        version = [int(part) for part in params["conda_version"].split(".")]
+        version = [int(part) for part in CONDA_PYTHON.split(".")]
         miniforge = absolute(params["miniforge"])
         conda = os.path.join(miniforge, "bin", "conda")
         lacks_miniforge = was_interrupted(miniforge) or not os.access(conda, os.X_OK)
@@ -335,7 +332,6 @@ def main() -> None:
             "python": {"type": "str", "required": True},
             "mode": {"type": "str", "choices": ["conda", "venv"], "default": "venv"},
             "base": {"type": "str", "default": "python3"},
-            "conda_version": {"type": "str", "default": "3.11"},
             "miniforge": {"type": "str", "default": "~/.local/share/hearth/miniforge"},
             "installers": {"type": "dict", "default": {}},
             "lock": {"type": "str", "choices": ["auto", "cpu", "gpu"], "default": "auto"},

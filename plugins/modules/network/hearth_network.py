@@ -7,21 +7,21 @@ DOCUMENTATION = r"""
 module: hearth_network
 short_description: The address at which the other nodes reach this one
 description:
-  - With O(state=look) nothing is changed, whatever O(mode) says. What stands in the way comes back
-    as RV(findings) and does not fail the task (see M(hearth_verdict)).
-  - The action plugin of the same name makes the other states of it. It arms a change on the node
-    (O(state=arm)), comes back at the new address and confirms it (O(state=confirm)). Without that
-    the node takes the change back by itself, and O(state=after) tells what became of it.
+  - With O(state=inspect) nothing is changed, whatever O(mode) says. Reasons against the change come
+    back as RV(findings) and do not fail the task (see M(hearth_verdict)).
+  - The action plugin of the same name carries out O(state=apply). It arms a change on the node
+    (O(state=arm)), reconnects at the new address and confirms it (O(state=confirm)). Without that
+    the node takes the change back by itself, and O(state=after) returns the outcome.
 options:
   state:
-    description: What to do. V(apply) is the action plugin's, which needs the rest in turn.
-    choices: [look, apply, arm, confirm, after]
-    default: look
+    description: What to do. V(apply) is the action plugin's; it calls the others in turn.
+    choices: [inspect, apply, arm, confirm, after]
+    default: inspect
     type: str
   mode:
     description:
-      - V(verify) only looks. V(static) wants O(address) on the NIC for good.
-      - V(original) wants what was there before Hearth, from the record of changes.
+      - V(verify) checks only. V(static) sets O(address) on the NIC for good.
+      - V(original) restores the setup from before Hearth, from the record of changes.
     choices: [verify, static, original]
     default: verify
     type: str
@@ -30,7 +30,7 @@ options:
     type: str
     required: true
   interface:
-    description: Name of the NIC that is to have it; by default the one that is used now.
+    description: Name of the NIC for it; by default the one in use.
     type: str
     default: ""
   mac:
@@ -87,8 +87,7 @@ from dataclasses import asdict
 
 from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth_node.changes.record import Journal, RecordError
-from ansible.module_utils.hearth_node.network import armed, neighbours, plan
-from ansible.module_utils.hearth_node.network import inspect as look
+from ansible.module_utils.hearth_node.network import armed, inspect, neighbours, plan
 from ansible.module_utils.hearth_node.network.change import (
     CONFIGURATION,
     NetworkChange,
@@ -107,7 +106,7 @@ def addresses(nics: list) -> list:
     return [held.address for nic in nics if nic.ordinary for held in nic.held]
 
 
-def verdict_of(options: dict, nics: list) -> look.NetworkVerdict:
+def verdict_of(options: dict, nics: list) -> inspect.NetworkVerdict:
     """Return the findings and the required change in the requested mode."""
     names = ("address", "interface", "mac", "prefix", "gateway", "mtu")
     request = plan.AddressRequest(
@@ -116,10 +115,10 @@ def verdict_of(options: dict, nics: list) -> look.NetworkVerdict:
         reached=tuple(options["reached"]),
     )
     if options["mode"] == "original":
-        return look.original(nics)
+        return inspect.original(nics)
     if options["mode"] == "verify":
-        return look.verify(request, nics, options["peers"])
-    verdict = look.static(request, nics, options["peers"], force=options["force"])
+        return inspect.verify(request, nics, options["peers"])
+    verdict = inspect.static(request, nics, options["peers"], force=options["force"])
     if verdict.candidate and options["busy"] and not options["force"]:
         verdict.findings.append(
             f"run '{options['busy']}' is under way on this node, and another address would cut it "
@@ -128,7 +127,7 @@ def verdict_of(options: dict, nics: list) -> look.NetworkVerdict:
     return verdict
 
 
-def looked(options: dict) -> dict:
+def inspect_only(options: dict) -> dict:
     """Return findings, and the pending change."""
     nics = see()
     verdict = verdict_of(options, nics)
@@ -289,15 +288,15 @@ def after(options: dict) -> dict:
 def main() -> None:
     """Run the module.
 
-    It returns `findings` and the IPv4 `addresses` of the node. `state=look` also whether a change
-    is `pending`; `state=arm` the `token` that confirms it; `state=confirm` whether it is
+    It returns `findings` and the IPv4 `addresses` of the node. `state=inspect` also whether a
+    change is `pending`; `state=arm` the `token` that confirms it; `state=confirm` whether it is
     `confirmed` and, as `state=after`, `why` not.
     """
     text = {"type": "str", "default": ""}
     words = {"type": "list", "elements": "str", "default": []}
     module = AnsibleModule(
         argument_spec={
-            "state": {"choices": ["look", "arm", "confirm", "after"], "default": "look"},
+            "state": {"choices": ["inspect", "arm", "confirm", "after"], "default": "inspect"},
             "mode": {"choices": ["verify", "static", "original"], "default": "verify"},
             "address": {"type": "str", "required": True},
             "interface": text,
@@ -315,8 +314,8 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    states = {"look": looked, "arm": arm, "confirm": confirm, "after": after}
-    state = "look" if module.check_mode else module.params["state"]
+    states = {"inspect": inspect_only, "arm": arm, "confirm": confirm, "after": after}
+    state = "inspect" if module.check_mode else module.params["state"]
     module.exit_json(**{"changed": False} | states[state](module.params))
 
 

@@ -121,6 +121,9 @@ def _mark(folder: str) -> str:
 
 PROFILE = "/etc/profile.d/hearth-conda.sh"
 
+CONDA_PYTHON = "3.11"
+"""Version that conda installs: the one that Hearth is tested with."""
+
 _NAME = "hearth"
 _MINIFORGE = "~/.local/share/hearth/miniforge"
 _FOUND_BY_ALL = "~/.conda/envs"  # every conda of a user searches this folder

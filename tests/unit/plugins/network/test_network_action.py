@@ -150,7 +150,7 @@ def options(**changed):
 )
 def test_a_node_is_not_moved_away_under_a_run(monkeypatch, changed, moves, refused):
     verdict = inspect.NetworkVerdict([], candidate=CANDIDATE if moves else None)
-    monkeypatch.setattr(module.look, "static", lambda *_, **__: verdict)
+    monkeypatch.setattr(module.inspect, "static", lambda *_, **__: verdict)
     findings = module.verdict_of(options(**changed), []).findings
     assert ["'night'" in each for each in findings] == [True] * refused
 
