@@ -37,10 +37,6 @@ options:
     description: Its MAC, instead of or beside its name.
     type: str
     default: ""
-  prefix:
-    description: Length of the network's prefix; 0 is the one in force.
-    type: int
-    default: 0
   gateway:
     description: The gateway; by default the one in force.
     type: str
@@ -108,7 +104,7 @@ def addresses(nics: list) -> list:
 
 def verdict_of(options: dict, nics: list) -> inspect.NetworkVerdict:
     """Return the findings and the required change in the requested mode."""
-    names = ("address", "interface", "mac", "prefix", "gateway", "mtu")
+    names = ("address", "interface", "mac", "gateway", "mtu")
     request = plan.AddressRequest(
         **{name: options[name] for name in names},
         dns=tuple(options["dns"]),
@@ -301,7 +297,6 @@ def main() -> None:
             "address": {"type": "str", "required": True},
             "interface": text,
             "mac": text,
-            "prefix": {"type": "int", "default": 0},
             "gateway": text,
             "dns": words,
             "mtu": {"type": "int", "default": 0},

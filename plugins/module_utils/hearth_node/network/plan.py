@@ -32,7 +32,6 @@ class AddressRequest:
     address: str
     interface: str = ""
     mac: str = ""
-    prefix: int = 0
     gateway: str = ""
     dns: tuple[str, ...] = ()
     reached: tuple[str, ...] = ()
@@ -132,7 +131,7 @@ def settle(nic: Nic, manager: Manager, request: AddressRequest) -> Wanted:
     known = held and near(request.address, Wanted(held.address, held.prefix))
     return Wanted(
         request.address,
-        request.prefix or (held.prefix if held and known else 24),
+        held.prefix if held and known else 24,
         request.gateway or nic.gateway,
         request.dns or manager.dns,
         held.address if held else "",
@@ -165,11 +164,6 @@ def wrong(nic: Nic, manager: Manager, request: AddressRequest) -> list[str]:
         held = None
     elif held is None:
         findings.append(f"{nic.name} has no address now, so that its network is not known")
-    elif request.prefix and request.prefix != held.prefix:
-        findings.append(
-            f"network_prefix {request.prefix} is not that of the network: {nic.name} has "
-            f"{held.address}/{held.prefix}; leave network_prefix out"
-        )
     network = ipaddress.IPv4Interface(f"{wanted.address}/{wanted.prefix}").network
     if held and not near(request.address, Wanted(held.address, held.prefix)):
         findings.append(

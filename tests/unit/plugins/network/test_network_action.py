@@ -128,7 +128,6 @@ def options(**changed):
     return dict.fromkeys(names, "") | {
         **{
             "mode": "static",
-            "prefix": 0,
             "mtu": 0,
             "dns": [],
             "reached": [],

@@ -71,7 +71,7 @@ def test_the_metric_of_the_default_route_decides_where_nothing_else_does():
 def test_what_is_not_asked_for_is_what_is_in_force():
     now = Wanted("192.168.1.40", 24, "192.168.1.1", ("192.168.1.1",), "192.168.1.9")
     assert plan.settle(HOME, NETWORKD, ASKED) == now
-    other = {"prefix": 25, "gateway": "192.168.1.2", "dns": ("9.9.9.9",)}
+    other = {"gateway": "192.168.1.2", "dns": ("9.9.9.9",)}
     assert plan.settle(HOME, NETWORKD, replace(ASKED, **other)) == replace(now, **other)
 
 
@@ -80,7 +80,6 @@ WRONG = [
     ({"address": "192.168.2.40"}, {}, {}, ["192.168.2.40", "enp5s0"]),
     ({"address": "192.168.1.0"}, {}, {}, ["192.168.1.0", "192.168.1.0/24"]),
     ({"address": "192.168.1.255"}, {}, {}, ["192.168.1.255", "192.168.1.0/24"]),
-    ({"prefix": 16}, {}, {}, ["network_prefix 16"]),
     ({"gateway": "10.0.0.1"}, {}, {}, ["network_gateway 10.0.0.1", "192.168.1.0/24"]),
     ({"gateway": "192.168.1.40"}, {}, {}, ["network_gateway 192.168.1.40", "cluster_address"]),
     ({"gateway": "router"}, {}, {}, ["network_gateway router", "IPv4"]),
@@ -165,8 +164,8 @@ def test_nothing_is_wrong_with_a_free_address_of_the_network():
 
 
 def test_all_findings_come_at_once():
-    asked = replace(ASKED, prefix=28, gateway="10.0.0.1", dns=("x",))
-    assert len(plan.wrong(replace(HOME, cable=False), Manager(), asked)) == 5
+    asked = replace(ASKED, gateway="10.0.0.1", dns=("x",))
+    assert len(plan.wrong(replace(HOME, cable=False), Manager(), asked)) == 4
 
 
 @given(st.ip_addresses(v=4), st.integers(0, 32))
