@@ -453,14 +453,11 @@ def test_an_inventory_overrides_a_verbs_default_wherever_it_sets_it(tmp_path):
     hosts.write_text(yaml.safe_dump({"all": inline, "cluster": {"hosts": {"tower": here}}}))
     (tmp_path / "group_vars").mkdir()
     everywhere = tmp_path / "group_vars" / "all.yml"
-    everywhere.write_text(
-        "launch_silence_timeout: often\ndashboard_state: off\nlaunch_return_timeout: 5\n"
-    )
+    everywhere.write_text("launch_silence_timeout: often\nlaunch_return_timeout: 5\n")
     done = played("-i", tmp_path, "playbooks/inventory.yml")
     assert done.returncode == 2
     assert_names(done.stdout, f"lend_after ({hosts}:3): 'long'")
     assert_names(done.stdout, f"launch_silence_timeout ({everywhere}:1): 'often'")
-    assert_names(done.stdout, f"dashboard_state ({everywhere}:2)", "-e serve=")
     assert "launch_return_timeout" not in done.stdout
 
 
