@@ -6,12 +6,12 @@ import json
 import os
 import re
 import shutil
-import subprocess
 import tempfile
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.hearth.base.commands import TIMED_OUT, output, run  # noqa: F401
 from ansible.module_utils.hearth.base.files import open_regular
 from ansible.module_utils.hearth.base.locks import is_held
 from ansible.module_utils.hearth.base.places import SUPERVISOR_LOCK, TOKENS
@@ -21,9 +21,6 @@ _LACKS_PACKAGE = re.compile(r"^ModuleNotFoundError: No module named '(?!hearth\b
 _LACKS_COMMAND = re.compile(
     r": error: argument verb: invalid choice: |: No module named '?hearth\b", re.M
 )
-
-TIMED_OUT = 124
-"""Status of a command that did not end in time, as of timeout(1)."""
 
 
 @dataclass
@@ -71,39 +68,6 @@ def remove_path(path: str) -> None:
         shutil.rmtree(path)
     else:
         os.unlink(path)
-
-
-def run(
-    *command: str, seconds: float | None = 30, **variables: str
-) -> subprocess.CompletedProcess[str]:
-    """Run a command in the C locale, as root's PATH finds it.
-
-    It never raises: the status is 127 if the command cannot be run and TIMED_OUT after a timeout,
-    with the reason as error output.
-    """
-    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-    try:
-        return subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-            env=os.environ | {"LC_ALL": "C", "PATH": path} | variables,
-        )
-    except subprocess.TimeoutExpired:
-        return subprocess.CompletedProcess(
-            command, TIMED_OUT, "", f"no answer within {seconds:g} s"
-        )
-    except OSError as error:
-        return subprocess.CompletedProcess(command, 127, "", f"cannot be run: {error.strerror}")
-
-
-def output(*command: str) -> str:
-    """Run a command and return its output; '' if it is missing, fails or times out."""
-    done = run(*command)
-    return done.stdout if done.returncode == 0 else ""
 
 
 def run_under_way(workspace: str) -> str:

@@ -6,11 +6,12 @@ Standard library only: modules ship this file to machines that have no Hearth ye
 from __future__ import annotations
 
 import re
-import shutil
-import subprocess
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
+
+# Ansible ships these files under a package of its own.
+from .commands import output
 
 NVIDIA_SMI = [
     "nvidia-smi",
@@ -47,7 +48,7 @@ def unified_share(free: float, ranks: int) -> float:
 
 def gpus() -> list[dict[str, Any]]:
     """Return every GPU that the driver knows, as `gpus_in` does."""
-    return gpus_in(output(NVIDIA_SMI, seconds=30) or "")
+    return gpus_in(output(*NVIDIA_SMI))
 
 
 def gpus_in(text: str) -> list[dict[str, Any]]:
@@ -69,19 +70,6 @@ def gpus_in(text: str) -> list[dict[str, Any]]:
                 }
             )
     return found
-
-
-def output(command: list[str], seconds: float) -> str | None:
-    """Return the output of a command, or None if it is missing or fails."""
-    if shutil.which(command[0]) is None:
-        return None
-    try:
-        done = subprocess.run(
-            command, stdin=subprocess.DEVNULL, capture_output=True, text=True, timeout=seconds
-        )
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    return done.stdout if done.returncode == 0 else None
 
 
 def supports(arch: Sequence[str], capability: str) -> bool:

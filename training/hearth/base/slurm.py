@@ -6,7 +6,9 @@ Standard library only: modules ship this file to machines that have no Hearth ye
 from __future__ import annotations
 
 import os
-import subprocess
+
+# Ansible ships these files under a package of its own.
+from .commands import NOT_RUN, TIMED_OUT, run
 
 UNKNOWN = "unknown"
 """State of a job in the queue while Slurm's controller does not answer."""
@@ -27,19 +29,9 @@ def call(*command: str, environment: dict[str, str] | None = None) -> tuple[int,
 
     It never raises: no answer and no such command count as failure.
     """
-    try:
-        done = subprocess.run(
-            command,
-            env=os.environ if environment is None else environment,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ANSWER,
-        )
-    except subprocess.TimeoutExpired:
-        return 1, "", f"{command[0]}: no answer within {_ANSWER:g} s"
-    except OSError as error:
-        return 1, "", f"{command[0]}: {error.strerror}"
+    done = run(*command, seconds=_ANSWER, environment=environment or os.environ)
+    if done.returncode in (NOT_RUN, TIMED_OUT) and not done.stdout:
+        return 1, "", f"{command[0]}: {done.stderr}"
     return done.returncode, done.stdout, done.stderr
 
 
@@ -80,6 +72,6 @@ def _number(job: str) -> int:
     return int(digits) if digits.isdecimal() and len(digits) < 20 else -1
 
 
-def queued(run: str) -> dict[str, str]:
-    """Ask Slurm for the run's newest job, as `newest_job` returns it."""
-    return newest_job(*call(*queue_command(run)))
+def queued(name: str) -> dict[str, str]:
+    """Ask Slurm for the newest job of a run, as `newest_job` returns it."""
+    return newest_job(*call(*queue_command(name)))

@@ -14,6 +14,9 @@ import subprocess
 from contextlib import suppress
 from pathlib import Path
 
+# Ansible ships these files under a package of its own.
+from .commands import run
+
 LINGER = Path("/var/lib/systemd/linger")
 """Folder with a file named after each user whose services start at boot and survive logout."""
 
@@ -80,14 +83,5 @@ def call(*command: str) -> subprocess.CompletedProcess[str]:
 
     It never raises: no answer and no such command count as failure.
     """
-    try:
-        return subprocess.run(
-            command,
-            env={"XDG_RUNTIME_DIR": f"/run/user/{os.getuid()}", **os.environ},
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            timeout=_ANSWER,
-        )
-    except (OSError, subprocess.TimeoutExpired) as error:
-        return subprocess.CompletedProcess(command, 1, "", str(error))
+    place = os.environ.get("XDG_RUNTIME_DIR", f"/run/user/{os.getuid()}")
+    return run(*command, seconds=_ANSWER, XDG_RUNTIME_DIR=place)

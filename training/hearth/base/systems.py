@@ -10,8 +10,10 @@ from __future__ import annotations
 import os
 import re
 import shutil
-import subprocess
 from collections.abc import Sequence
+
+# Ansible ships these files under a package of its own.
+from .commands import output
 
 KNOWN = {"debian": ("12", "13"), "ubuntu": ("22.04", "24.04", "26.04")}
 """Supported systems, by id and version of /etc/os-release."""
@@ -83,12 +85,7 @@ def nvcc_version() -> str | None:
     nvcc = shutil.which("nvcc") or shutil.which("nvcc", path=CUDA)
     if not nvcc:
         return None
-    try:
-        command = [nvcc, "--version"]
-        done = subprocess.run(command, capture_output=True, text=True, timeout=30, check=False)
-    except (OSError, subprocess.TimeoutExpired):
-        return None
-    found = re.search(r"release (\d+\.\d+)", done.stdout)
+    found = re.search(r"release (\d+\.\d+)", output(nvcc, "--version"))
     return found[1] if found else None
 
 

@@ -8,13 +8,14 @@ from __future__ import annotations
 
 import ipaddress
 import json
-import os
 import socket
-import subprocess
 import time
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
 from typing import Any
+
+# Ansible ships these files under a package of its own.
+from .commands import output
 
 _DISCARD = 9
 _RESOLVED = 1.0
@@ -30,16 +31,16 @@ def look(peers: Iterable[str], ask: bool = True) -> dict[str, Any]:
     These are its `addresses` (MAC by address), all its `macs`, and the `neighbours` among the
     addresses `peers` (MAC by address). With `ask`, the kernel asks for those that it does not know.
     """
-    addresses, macs = own_addresses(_ip("address"))
+    addresses, macs = own_addresses(output("ip", "-j", "address", "show", seconds=5))
     wanted = {each for each in peers if each not in addresses and not _is_loopback(each)}
-    neighbours = neighbours_in(_ip("neigh"))
+    neighbours = neighbours_in(output("ip", "-j", "neigh", "show", seconds=5))
     if ask and not wanted <= neighbours.keys():
         for address in wanted:
             _knock(address)
         end = time.monotonic() + _RESOLVED
         while not wanted <= neighbours.keys() and time.monotonic() < end:
             time.sleep(0.1)
-            neighbours = neighbours_in(_ip("neigh"))
+            neighbours = neighbours_in(output("ip", "-j", "neigh", "show", seconds=5))
     known = {address: mac for address, mac in neighbours.items() if address in wanted}
     return {"addresses": addresses, "macs": macs, "neighbours": known}
 
@@ -132,23 +133,6 @@ def _knock(address: str) -> None:
     family = socket.AF_INET6 if ipaddress.ip_address(address).version == 6 else socket.AF_INET
     with suppress(OSError), socket.socket(family, socket.SOCK_DGRAM) as packet:
         packet.sendto(b"", (address, _DISCARD))
-
-
-def _ip(what: str) -> str:
-    """Return the output of `ip -j WHAT show`; '' without that program."""
-    path = f"{os.environ.get('PATH', os.defpath)}:/usr/sbin:/sbin"
-    try:
-        return subprocess.run(
-            ["ip", "-j", what, "show"],
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=5,
-            env=os.environ | {"PATH": path},
-        ).stdout
-    except (OSError, subprocess.TimeoutExpired):
-        return ""
 
 
 def _read(text: str) -> list[dict[str, Any]]:

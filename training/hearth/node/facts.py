@@ -15,10 +15,11 @@ from pathlib import Path
 from typing import Any
 
 from hearth.base import taken_address
+from hearth.base.commands import output, run
 from hearth.base.errors import LaunchError
 from hearth.base.files import sha256_of
 from hearth.base.interface import card, interface_of
-from hearth.base.nvidia import gpus, output
+from hearth.base.nvidia import gpus
 from hearth.base.places import ADDED, LIBRARIES
 from hearth.base.systemd import lockable_bytes
 from hearth.base.systems import PROBE_HEADERS, missing_packages, nvcc_version
@@ -54,7 +55,7 @@ def facts_of_node(
     facts["cards"] = nvidia_cards(system)
     facts["network"] = taken_address.look(peers)
     facts["build_packages"] = missing_packages(
-        sys.version_info[:2], output([sys.executable, "-c", PROBE_HEADERS], seconds=30) is not None
+        sys.version_info[:2], run(sys.executable, "-c", PROBE_HEADERS).returncode == 0
     )
     try:
         facts |= card(interface_of(address), system)
@@ -76,9 +77,9 @@ def _torch(findings: list[str]) -> dict[str, Any]:
     known = {**nothing, "torch": version("torch"), "cuda": built.get("cuda")}
     if known["cuda"] is None:
         return known
-    done = output([sys.executable, "-c", _PROBE], seconds=120)
+    said = output(sys.executable, "-c", _PROBE, seconds=120)
     try:
-        return known | json.loads((done or "").strip().splitlines()[-1])
+        return known | json.loads(said.strip().splitlines()[-1])
     except (ValueError, IndexError):
         findings.append("torch cannot be loaded: `hearth provision --tags python`")
         return known
