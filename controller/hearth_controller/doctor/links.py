@@ -162,11 +162,11 @@ def mtu(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     if not answered:
         return not_checked("no ping here" if not paths else "no peer answers ping")
     for peer, path in answered.items():
-        if not path["full"] and path["told"]:
+        if not path["full"] and path["mtu"]:
             return degraded(
-                f"{path['told']} bytes to {peer}, and {card} has {own}",
+                f"{path['mtu']} bytes to {peer}, and {card} has {own}",
                 "every large packet is sent twice",
-                f"give {card} of {node.name} an MTU of {path['told']}",
+                f"give {card} of {node.name} an MTU of {path['mtu']}",
             )
         if not path["full"]:
             return broken(

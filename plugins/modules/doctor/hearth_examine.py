@@ -68,7 +68,7 @@ def look(given: dict) -> dict:
         "driver": driver(),
         "card": own,
         "paths": surroundings.paths(own["mtu"], given["peers"] if own["name"] != "lo" else {}),
-        "network": taken_address.look(given["peers"].values()),
+        "network": taken_address.network_view(given["peers"].values()),
         "disks": surroundings.disks({"workspace": workspace, "models": models}),
         "memory": host_memory(text_of("/proc/meminfo")),
         "identity": surroundings.identity(),
@@ -133,7 +133,7 @@ def main() -> None:
         tidy(module, given["workspace"])
     if given["verb"] == "health":
         speeds = os.path.join(given["workspace"], "data", "speeds")
-        module.exit_json(changed=False, facts=health.look(given["address"], speeds))
+        module.exit_json(changed=False, facts=health.load_of_node(given["address"], speeds))
     facts = {"look": look, "claims": claims}[given["verb"]](given)
     module.exit_json(changed=False, facts=facts)
 

@@ -141,7 +141,7 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
         "free_gb": round(
             shutil.disk_usage(nearest_folder(absolute(given["workspace"]))).free / 1e9
         ),
-        "network": taken_address.look(given["peers"].values()),
+        "network": taken_address.network_view(given["peers"].values()),
         "machine_id": text_of("/etc/machine-id").strip(),
         "has_address": own,
         "peers": sorted(name for name, answer in asked.items() if answer.result()),

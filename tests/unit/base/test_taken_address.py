@@ -90,7 +90,7 @@ def test_one_machine_is_none_too_many(views, reached):
 )
 def test_a_lost_node_whose_address_another_machine_took_is_told(later, told, monkeypatch):
     seen = [view(TOWER, neighbours=MINE), later]
-    monkeypatch.setattr(taken_address, "look", lambda *_, **__: seen.pop(0))
+    monkeypatch.setattr(taken_address, "network_view", lambda *_, **__: seen.pop(0))
     watch = AddressWatch("tower", {"laptop": AT})
     watch.connected("laptop")
     why = watch.why_lost("laptop")
@@ -99,4 +99,4 @@ def test_a_lost_node_whose_address_another_machine_took_is_told(later, told, mon
 
 def test_without_the_program_ip_nothing_is_claimed(monkeypatch):
     monkeypatch.setattr(taken_address, "output", lambda *_, **__: "")
-    assert taken_address.look([AT], ask=False)["neighbours"] == {}
+    assert taken_address.network_view([AT], ask=False)["neighbours"] == {}

@@ -25,7 +25,7 @@ CURE = "give one of the two another address, in your router or on the machine"
 """What to do about two machines with one address."""
 
 
-def look(peers: Iterable[str], ask: bool = True) -> dict[str, Any]:
+def network_view(peers: Iterable[str], ask: bool = True) -> dict[str, Any]:
     """Return the view of this machine on its network.
 
     These are its `addresses` (MAC by address), all its `macs`, and the `neighbours` among the
@@ -72,10 +72,9 @@ def taken_twice(
 ) -> str:
     """Return the two machines that have a node's `address`, each with its MAC, or ''.
 
-    `views` are by node the results of `look`; an unreachable node has none. One may have the
-    `claimants` of addresses, too (MACs by address), for which the machine has asked. What others
-    see of a node that is `reached` proves nothing: behind a repeater for Wi-Fi it has the
-    repeater's MAC.
+    `views` are by node the results of `network_view`; an unreachable node has none. One may have
+    the `claimants` of addresses, too (MACs by address), from an ARP probe. The MAC at which others
+    reach a node that is `reached` proves nothing: a Wi-Fi repeater shows its own.
     """
     own = views.get(node, {})
     machines = {own["addresses"][address]: node} if address in own.get("addresses", {}) else {}
@@ -106,7 +105,7 @@ class AddressWatch:
     def connected(self, node: str) -> None:
         """Note the MAC at which a node is reached, once it has proved that it is the node."""
         address = self._addresses.get(node)
-        if address and (mac := look([address], ask=False)["neighbours"].get(address)):
+        if address and (mac := network_view([address], ask=False)["neighbours"].get(address)):
             self._macs[node] = mac
 
     def why_lost(self, node: str) -> str:
@@ -114,7 +113,7 @@ class AddressWatch:
         if not (before := self._macs.get(node)):
             return ""
         address = self._addresses[node]
-        view = look([address], ask=False)
+        view = network_view([address], ask=False)
         now = view["addresses"].get(address) or view["neighbours"].get(address)
         if not now or now == before:
             return ""

@@ -53,7 +53,7 @@ def facts_of_node(
     facts["gpus"] = gpus()
     facts["lockable"] = lockable_bytes()
     facts["cards"] = nvidia_cards(system)
-    facts["network"] = taken_address.look(peers)
+    facts["network"] = taken_address.network_view(peers)
     facts["build_packages"] = missing_packages(
         sys.version_info[:2], run(sys.executable, "-c", PROBE_HEADERS).returncode == 0
     )

@@ -1,6 +1,6 @@
 """Current load of a node: its processors, memory, network and NVIDIA GPUs.
 
-The parsers are pure; `look` reads the counters twice, a moment apart, to compute rates.
+The parsers are pure; `load_of_node` reads the counters twice, a moment apart, to compute rates.
 """
 
 from __future__ import annotations
@@ -50,7 +50,7 @@ _FIGURES = (
 _REASONS = ("clocks_event_reasons.active", "clocks_throttle_reasons.active")
 
 
-def look(address: str, speeds: str, moment: float = 1.0) -> dict[str, Any]:
+def load_of_node(address: str, speeds: str, moment: float = 1.0) -> dict[str, Any]:
     """Return the load of this node; rates are measured over the next `moment` seconds.
 
     `speeds` is the folder of the measurements of its ranks, which tell what a limit on power costs.
@@ -62,7 +62,7 @@ def look(address: str, speeds: str, moment: float = 1.0) -> dict[str, Any]:
     """
     interface = interface_of(address)
     began, before, counted = time.monotonic(), text_of("/proc/stat"), _bytes(interface)
-    gpus, trouble = ask_gpus(speeds)
+    gpus, trouble = load_of_gpus(speeds)
     time.sleep(max(0.0, moment - (time.monotonic() - began)))
     seconds, after = time.monotonic() - began, _bytes(interface)
     rates = [round((new - old) / seconds) for old, new in zip(counted, after, strict=True)]
@@ -75,7 +75,7 @@ def look(address: str, speeds: str, moment: float = 1.0) -> dict[str, Any]:
         else None,
         "gpus": gpus,
         "gpu_trouble": trouble,
-        "other_runs": other_users.look(),
+        "other_runs": other_users.runs_of_others(),
     }
 
 
@@ -97,7 +97,7 @@ def cpu_percent(before: str, after: str) -> float | None:
     return round(100 * (1 - idle / sum(spent)), 1) if sum(spent) > 0 else None
 
 
-def ask_gpus(speeds: str) -> tuple[list[dict[str, Any]], str]:
+def load_of_gpus(speeds: str) -> tuple[list[dict[str, Any]], str]:
     """Return the NVIDIA GPUs of this machine, and the reason if there are none."""
     for reasons in _REASONS:
         query = ",".join((*_FIELDS, reasons))

@@ -23,7 +23,7 @@ _IN_CONTAINER = re.compile(r"^NSpid:\s+\d+\s+\d", re.MULTILINE)
 _HIDDEN = re.compile(r"^proc \S+ proc \S*hidepid=(?!0|off)", re.MULTILINE)
 
 
-def look(proc: str = "/proc", own: int | None = None) -> list[dict[str, Any]] | None:
+def runs_of_others(proc: str = "/proc", own: int | None = None) -> list[dict[str, Any]] | None:
     """Return the runs of other users that compute here; None if their processes are hidden.
 
     Each has its `user`, `run`, `since` (seconds since 1970), the number of `processors` that it has
@@ -112,7 +112,7 @@ def _time(
 def _gpus_by_process() -> dict[int, set[int]]:
     """Return the indices of the GPUs that each process uses."""
     found: dict[int, set[int]] = {}
-    for gpu in gpu_use.look(())[0]:
+    for gpu in gpu_use.use_of_gpus(())[0]:
         for program in gpu["programs"]:
             found.setdefault(program["pid"], set()).add(gpu["index"])
     return found

@@ -33,8 +33,8 @@ def home(workspace: str) -> dict[str, Any]:
     those of `other_runs`, of other users, are marked as `in_run`.
     """
     kept, lost = leftovers.processes(workspace)
-    gpus, trouble = gpu_use.look(kept | {each["pid"] for each in lost})
-    runs = other_users.look()
+    gpus, trouble = gpu_use.use_of_gpus(kept | {each["pid"] for each in lost})
+    runs = other_users.runs_of_others()
     theirs = {pid for each in runs or () for pid in each["pids"]}
     for gpu in gpus:
         for program in gpu["programs"]:
@@ -97,7 +97,7 @@ def card(address: str) -> dict[str, Any]:
 def paths(mtu: int | None, peers: Mapping[str, str]) -> dict[str, dict[str, Any]]:
     """Return by peer whether packets of the NIC's `mtu` arrive in `full`, and `small` ones at all.
 
-    Where a full one does not, `told` is the MTU that ICMP reported for the path. Empty without
+    Where a full one does not, `mtu` is the one that ICMP reported for the path. Empty without
     `ping`, which needs no root; at most four packets per peer, one second each.
     """
     if not mtu or not peers or shutil.which("ping") is None:
@@ -114,8 +114,12 @@ def _path(address: str, mtu: int) -> dict[str, Any]:
         if full or "mtu" in said:
             break
     small = full or _ping(address, "-s", str(_SMALL))[0]
-    told = re.search(r"mtu ?= ?(\d+)", said)
-    return {"full": full, "small": small, "told": int(told[1]) if told and not full else None}
+    reported = re.search(r"mtu ?= ?(\d+)", said)
+    return {
+        "full": full,
+        "small": small,
+        "mtu": int(reported[1]) if reported and not full else None,
+    }
 
 
 def _ping(address: str, *words: str) -> tuple[bool, str]:

@@ -1,6 +1,6 @@
 """GPU use on a node: processes on each GPU, their memory, and power limits.
 
-The parser is pure; `look` runs `nvidia-smi`. Only its XML output lists graphics programs too.
+The parser is pure; `use_of_gpus` runs `nvidia-smi`, whose XML output alone lists graphics programs.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ from ansible.module_utils.hearth.base.nvidia import room_mib
 from ansible.module_utils.hearth_node.driver.inspect import nvidia_smi
 
 
-def look(ours: Collection[int]) -> tuple[list[dict[str, Any]], str]:
+def use_of_gpus(ours: Collection[int]) -> tuple[list[dict[str, Any]], str]:
     """Return the NVIDIA GPUs of this machine as `gpus_of` does, and the reason if there is none."""
     said, trouble = nvidia_smi("-q", "-x")
     try:

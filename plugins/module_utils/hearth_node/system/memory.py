@@ -22,7 +22,7 @@ print(runpy.run_path(str(pathlib.Path(place).with_name("version.py")))["cuda"])
 def look(python: str, root: str = "/", used: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
     """Return `gpus`, `free_mib`, `total_mib` and `cuda` of this node; `python` is that of its runs.
 
-    `used` are the GPUs as `gpu_use.look` returns them, which is asked without any: the memory that
+    `used` are the GPUs as `use_of_gpus` returns them, which is called without any: the memory that
     Hearth's own runs hold counts as free, and the `programs` of others can be ended.
 
     Also the NVIDIA `cards` on its bus by PCI id (none that a virtual machine holds), whether
@@ -30,7 +30,7 @@ def look(python: str, root: str = "/", used: Sequence[Mapping[str, Any]] = ()) -
     """
     trouble = ""
     if not used:
-        used, trouble = gpu_use.look(())
+        used, trouble = gpu_use.use_of_gpus(())
     gpus = [_gpu(each) for each in used]
     memory = host_memory((Path(root) / "proc/meminfo").read_text())
     return {

@@ -86,7 +86,7 @@ def look(name: str) -> dict:
         "driver": DRIVER,
         "card": {"name": "enp5s0", "mtu": 1500},
         "network": network(name),
-        "paths": {other: {"full": True, "small": True, "told": None} for other in others},
+        "paths": {other: {"full": True, "small": True, "mtu": None} for other in others},
         "disks": [{"folder": "/home", "free_mib": 90_000}],
         "memory": {"used_mib": 3000, "total_mib": 32_000},
         "identity": {"machine_id": f"id-{name}", "host_keys": [f"ssh-ed25519 {name}"]},
@@ -193,7 +193,7 @@ def free(mib: int) -> dict[str, ExaminedNode]:
 
 def ping(**changes) -> dict[str, ExaminedNode]:
     """Return the nodes, where packets of the laptop reach the tower otherwise."""
-    return looks(paths={"tower": {"full": False, "small": True, "told": None} | changes})
+    return looks(paths={"tower": {"full": False, "small": True, "mtu": None} | changes})
 
 
 def observed(**changes) -> Observation:
@@ -254,7 +254,7 @@ DEGRADED = [
     ("code", another(code=CODE | {"differing": ["a.py"]}), "a.py", "--tags workspace"),
     ("code", another(code=CODE | {"changed": True}), "--tags workspace"),
     ("link", talks(430.0), "430 Mbit/s", "enp5s0", "1000 Mbit/s"),
-    ("MTU", ping(told=1400), "1400 bytes to tower", "enp5s0 has 1500", "MTU of 1400"),
+    ("MTU", ping(mtu=1400), "1400 bytes to tower", "enp5s0 has 1500", "MTU of 1400"),
     ("names", stage("names", changed=True), "--tags names"),
     ("NCCL", stage("nccl", changed=True), "--tags nccl"),
     ("NCCL", stage("nccl", findings=["/etc/nccl.conf"]), "/etc/nccl.conf", "--tags nccl"),

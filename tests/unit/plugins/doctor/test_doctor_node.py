@@ -247,10 +247,10 @@ def test_the_way_to_a_peer_is_measured_with_full_and_with_small_packets(program,
     )
     peers = {f"n{last}": f"192.0.2.{last}" for last in (1, 2, 3, 4)}
     assert surroundings.paths(1500, peers) == {
-        "n1": {"full": True, "small": True, "told": None},
-        "n2": {"full": False, "small": True, "told": 1400},
-        "n3": {"full": False, "small": True, "told": None},
-        "n4": {"full": False, "small": False, "told": None},
+        "n1": {"full": True, "small": True, "mtu": None},
+        "n2": {"full": False, "small": True, "mtu": 1400},
+        "n3": {"full": False, "small": True, "mtu": None},
+        "n4": {"full": False, "small": False, "mtu": None},
     }
 
 
@@ -311,6 +311,6 @@ def test_a_run_of_another_user_is_named_with_what_it_uses(tmp_path, program, loo
 
 def test_hidden_processes_are_not_taken_for_none(tmp_path):
     (tmp_path / "mounts").write_text("proc /proc proc rw,nosuid,hidepid=invisible 0 0\n")
-    assert other_users.look(str(tmp_path), own=1000) is None
+    assert other_users.runs_of_others(str(tmp_path), own=1000) is None
     (tmp_path / "mounts").write_text("proc /proc proc rw,nosuid,hidepid=off 0 0\n")
-    assert other_users.look(str(tmp_path), own=1000) == []
+    assert other_users.runs_of_others(str(tmp_path), own=1000) == []

@@ -37,7 +37,7 @@ def test_cards_and_free_memory_are_told(program, tmp_path):
     facts |= {"cards": [], "prime_off": False, "trouble": ""}
     assert look("/nowhere/python", str(tmp_path)) == facts
     # What a run of Hearth's holds is free for the next one.
-    (held, _), _ = gpu_use.look(())
+    (held, _), _ = gpu_use.use_of_gpus(())
     held |= {"room_mib": 7638, "programs": [{"name": "game", "mib": 300}]}
     (card,) = look("/nowhere/python", str(tmp_path), used=[held])["gpus"]
     assert (card["room_mib"], card["programs"]) == (7638, [["game", 300]])
