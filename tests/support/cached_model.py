@@ -8,7 +8,7 @@ from pathlib import Path
 
 from hearth.base.places import MANIFEST
 from hearth.model.folder import take_stock
-from hearth.model.parts import piece_of
+from hearth.model.weight_files import piece_of
 
 ID = "owner/bulky"
 NAME = "owner--bulky"

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from hearth.data.shards.format import bin_header
+from hearth.data.shards.files import bin_header
 from tests.bench.command import Bench
 from tests.bench.paper import aim, measured
 

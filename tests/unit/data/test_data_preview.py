@@ -11,9 +11,8 @@ from hypothesis import strategies as st
 from support.tiny_model import make_dataset, make_tokenizer
 
 from hearth.data.load import load_data
-from hearth.data.preview import first_examples, shown
 from hearth.data.rows import Document
-from hearth.data.shown import lines_of, record_of
+from hearth.data.shown import first_examples, lines_of, record_of, shown
 
 
 def document(text: str, learned: list[bool] | None = None) -> Document:

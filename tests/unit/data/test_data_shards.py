@@ -19,8 +19,8 @@ from hearth.base.errors import DataError
 from hearth.base.files import sha256_of
 from hearth.data.locate import locate
 from hearth.data.rows import IGNORED
-from hearth.data.shards import index
-from hearth.data.shards.format import ShardRows, open_shard
+from hearth.data.shards import files
+from hearth.data.shards.files import ShardRows, open_shard
 from hearth.data.shards.load import load_shards
 
 
@@ -50,7 +50,7 @@ def test_what_was_written_is_read(tmp_path, kind):
     read = open_shard(path)
     assert isinstance(read, np.memmap)
     assert read.tolist() == tokens
-    (facts,) = index.examine([path], tmp_path, lambda _: None).values()
+    (facts,) = files.examine([path], tmp_path, lambda _: None).values()
     assert facts.sha256 == sha256_of(path)
     assert (facts.least, facts.largest) == (0, max(tokens))
 
@@ -105,8 +105,8 @@ def test_the_fingerprint_sees_contents_order_and_row_length(tmp_path, load):
 
 def test_a_shard_is_read_once_and_again_if_it_changed(tmp_path, load, monkeypatch):
     read = []
-    whole = index._facts_of
-    monkeypatch.setattr(index, "_facts_of", lambda path: read.append(path.name) or whole(path))
+    whole = files._facts_of
+    monkeypatch.setattr(files, "_facts_of", lambda path: read.append(path.name) or whole(path))
     a, b = (write(tmp_path / f"{n}.bin", [n] * 30) for n in (1, 2))
     load([a])
     load([a, b])

@@ -11,7 +11,7 @@ from support.tiny_model import make_tokenizer
 
 from hearth.base.errors import DataError
 from hearth.data.shards import make
-from hearth.data.shards.format import open_shard
+from hearth.data.shards.files import open_shard
 from hearth.data.shards.make import Order, make_shards
 
 TEXTS = [f"lamp number {n} <|im_end|> shines" for n in range(50)]

@@ -6,7 +6,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth.model.parts import ModelPart, files_for, piece_of, pieces_without
+from hearth.model.weight_files import ModelPart, files_for, piece_of, pieces_without
 
 LAYERS = 6
 NAMES = {

@@ -10,8 +10,8 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.several import on_ranks
 
-from hearth.trainer import handover
-from hearth.trainer.handover import hand_over, put_together, take_apart
+from hearth.trainer import training_state
+from hearth.trainer.training_state import hand_over, put_together, take_apart
 
 TYPES = [torch.float32, torch.float64, torch.bfloat16, torch.uint8, torch.int64, torch.bool]
 PLAIN = st.one_of(
@@ -55,7 +55,7 @@ def test_what_was_taken_apart_is_put_together_again(state):
 
 @pytest.mark.parametrize("piece", [1, 40, 1 << 20])
 def test_every_rank_gets_the_state_of_the_one_that_gives_it(monkeypatch, piece):
-    monkeypatch.setattr(handover, "_PIECE", piece)
+    monkeypatch.setattr(training_state, "_PIECE", piece)
     parameter = torch.nn.Parameter(torch.randn(3, 4))
     optimizer = torch.optim.AdamW([parameter], 0.1)
     parameter.grad = torch.ones(3, 4)

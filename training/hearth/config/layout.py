@@ -146,7 +146,7 @@ def _token_checksums(
     paths: list[Path], layout: Layout, say: Callable[[str], None]
 ) -> dict[Path, str]:
     """Return the checksums of valid token shards, each read once and kept."""
-    from hearth.data.shards.index import known  # with NumPy, which most runs need not load yet
+    from hearth.data.shards.files import known  # with NumPy, which most runs need not load yet
 
     return {path: facts.sha256 for path, facts in known(paths, layout.tokens, say).items()}
 

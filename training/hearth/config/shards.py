@@ -68,7 +68,7 @@ def _token_shards(
     name: str, data: ShardFiles, validation: str | None, say: Callable[[str], None]
 ) -> list[Shard]:
     # With NumPy, which most verbs need not load.
-    from hearth.data.shards.index import examine
+    from hearth.data.shards.files import examine
 
     held_out = shard_files("validation", validation).paths if validation else ()
     facts = examine([*data.paths, *held_out], user_cache() / "data" / "tokens", say)

@@ -1,4 +1,4 @@
-"""An example as it is trained, as text for a terminal and for the record of a run. Pure."""
+"""Examples as they are trained, decoded token by token: for a terminal and the record of a run."""
 
 from __future__ import annotations
 
@@ -6,8 +6,12 @@ import shutil
 import textwrap
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import groupby
+from operator import itemgetter
 from typing import Any
 from unicodedata import east_asian_width
+
+from hearth.data.rows import Document, Rows
 
 _LONGEST = 120
 """Tokens of a stretch that are shown; of a longer one the beginning and the end are."""
@@ -86,3 +90,32 @@ def _shortened(tokens: Sequence[str]) -> list[str]:
         return list(tokens)
     half = _LONGEST // 2
     return [*tokens[:half], f" … {len(tokens) - 2 * half} tokens … ", *tokens[-half:]]
+
+
+def shown(tokenizer: Any, document: Document) -> Shown:
+    """Return `document` with its tokens decoded."""
+    ids, learned = document.ids.tolist(), document.learned.tolist()
+    stretches = tuple(
+        Stretch(flag, _decoded(tokenizer, [token for token, _ in each]))
+        for flag, each in groupby(zip(ids, learned, strict=True), itemgetter(1))
+    )
+    return Shown(document.source, len(ids), sum(learned), stretches)
+
+
+def first_examples(tokenizer: Any, rows: Rows, count: int) -> list[Shown]:
+    """Return the first `count` examples of `rows` as they are trained, in the order of the data."""
+    return [shown(tokenizer, document) for document in rows.documents(count)]
+
+
+def _decoded(tokenizer: Any, ids: Sequence[int]) -> tuple[str, ...]:
+    """Return `ids` as texts, one a token; tokens that make one character together are one text."""
+    texts, pending = list[str](), list[int]()
+    for token in ids:
+        pending.append(token)
+        text = tokenizer.decode(pending, clean_up_tokenization_spaces=False)
+        if not text.endswith("\ufffd") or len(pending) == 4:  # a character has four bytes at most
+            texts.append(text)
+            pending = []
+    if pending:
+        texts.append(tokenizer.decode(pending, clean_up_tokenization_spaces=False))
+    return tuple(texts)

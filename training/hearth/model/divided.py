@@ -24,9 +24,8 @@ from hearth.model.experts import (
     read_experts,
     stored_shapes,
 )
-from hearth.model.parts import ModelPart
 from hearth.model.stored_tensor import stored_tensors
-from hearth.model.weight_files import weight_map
+from hearth.model.weight_files import ModelPart, weight_map
 
 
 class PassOn(torch.nn.Module):

@@ -26,9 +26,9 @@ from hearth.model.compatibility import dropouts_in
 from hearth.model.divided import FAMILIES, config_of
 from hearth.model.loaded import check_finite
 from hearth.model.noise import seed_torch
-from hearth.model.parts import ModelPart
 from hearth.model.precision import DTYPES
 from hearth.model.transformers_backend import TransformersModel, load_part, with_adapter
+from hearth.model.weight_files import ModelPart
 from hearth.ranks.memory import returning_memory
 
 

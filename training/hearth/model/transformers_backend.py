@@ -31,8 +31,8 @@ from hearth.model.compatibility import dropouts_in
 from hearth.model.compilation import compile_layers
 from hearth.model.divided import DividedModel, check_quantisation, has_experts
 from hearth.model.experts import experts_in, shared_targets, targets_as_named
-from hearth.model.parts import ModelPart
 from hearth.model.precision import DTYPES
+from hearth.model.weight_files import ModelPart
 
 
 class TransformersModel(TrainableModel):

@@ -47,7 +47,7 @@ def preview(run: Run, layout: Layout, examples: int, say: Callable[[str], None])
     Raises `HearthError` with all problems found.
     """
     # Imported late: with torch.
-    from hearth.data.preview import first_examples
+    from hearth.data.shown import first_examples
     from hearth.data.template import ensure_chat_template
     from hearth.model.code import may_run
     from hearth.model.compatibility import tokenizer_in

@@ -16,10 +16,10 @@ from hearth.node.probe import Measured
 from hearth.ranks.control_protocol import Form, Formed, Leave, Waiting
 from hearth.ranks.world import GroupBroken, agree, leave
 from hearth.trainer.checkpointing import BEST, newest_checkpoint
-from hearth.trainer.handover import hand_over
 from hearth.trainer.loop import RECORDING, Trainer
 from hearth.trainer.progress import Progress, Standing, furthest
 from hearth.trainer.replicas import sync_weights
+from hearth.trainer.training_state import hand_over
 
 
 @dataclass(frozen=True)

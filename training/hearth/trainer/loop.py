@@ -14,8 +14,7 @@ from dataclasses import asdict
 from typing import Any
 
 from hearth.base.errors import HearthError
-from hearth.data.preview import first_examples
-from hearth.data.shown import record_of
+from hearth.data.shown import first_examples, record_of
 from hearth.data.stream import StreamedRows
 from hearth.ranks.control_protocol import Disk
 from hearth.record.checkpoint import Checkpoint, not_written

@@ -17,7 +17,7 @@ from typing import Any
 import torch
 
 from hearth.ranks.world import World
-from hearth.trainer.handover import take_apart
+from hearth.trainer.training_state import take_apart
 
 ROUNDING = 1e-6
 """Distance of two tensors, relative to their size, that fp32 alone may give them."""

@@ -20,7 +20,7 @@ class NodeCopies:
         name: of the node.
         holds: checksum of each complete copy, "" where there is none.
         pieces: of a model of which there are some layers: its checksum, and the `pieces` that are
-            there (see `hearth.model.parts`).
+            there (see `hearth.model.weight_files`).
         folders: its path, existing or planned.
         places: identifier of that location, equal on nodes that share it.
         disks: the file system of that location.

@@ -17,8 +17,7 @@ from hearth.config.shape import shape_in
 from hearth.data.locate import HubDataset, locate
 from hearth.model.cache import held_model, unfinished_of
 from hearth.model.folder import check_replaceable
-from hearth.model.parts import pieces_without
-from hearth.model.weight_files import weight_map
+from hearth.model.weight_files import pieces_without, weight_map
 from hearth.transfer.holding import arrived_bytes
 from hearth.transfer.pieces import Key
 

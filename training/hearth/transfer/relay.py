@@ -27,7 +27,7 @@ from hearth.base.locks import locked
 from hearth.base.places import MANIFEST, TOKENS
 from hearth.config.declared import CONFIG, INDEX
 from hearth.model.folder import read_manifest
-from hearth.model.parts import ModelPart, files_for
+from hearth.model.weight_files import ModelPart, files_for
 from hearth.transfer.fetching import PATIENCE, FileClient
 from hearth.transfer.holding import Holding
 from hearth.transfer.pieces import PIECE, Item, Key, Table, cut

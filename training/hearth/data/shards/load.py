@@ -11,8 +11,7 @@ from pathlib import Path
 
 from hearth.base.errors import DataError
 from hearth.data.load import Beginning, TokenData
-from hearth.data.shards.format import ShardRows
-from hearth.data.shards.index import ShardFacts, examine, raise_shown
+from hearth.data.shards.files import ShardFacts, ShardRows, examine, raise_shown
 
 _SHOWN_TOKENS = 32
 """Tokens of the text that a sample goes on with."""

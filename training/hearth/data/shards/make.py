@@ -23,7 +23,7 @@ from hearth.data.documents import drawn_by_hash, examples
 from hearth.data.findings import Findings
 from hearth.data.formats import Records, open_records
 from hearth.data.locate import ShardFiles, locate
-from hearth.data.shards.format import bin_header
+from hearth.data.shards.files import bin_header
 from hearth.data.template import tokenizer_fingerprint
 
 RECORD = "corpus.json"
