@@ -1,4 +1,4 @@
-"""Noise on embeddings: drawn by row, bounded by the length of each document."""
+"""Random numbers of a forward pass: after a seed, and noise on embeddings, drawn by row."""
 
 from __future__ import annotations
 
@@ -7,9 +7,20 @@ import math
 import numpy as np
 import pytest
 import torch
+from hypothesis import given
+from hypothesis import strategies as st
 
 from hearth.data.rows import Batch
-from hearth.model.noise import Noise
+from hearth.model.noise import Noise, seed_torch
+
+
+@given(st.integers(-(2**63), 2**64 - 1))
+def test_torch_draws_what_it_would_after_its_own_function(seed):
+    torch.manual_seed(seed)
+    expected = torch.rand(8)
+    seed_torch(seed, torch.device("cpu"))
+    assert torch.equal(torch.rand(8), expected)
+
 
 WIDTH, ALPHA = 64, 5.0
 
