@@ -8,10 +8,11 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import groupby
 from operator import itemgetter
-from typing import Any
+from typing import TYPE_CHECKING, Any
 from unicodedata import east_asian_width
 
-from hearth.data.rows import Document, Rows
+if TYPE_CHECKING:  # the controller shows examples, and has no package to read data with
+    from hearth.data.rows import Document, Rows
 
 _LONGEST = 120
 """Tokens of a stretch that are shown; of a longer one the beginning and the end are."""
