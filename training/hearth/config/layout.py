@@ -79,7 +79,7 @@ class Layout:
         return self.data / "tokens"
 
     def datasets(self, run: Run) -> dict[str, str | Path]:
-        """Return by name the path or name under which this machine finds each data set of `run`.
+        """Return the path or name of each data set of `run` on this machine, by name.
 
         In a workspace a local file is stored under its checksum and name. A data set of the Hub is
         the file of its saved rows, if there is one; any other has the same name everywhere. Those
@@ -103,7 +103,7 @@ class Layout:
         return dataset
 
     def shard(self, shard: Shard) -> list[Path]:
-        """Return the paths at which this machine may have a shard of a run.
+        """Return the possible paths of a shard of a run on this machine.
 
         A node of the run may have it where the requesting computer has it: on a folder that both
         see, or because both are one computer. Then it is used there, not copied.
@@ -117,12 +117,12 @@ class Layout:
 
 
 def staged_name(sha256: str, dataset: str) -> str:
-    """Return the name under which a node's workspace stores a local data file."""
+    """Return the name of a local data file in a node's workspace."""
     return f"{sha256[:12]}-{Path(dataset).name}"
 
 
 def staged_of(shard: Shard) -> str:
-    """Return the name under which a node's workspace stores a shard."""
+    """Return the name of a shard in a node's workspace."""
     return staged_name(shard.sha256, shard.path)
 
 

@@ -42,7 +42,7 @@ class PlannedPipeline:
     step_seconds: float
 
 
-_HEADER = "# Written by Hearth; the same file lies on every node of the run.\n"
+_HEADER = "# Written by Hearth; every node of the run has the same file.\n"
 
 
 @dataclass(frozen=True)

@@ -370,7 +370,7 @@ class Settings(BaseModel):
     @field_validator("split")
     @classmethod
     def _someone_works(cls, value: Shares | str) -> Shares | str:
-        """Refuse a split in which no rank has any rows."""
+        """Refuse a split that gives no rank any rows."""
         if not isinstance(value, str) and sum(value) == 0:
             raise ValueError("at least one rank needs a share above 0")
         return value

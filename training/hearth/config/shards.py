@@ -1,4 +1,4 @@
-"""The shards of a run: files of data sets that have several, by which every node knows them."""
+"""The shards of a run: files of data sets that have several, named by checksum on every node."""
 
 from __future__ import annotations
 

@@ -61,7 +61,7 @@ class Ends:
     """The tokens that can end an answer, as they are written.
 
     Args:
-        stops: those at which generation stops.
+        stops: those that stop generation.
         special: all special tokens.
         last_resort: the one that ends the last answer if the template writes none.
     """
@@ -272,7 +272,7 @@ def _with_marks(message: Message, first: int) -> tuple[Message, dict[str, tuple[
     """Return `message` with marks for its texts, and for each mark its part and the text.
 
     The marks are the characters from `first` on. Tags around a thought in an answer stay, since
-    templates look for them.
+    templates search for them.
     """
     marks: dict[str, tuple[str, str]] = {}
 
@@ -366,8 +366,8 @@ def _start(
 ) -> tuple[int, str]:
     """Return where answer `number` starts, and what the prompt for it has that `text` lacks.
 
-    It starts behind the template's prompt for it, or with its own words where the prompt cannot
-    be told: there is none for an answer to nothing.
+    It starts behind the template's prompt for it, or with its own words where no prompt can be
+    found: there is none for an answer to nothing.
     """
     begin = regions[number].start
     if not number:
@@ -395,7 +395,7 @@ def _closed(
 ) -> tuple[str, str]:
     """Return `text` with an end after its last answer, which is over at `behind`, and that end.
 
-    Some templates have none but the beginning of the next message, at which generation stops.
+    Some templates have none but the beginning of the next message, which stops generation.
     """
     mark = chr(_first_mark(text))
     calls = bool(messages[-1].calls)

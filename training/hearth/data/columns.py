@@ -91,7 +91,7 @@ class _Columns:
         filled = [name for name in there if not is_blank(self._fields[name])]
         return next(iter(filled + (there if blank else [])), None)
 
-    def look(self, name: str) -> Any:
+    def peek(self, name: str) -> Any:
         """Return the value of a column, which does not count as read."""
         return self._fields.get(name)
 
@@ -158,7 +158,7 @@ def _held_out(split: Any) -> bool | None:
 def _conversation(columns: _Columns, blank: bool) -> _Turns | None:
     """Return the messages of a record with a column of them, or None."""
     # The other names are also those of plain texts.
-    others = [name for name in CONVERSATIONS[2:] if is_conversation(columns.look(name))]
+    others = [name for name in CONVERSATIONS[2:] if is_conversation(columns.peek(name))]
     name = columns.first([*CONVERSATIONS[:2], *others], blank)
     if name is None:
         return None
@@ -171,12 +171,12 @@ def _pair(columns: _Columns, blank: bool) -> _Turns | None:
     question, answer = columns.first(QUESTIONS, blank=True), columns.first(ANSWERS, blank)
     if question is None or answer is None:
         return None
-    asked = _side(columns, question, "user", 1)
-    answered = _side(columns, answer, "assistant", len(asked.messages) + 1)
+    question_side = _side(columns, question, "user", 1)
+    answer_side = _side(columns, answer, "assistant", len(question_side.messages) + 1)
     # Of a prompt that is a conversation, the completion alone is learned, as TRL does.
-    before = [replace(m, learned=m.role != "assistant") for m in asked.messages]
-    after = [*answered.messages]
-    if isinstance(columns.look(question), str):
+    before = [replace(m, learned=m.role != "assistant") for m in question_side.messages]
+    after = [*answer_side.messages]
+    if isinstance(columns.peek(question), str):
         more = columns.text(columns.first(_MORE.get(question, ()))).strip()
         parts = [part for part in (before[0].content, more) if part.strip()]
         before = [Message("user", "\n\n".join(parts))] if more else before
@@ -185,7 +185,7 @@ def _pair(columns: _Columns, blank: bool) -> _Turns | None:
     start = 1 if before[0].role == "system" else 0
     history = _history(columns.read(_HISTORY))
     messages = (*before[:start], *history, *before[start:], *after)
-    return _Turns(messages, (*asked.unused, *answered.unused))
+    return _Turns(messages, (*question_side.unused, *answer_side.unused))
 
 
 def _side(columns: _Columns, name: str, role: str, first: int) -> _Turns:
@@ -229,7 +229,7 @@ def _framed(columns: _Columns, messages: tuple[Message, ...]) -> tuple[Message, 
             "remove the record"
         )
     for name in _LABELS:
-        label = str(columns.look(name)).strip().lower()  # a number is the class of something else
+        label = str(columns.peek(name)).strip().lower()  # a number is the class of something else
         if label == "true":
             columns.read(name)
         if label == "false":
@@ -254,7 +254,7 @@ def _tools(columns: _Columns, messages: tuple[Message, ...]) -> tuple[Mapping[st
     name = columns.first(_TOOLS)
     if name is None:
         return ()
-    value = columns.look(name)
+    value = columns.peek(name)
     is_other_text = isinstance(value, str) and value.strip()[0] not in "[{"
     # As in the data of Hermes: the system message has them as text already.
     written_out = any(m.role == "system" and "<tools>" in m.content for m in messages)

@@ -85,7 +85,7 @@ def tokenise(
     stops: Sequence[int] = (),
     found: Findings | None = None,
 ) -> Documents:
-    """Tokenise all examples of `records`; `stops` are the tokens at which generation stops.
+    """Tokenise all examples of `records`; `stops` are the tokens that stop generation.
 
     Raises `DataError` with the problems found in the file. With `found` they are added to it
     instead, and the invalid records are left out.

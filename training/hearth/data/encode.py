@@ -53,7 +53,7 @@ def encode(
 ) -> list[Encoded | Problem]:
     """Return the tokens of each example, or the `Problem` that keeps it from being trained on.
 
-    `stops` are the tokens at which the model's generation stops, besides the tokenizer's own.
+    `stops` are the tokens that stop the model's generation, besides the tokenizer's own.
     """
     template = ChatTemplate(tokenizer, stops)
     chats = {at: each for at, each in enumerate(examples) if each.messages}
@@ -102,7 +102,7 @@ def _pieces(
 ) -> list[_Piece]:
     """Split the rendered `text` so that a control token in a message's own words is words.
 
-    Raises `Problem` if it cannot be told from those that the template wrote.
+    Raises `Problem` if it cannot be distinguished from those of the template.
     """
     if not _holds_control(template, messages):
         return [(text, False)]

@@ -280,7 +280,7 @@ def _read_csv(file: LocalFile, add: Add) -> Iterator[DataRecord]:
             start = 0
     except Problem as problem:
         add(start, str(problem))
-    except csv.Error as error:  # after it, nobody knows where a row begins
+    except csv.Error as error:  # after it, the beginning of a row is unknown
         add(start, f"this row is not csv ({error}); check its quotes, up to line {last}")
 
 

@@ -118,8 +118,8 @@ def _question(records: Records, held_out: frozenset[int]) -> HeldOutQuestion | N
     for line, example in examples(records, Findings(records.name, records.files)):
         if line > last:
             break
-        for at, (asked, answer) in enumerate(pairwise(example.messages), start=1):
-            roles = asked.role, answer.role
+        for at, (question, answer) in enumerate(pairwise(example.messages), start=1):
+            roles = question.role, answer.role
             if line in held_out and roles == ("user", "assistant") and answer.content:
                 return HeldOutQuestion(example.messages[:at], answer.content)
     return None
@@ -185,7 +185,7 @@ def load_data(
 
     The tokenizer gets a plain chat template if it has none; its tokens are kept in `cache`. `seed`
     is that of the packing; `columns` and `in_mixture` are as in `open_records`. `stops` are the
-    tokens at which the model's generation stops.
+    tokens that stop the model's generation.
 
     Raises `DataError` with the problems found in the data, and `ModelError` if the tokenizer is
     unusable for training (see `ensure_chat_template`).

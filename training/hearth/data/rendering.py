@@ -176,7 +176,7 @@ def main(seconds: float) -> None:
 _OTHER_FILES = frozenset({"include", "import", "from", "extends"})
 
 _HEAVY = re.compile(r"\*|\d{6,}|%\d{4,}|\blipsum\b|\b(ljust|rjust|center|zfill)\b")
-"""Parts of a template of which one step can compute for ever, or fill the memory."""
+"""Parts of a template that can compute for ever, or fill the memory, in one step."""
 
 _ASK, _ANSWER = {"role": "user", "content": "1"}, {"role": "assistant", "content": "2"}
 _CONVERSATIONS = ([_ASK], [_ASK, _ANSWER, _ASK])

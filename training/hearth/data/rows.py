@@ -54,7 +54,7 @@ class Document:
 
 
 class Rows(Protocol):
-    """Rows of a data set, of which any can be read at any time.
+    """Rows of a data set; any of them can be read at any time.
 
     Attributes:
         tokens: int64 (rows,), tokens of each row.

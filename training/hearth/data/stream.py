@@ -107,7 +107,7 @@ class _Window:
 
 
 class StreamedRows:
-    """`Rows` numbered from the beginning of a stream; what is not there yet is read when asked for.
+    """`Rows` numbered from the beginning of a stream; missing rows are read on demand.
 
     `len` is the number of rows in the first window.
 

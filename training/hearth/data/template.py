@@ -50,7 +50,7 @@ Tools = Sequence[Mapping[str, Any]]
 
 @dataclass(frozen=True)
 class _MessageForm:
-    """The form in which a template reads messages; the defaults suit most.
+    """The form of the messages that a template reads; the defaults suit most.
 
     Attributes:
         parts: contents are lists of parts, as for models that see.

@@ -52,7 +52,7 @@ def tokenizer_in(folder: Path, own_code: bool) -> Any:
 
 
 def stops_in(folder: Path) -> tuple[int, ...]:
-    """Return the tokens at which generation of the model in `folder` stops, as it says itself."""
+    """Return the tokens that stop generation, as the model in `folder` says itself."""
     for name in ("generation_config.json", "config.json"):
         known = (read_object(folder / name) or {}).get("eos_token_id")
         stops = known if isinstance(known, list) else [known]

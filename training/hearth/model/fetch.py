@@ -196,7 +196,7 @@ def _fetched(source: ModelSource, target: Path, say: Say, known: Sequence[str]) 
         if path.name not in manifest.files and path.name != MANIFEST:
             path.unlink()  # code that is not needed, or a package's weights
     sync_below(unfinished)
-    check_replaceable(target)  # a download takes long enough for somebody to put a folder here
+    check_replaceable(target)  # a folder may have been put here during the download
     _clear(target)
     unfinished.rename(target)
     say(f"model: {source.name} is in {target}")

@@ -1,7 +1,7 @@
 """Merges an adapter into the files of a model, one tensor after the other.
 
 A merged file has the names, types, shapes and places of the file that it was made from, so it is a
-copy in which the adapted tensors are replaced. Memory holds one tensor at a time, several times
+copy with the adapted tensors replaced. Memory holds one tensor at a time, several times
 over: a model of any size is merged on any computer. PEFT does the arithmetic.
 """
 

@@ -93,7 +93,7 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self) -> None:
-        """Take one step with the prepared updates; prepare them first if nobody has."""
+        """Take one step with the prepared updates; prepare them first if they are missing."""
         if self._updates is None:
             self.prepare()
         hidden, others = self.param_groups

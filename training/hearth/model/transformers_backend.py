@@ -152,7 +152,7 @@ def _stored(folder: Path, own_code: bool, dtype: torch.dtype, **more: Any) -> Pr
 def _implementation(dtype: torch.dtype) -> dict[str, str]:
     """Return arguments of Transformers for a mixture of experts computed in `dtype`.
 
-    By default all experts of a layer are one operation, for which torch knows no float64.
+    By default all experts of a layer are one operation, and torch has none for float64.
     """
     return {"experts_implementation": "eager"} if dtype == torch.float64 else {}
 

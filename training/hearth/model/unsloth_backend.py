@@ -144,7 +144,7 @@ def load(settings: Settings, folder: Path, device: torch.device, precision: str)
 def _targets(settings: Settings, base: torch.nn.Module) -> list[str]:
     """Return the names of the layers to adapt: with `all-linear` those that PEFT would take.
 
-    Unsloth would take seven fixed names, of which models with merged projections have two.
+    Unsloth would take seven fixed names; models with merged projections have two of them.
     """
     if settings.lora_targets != "all-linear":
         return list(settings.lora_targets)

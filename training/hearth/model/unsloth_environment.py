@@ -9,7 +9,7 @@ import os
 from pathlib import Path
 
 LOGITS = 1 << 29
-"""Bytes in which Unsloth's cross entropy computes the logits, in chunks.
+"""Bytes of a chunk of logits in Unsloth's cross entropy.
 
 By default it takes half of the memory that is free at the first loss, before the optimizer and the
 activations have theirs, and up to 4 GiB; and how it cuts the chunks would depend on that moment.

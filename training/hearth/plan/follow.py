@@ -191,7 +191,7 @@ def _observations(speed: Speed, slowness: float | None) -> deque[float]:
 
 
 def _over(plans: Plans, times: Sequence[np.ndarray]) -> float:
-    """Return the time at which the steps under `plans` end; exact in any Python, unlike `sum`."""
+    """Return when the steps under `plans` end; exact in any Python, unlike `sum`."""
     return max(
         math.fsum(float(each[plan.rows[rank]]) for plan in plans) for rank, each in enumerate(times)
     )

@@ -22,14 +22,14 @@ WHOLE: Pair = ("", "")
 """The exchange as a whole, where the carrier shows no hops."""
 
 _MATTERS = 1 / 3
-"""Part of a step from which the exchange is worth a message."""
+"""Least part of a step for an exchange that is worth a message."""
 
 _FELL, _WHOLE_FELL = 0.5, 0.25
 """Part of its first speed below which a link became slow, and all links together: those seem slower
 too when the ranks' processors are busy."""
 
 _FAST = 1000.0
-"""Mbit/s from which no link of a home is slow, whatever it carried before."""
+"""Least Mbit/s of a link that is never slow, whatever it carried before."""
 
 _MATTERS_FROM_START = 0.5
 """The same part for a link below SLOW_MBIT that may never have been faster."""
@@ -82,10 +82,10 @@ class LinkWatch:
 
     Attributes:
         first: by hop, the first speeds that were seen.
-        exchanges: by hop, the seconds of the exchanges in which they were.
+        exchanges: by hop, the seconds of their exchanges.
         lately: by hop that is slow now, its last speeds.
         before, computed: seconds of the newest step and of its slowest rank's computing; its
-            exchange is told of in the next one.
+            exchange is reported in the next one.
         slow, well: steps in a row, with and without a slow link.
         named: the slow links now.
     """
@@ -171,7 +171,7 @@ class LinkWatch:
         return _median(self.first.get(pair, []))
 
     def _mended(self, pairs: Sequence[Pair]) -> float | None:
-        """Return the seconds of an exchange in which these links are as fast as at first."""
+        """Return the seconds of an exchange if these links were as fast as at first."""
         known = [_median(self.exchanges.get(pair, [])) for pair in pairs]
         return None if None in known else max(each for each in known if each is not None)
 

@@ -157,7 +157,7 @@ class Pipeline:
 
     @property
     def bubble(self) -> float:
-        """The part of a step in which the slowest stage waits."""
+        """The part of a step that the slowest stage waits."""
         busy = self.micro_batches * max(self.stage_seconds)
         return max(0.0, 1 - busy / self.step_seconds)
 

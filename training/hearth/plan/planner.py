@@ -82,7 +82,7 @@ class Fixed(Planner):
 
     Args:
         shares: of each rank of the layout. If all members have a share of 0, they get equal ones.
-        micro_batch: of each rank; None is the size at which it is fastest (`regroup` has its
+        micro_batch: of each rank; None is its fastest size (`regroup` has its
             speed), and 1 until then.
         together: as in `Plan`.
     """
@@ -134,7 +134,7 @@ class RecordedPlans:
     """The plans of an earlier run.
 
     Attributes:
-        plans: each with the 0-based step from which it applied, in order.
+        plans: each with its first 0-based step, in order.
         steps: number of steps of that run.
     """
 
@@ -147,7 +147,7 @@ class Replayed(Planner):
 
     Args:
         run: its name, for messages.
-        plans: each with the 0-based step from which it applied, in order; at least one, except on a
+        plans: each with its first 0-based step, in order; at least one, except on a
             rank that joins a group and gets the others' by `repeat`.
         ranks: current number of ranks, absent ones included.
         steps: number of steps of the earlier run; later steps reuse its last plan, if it fits.
@@ -262,7 +262,7 @@ class Staged(Planner):
 def _of_members(shares: Sequence[float], members: Sequence[int]) -> tuple[float, ...]:
     """Return `shares` with 0 for each rank that is not in `members`.
 
-    Members whose shares are all 0 get equal ones: somebody has to compute the rows.
+    Members whose shares are all 0 get equal ones: the rows must be computed.
     """
     found = tuple(share if rank in members else 0 for rank, share in enumerate(shares))
     if any(found):

@@ -19,7 +19,7 @@ EXCHANGED = 3
 the parameters' change and both AdamW moments. Any other exchange has one, the gradients."""
 
 _ALL_TRIED = 10
-"""Largest number of nodes for which every combination is tried."""
+"""Largest number of nodes whose combinations are all tried."""
 
 _WORTH_JOINING = 0.01
 """Part of the speed that a node must add to be included."""
@@ -215,7 +215,7 @@ def stop_grace(
 
 
 def gather_seconds(learned: int, nodes: int, mbit: float | None) -> float:
-    """Return the seconds in which all stages of a pipeline broadcast their state for a checkpoint.
+    """Return the seconds of the broadcasts of all stages' state for a checkpoint.
 
     `learned` are the bytes of all trainable weights, `mbit` the slowest link between the `nodes`,
     None where it is not known. A broadcast is a tree: a node sends one copy per level at most.
@@ -240,7 +240,7 @@ def fetched_bytes(weights: int, ranks: int) -> float:
 def fetch_seconds(weights: int, ranks: int, mbit: float | None = None) -> float:
     """Return the seconds to receive `fetched_bytes` at `mbit` Mbit/s, the slowest link if measured.
 
-    Modelled as a ring, in which every link carries the bytes that one rank receives.
+    Modelled as a ring: every link carries the bytes that one rank receives.
     """
     return fetched_bytes(weights, ranks) / ((mbit or _ASSUMED_MBIT) * 1e6 / 8)
 

@@ -10,10 +10,10 @@ from collections.abc import Iterator, Sequence
 from hearth.plan.layer_counts import CLEARLY, Step, TimedCounts, is_faster
 
 _ALL_ORDERS = 5
-"""Largest number of ranks for which every order of every subset is tried."""
+"""Largest number of ranks whose subsets are tried in every order."""
 
 _CLIMBS = 3
-"""Number of starts, the best ones, from which the search for many ranks climbs."""
+"""Number of starts, the best ones, of the search for many ranks."""
 
 
 def fastest_order(step: Step, keep_all: bool = False) -> TimedCounts | None:
@@ -134,7 +134,7 @@ def _neighbours(
 
 
 def roomiest(step: Step) -> tuple[int, ...]:
-    """Return the order with room for most layers, without nodes of which a rank has room for none.
+    """Return the order with room for most layers, without nodes with a rank too small for one.
 
     It is empty if no node is left. Of many ranks only that by memory is tried.
     """

@@ -51,7 +51,7 @@ def _identity(order: np.ndarray) -> dict[str, str]:
 
 @dataclass(frozen=True)
 class RowOrder:
-    """The seeded order in which a run sees its rows; every epoch has its own.
+    """The seeded order of a run's rows; every epoch has its own.
 
     `parts` are those of a mixture, in whose order the `rows` are numbered.
     """

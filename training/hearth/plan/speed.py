@@ -30,7 +30,7 @@ class Speed:
 
     @property
     def micro_batch(self) -> int:
-        """The size at which the rank is fastest; on a tie the smallest, to save memory."""
+        """The fastest size of the rank; on a tie the smallest, to save memory."""
         return max(
             zip(self.sizes, self.seconds, strict=True),
             key=lambda each: (each[0] / each[1], -each[0]),

@@ -78,7 +78,7 @@ def divide(rows: int, times: Sequence[np.ndarray]) -> tuple[int, ...]:
 
 
 def divide_round(sizes: Sequence[int], times: Sequence[np.ndarray]) -> tuple[tuple[int, ...], ...]:
-    """Return each rank's rows in each step of a round in which ranks wait only after the last step.
+    """Return each rank's rows in each step of a round; ranks wait only after the last step.
 
     `sizes` are the rows of the steps and `times` as in `divide`, up to the largest of them. In each
     step the rows go to the ranks that finish them first, counting work left from earlier steps.

@@ -127,7 +127,7 @@ def _epochs(settings: Settings, lengths: Lengths) -> float:
 
 
 def _chosen(forms: list[_StepForm]) -> _StepForm:
-    """Return the form with the largest steps of which there are enough."""
+    """Return the form with the largest steps that are enough in number."""
     several = [form for form in forms if form.global_batch >= _SEVERAL] or forms
     if wanted := [form for form in several if form.steps >= _WANTED]:
         return max(wanted, key=lambda form: form.size)

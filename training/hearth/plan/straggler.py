@@ -8,13 +8,13 @@ _NOTEWORTHY = 0.1
 """Relative change from a rank's measured speed that is worth a message."""
 
 _HOLDS_UP = 1.5
-"""Multiple of the others' average compute time at which a rank counts as one they wait for."""
+"""Least multiple of the others' average compute time of a rank that they wait for."""
 
 _NOTICED = 0.2
 """Part of a step that the others must wait for a rank before it is named."""
 
 _AS_SLOW = 0.9
-"""Part of the slowest rank's time from which another one counts as equally slow."""
+"""Least part of the slowest rank's time of another one that counts as equally slow."""
 
 
 def has_changed(slowness: float) -> bool:

@@ -54,7 +54,7 @@ from hearth.trainer.training_state import StageState, TrainingState
 from hearth.trainer.work import OPTIMIZER, Work
 
 _LOADING = 3600.0
-"""Seconds in which a model must be loaded: large ones come from slow disks or over the network."""
+"""Timeout for loading a model: large ones come from slow disks or over the network."""
 
 
 def assemble(

@@ -66,7 +66,7 @@ class Computed:
         seconds: from the first row to the last gradient, failed attempts included.
         micro_batch: rows at once that fit into the memory: as planned, or fewer after an OOM.
         tokens: those of the rows; for some layers only, their part of it.
-        waited: seconds beside those, in which this rank waited for other stages of a pipeline.
+        waited: further seconds of waiting for other stages of a pipeline.
         squares: squared norm of the gradient if this rank has only a part of it; else None.
     """
 
@@ -133,7 +133,7 @@ class Compute(Computing):
     """Forward and backward passes over this rank's rows.
 
     `clear` sets all gradients to zero; `scale` multiplies a loss by the loss scaler's factor.
-    `work` is told of each micro-batch.
+    Each micro-batch is announced to `work`.
     """
 
     def __init__(

@@ -188,7 +188,7 @@ class Exchange:
         return StepSum(**flags, **by_rank | {"loss": sum(by_rank["loss"])})
 
     def share(self, updates: torch.Tensor) -> None:
-        """Sum the optimizer's `updates`, of which each rank has finished a part, in place."""
+        """Sum the optimizer's `updates`, each rank's finished part, in place."""
         started = time.perf_counter()
         self._sum(updates)
         self.waited += time.perf_counter() - started

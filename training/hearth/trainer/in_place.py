@@ -24,7 +24,7 @@ from hearth.trainer.training_state import hand_over
 
 @dataclass(frozen=True)
 class Parting:
-    """The way in which a rank left its group.
+    """Cause and time of a rank leaving its group.
 
     Attributes:
         why: "new" (it was in none), "paused" or "broken".
@@ -223,7 +223,7 @@ class InPlaceTrainer:
         self._work.wait()
 
     def _begin_together(self) -> None:
-        """Begin at the newest checkpoint, in a group in which no rank has trained yet."""
+        """Begin at the newest checkpoint, in a group whose ranks have not trained yet."""
         launch = self._world.from_leader(secrets.token_hex(8))
         trainer = self._trainer
         found = newest_checkpoint(trainer.context, trainer.facts.inputs)

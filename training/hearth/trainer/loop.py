@@ -32,7 +32,7 @@ from hearth.trainer.stepper import Stepper
 from hearth.trainer.telemetry import Telemetry
 
 RECORDING = 900.0
-"""Seconds in which a rank must begin or end its part of the record, on a slow disk."""
+"""Timeout for beginning or ending a rank's part of the record, on a slow disk."""
 
 STOP_FILE = "stop"
 """Stop file: if it exists in the run's folder, the run stops after the current step."""

@@ -24,7 +24,7 @@ _AFTER_FAILURE = 20.0
 """Seconds of it at the end of a run that failed, whose nodes are to be free soon."""
 
 _UPLOAD = 60.0
-"""Seconds at the end of a run in which wandb sends the last lines; `wandb sync` sends the rest."""
+"""Seconds at the end of a run for wandb's last lines; `wandb sync` sends the rest."""
 
 _MOST = 20_000
 """Lines that wait at most: about 60 MB."""

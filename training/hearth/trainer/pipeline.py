@@ -138,8 +138,8 @@ class Passed:
 
     Attributes:
         loss: on the last stage, the sum of the micro-batches' losses; else 0.
-        seconds: in which this rank computed.
-        waited: seconds in which it waited for other stages.
+        seconds: of this rank's computing.
+        waited: seconds of its waiting for other stages.
         fitted: whether its memory was enough; if not, the gradients mean nothing.
     """
 

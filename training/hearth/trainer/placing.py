@@ -109,7 +109,7 @@ def _by_speed(run: Run, layout: Layout, model: Path, world: World, shape: Shape)
 def _rows_that_fit(
     run: Run, layout: Layout, model: Path, world: World, shape: Shape, placement: Placement
 ) -> int:
-    """Return the most rows of a micro-batch with which the stages of `placement` fit.
+    """Return the most rows of a micro-batch that the stages of `placement` have room for.
 
     With `micro_batch: auto` they are measured to be the fastest ones. With `fit: warn` that is one
     row: the measurement, too, would need memory that may not be there.

@@ -41,7 +41,7 @@ from hearth.trainer.telemetry import Telemetry, step_line
 def exchanged(
     world: World, settings: Settings, result: StepResult, seconds: float, given: int
 ) -> Exchanged:
-    """Return a step of `seconds` in which each rank gives `given` bytes to the exchange."""
+    """Return a step of `seconds` whose exchange gets `given` bytes of each rank."""
     summed, members, layout = result.summed, world.members, world.layout
     exchange = summed.exchange_seconds(members)
     carried = given * ring_share(len(members))
@@ -218,7 +218,7 @@ class Reports:
             )
 
     def links(self, watch: LinkWatch, result: StepResult, seconds: float, given: int) -> None:
-        """Let `watch` look for slow links in a step, or a round, that took `seconds`.
+        """Let `watch` find slow links in a step, or a round, that took `seconds`.
 
         Each rank gives `given` bytes to an exchange. What is new is announced.
         """

@@ -5,7 +5,7 @@ slowest earlier piece of its kind took, in proportion to its tokens. At each mic
 also notices whether its group is over.
 
 A thread tells every few seconds that the process lives: one that was stopped tells nothing. How
-long a rank waits for the others says nothing of itself, so that there it is all that is told, until
+long a rank waits for the others says nothing of itself, so a waiting rank reports only that, until
 the group is over.
 """
 
@@ -44,7 +44,7 @@ class Allowances:
     """The seconds that pieces of work may take, learned from earlier ones of their kind."""
 
     def __init__(self) -> None:
-        self._seen: Counter[Hashable] = Counter()
+        self._counts: Counter[Hashable] = Counter()
         self._slowest: dict[Hashable, float] = {}
 
     def allowed(self, kind: Hashable, amount: float, expected: float = 0.0) -> float:
@@ -58,8 +58,8 @@ class Allowances:
 
     def observe(self, kind: Hashable, amount: float, seconds: float) -> None:
         """Note that a piece of this kind and amount took `seconds`."""
-        self._seen[kind] += 1
-        if self._seen[kind] > _WARM:
+        self._counts[kind] += 1
+        if self._counts[kind] > _WARM:
             self._slowest[kind] = max(self._slowest.get(kind, 0.0), seconds / amount)
 
 
@@ -131,8 +131,8 @@ class Work:
         self._tell(FOR_OTHERS, 0, _LEAST, waits=True)
 
     def abandon(self) -> None:
-        """Forget the piece that was begun, whose end nobody will see, and wait for nobody."""
-        with self._telling:  # else a sign of life could still follow whatever is told next
+        """Forget the piece that was begun, whose end will not come, and end waiting."""
+        with self._telling:  # else a sign of life could still follow the next message
             self._works.clear()
         self._open = self._waits_since = None
 

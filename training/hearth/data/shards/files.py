@@ -278,7 +278,7 @@ def _read(
     """Read shards and keep the facts of each as soon as it is read."""
     size, done, found = sum(path.stat().st_size for path in paths), 0, {}
     say(f"shards: reading {len(paths)} files ({byte_count(size)}) once, for their checksums")
-    told = time.monotonic()
+    reported = time.monotonic()
     kept = read_object(folder / INDEX) or {}
     kept = {name: entry for name, entry in kept.items() if os.path.exists(name)}
     with ThreadPoolExecutor(_THREADS) as threads:
@@ -288,8 +288,8 @@ def _read(
                 found[path] = facts
                 kept[str(path)] = asdict(facts)
                 write_whole(folder / INDEX, json.dumps(kept))
-            if time.monotonic() - told > _EVERY:
-                told = time.monotonic()
+            if time.monotonic() - reported > _EVERY:
+                reported = time.monotonic()
                 say(f"shards: {byte_count(done)} of {byte_count(size)} read")
     return found
 

@@ -150,7 +150,7 @@ def _write(
         _Writer(folder / f"{order.name}_{split}", dtype, order.shard_tokens)
         for split in ("train", "val")
     )
-    started = told = time.monotonic()
+    started = reported = time.monotonic()
     for held_out, texts in _batches(corpus, order.held_out):
         if not texts:
             continue
@@ -159,9 +159,9 @@ def _write(
         ids = tokenizer(texts, **how).input_ids
         for kept, tokens in zip(held_out, ids, strict=True):
             (val if kept else train).add(np.array([border, *tokens], dtype))
-        if time.monotonic() - told > _EVERY:
-            told, count = time.monotonic(), train.tokens + val.tokens
-            say(f"{count} tokens, {count / (told - started):.0f} a second")
+        if time.monotonic() - reported > _EVERY:
+            reported, count = time.monotonic(), train.tokens + val.tokens
+            say(f"{count} tokens, {count / (reported - started):.0f} a second")
     if not train.tokens:
         raise DataError(
             f"{corpus[0].name}: there is nothing to train on: every text is blank or held out "
