@@ -16,8 +16,10 @@ from support.facts import assert_names
 from support.strangers import answers
 from support.waiting import until
 
-from hearth.supervisor.checkpoint_transfer import CheckpointTransfer, HeldCheckpoint
+from hearth.supervisor.checkpoint_transfer import CheckpointTransfer
+from hearth.supervisor.decisions.voting import Votes
 from hearth.supervisor.handshake import file_key
+from hearth.supervisor.messages import NodeReport
 from hearth.supervisor.spec import spec_of
 from hearth.transfer import checkpoints
 from hearth.transfer.chain import SPARE
@@ -71,8 +73,12 @@ def files(folder: Path) -> dict[str, bytes]:
     }
 
 
+def holds(node: str, checkpoint: str, port: int) -> NodeReport:
+    return NodeReport(node, "away", Votes(), serves=port, checkpoint=checkpoint)
+
+
 @contextmanager
-def serving(place: Path, *nodes: str, **changes: object) -> Iterator[dict[str, HeldCheckpoint]]:
+def serving(place: Path, *nodes: str, **changes: object) -> Iterator[dict[str, NodeReport]]:
     """Serve the checkpoints of nodes; yield their messages."""
     with ExitStack() as servers:
         held = {}
@@ -80,11 +86,11 @@ def serving(place: Path, *nodes: str, **changes: object) -> Iterator[dict[str, H
             transfer = CheckpointTransfer(spec(place, node, **changes))
             transfer.open()
             servers.callback(lambda one=transfer: asyncio.run(one.close()))
-            held[node] = HeldCheckpoint(transfer.newest(), transfer.port)
+            held[node] = holds(node, transfer.newest(), transfer.port)
         yield held
 
 
-def bring(place: Path, held: dict[str, HeldCheckpoint]) -> str:
+def bring(place: Path, held: dict[str, NodeReport]) -> str:
     return asyncio.run(CheckpointTransfer(spec(place, "own")).bring(held))
 
 
@@ -135,7 +141,7 @@ def test_who_does_not_know_the_runs_key_gets_no_checkpoint_and_sends_none(tmp_pa
 
 def test_only_the_nodes_are_answered(tmp_path):
     with serving(tmp_path, "desk") as held:
-        place = ("127.0.0.2", held["desk"].port)
+        place = ("127.0.0.2", held["desk"].serves)
         assert answers(place, "127.0.0.3")
         assert not answers(place, "127.0.0.9")
 
@@ -156,7 +162,7 @@ def test_no_file_outside_the_checkpoints_is_given_away_or_written(tmp_path, name
     giver = FileServer("127.0.0.2", 0, secret, ["127.0.0.1"])
     giver.show(replace(table, items=(odd,)), [Holding(odd, PIECE, folder)], "step-00000009")
     giver.start()
-    said = bring(tmp_path, {"desk": HeldCheckpoint("step-00000009", giver.port)})
+    said = bring(tmp_path, {"desk": holds("desk", "step-00000009", giver.port)})
     giver.stop()
     assert_names(said, "desk", "could not be brought")
     assert not [*folder_of(tmp_path, "own").glob("*")]
@@ -251,7 +257,7 @@ def test_a_record_that_has_grown_since_arrives_as_it_was(tmp_path, monkeypatch):
 def test_the_server_ends_with_its_connections_and_threads(tmp_path):
     before = threading.active_count()
     with serving(tmp_path, "desk") as held:
-        place = ("127.0.0.2", held["desk"].port)
+        place = ("127.0.0.2", held["desk"].serves)
         line = socket.create_connection(place, 5, source_address=("127.0.0.1", 0))
         until(lambda: threading.active_count() > before + 1)
     assert line.recv(1) == b""
@@ -264,7 +270,7 @@ def test_the_server_ends_with_its_connections_and_threads(tmp_path):
 def test_two_calls_at_once_share_one_transfer(tmp_path):
     newest = checkpoint(tmp_path, "desk", 3)
 
-    async def scene(held: dict[str, HeldCheckpoint]) -> list[str]:
+    async def scene(held: dict[str, NodeReport]) -> list[str]:
         own = CheckpointTransfer(spec(tmp_path, "own"))
         first = asyncio.create_task(own.bring(held))
         await asyncio.sleep(0)

@@ -20,8 +20,8 @@ import secrets
 import select
 import socket
 import struct
-from collections.abc import Collection, Iterator, Sequence
-from contextlib import ExitStack, contextmanager, suppress
+from collections.abc import Collection, Sequence
+from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
@@ -216,7 +216,7 @@ class _Meeting:
         listener.setblocking(False)
         callers: dict[socket.socket, _Caller] = {}
         found: dict[tuple[int, int], _Caller] = {}
-        with _closing(callers), _closing_unless_done(found, wanted):
+        try:
             while found.keys() != set(wanted):
                 events = {each.fileno(): select.POLLIN for each in (listener, *callers)}
                 if not self._alarm.wait(events, self._deadline.left):
@@ -235,6 +235,13 @@ class _Meeting:
                     oldest.close()
                 for caller in list(callers.values()):
                     self._hear(caller, callers, found, wanted)
+        except BaseException:
+            for caller in found.values():
+                caller.connection.close()
+            raise
+        finally:
+            for connection in callers:
+                connection.close()
         return found
 
     def _challenge(self, connection: socket.socket, wanted: Collection[tuple[int, int]]) -> bytes:
@@ -327,29 +334,6 @@ class _Meeting:
                 raise GroupBroken(f"{who} gave up forming it")
             content += news
         return bytes(content)
-
-
-@contextmanager
-def _closing(connections: dict[socket.socket, _Caller]) -> Iterator[None]:
-    """Close what is left of these connections in the end."""
-    try:
-        yield
-    finally:
-        for each in connections:
-            each.close()
-
-
-@contextmanager
-def _closing_unless_done(
-    found: dict[tuple[int, int], _Caller], wanted: Collection[tuple[int, int]]
-) -> Iterator[None]:
-    """Close the connections in `found` if not all that are wanted came."""
-    try:
-        yield
-    finally:
-        if found.keys() != set(wanted):
-            for each in found.values():
-                each.connection.close()
 
 
 def _scoped(address: str, scope: Sequence[int]) -> str:

@@ -11,11 +11,11 @@ import asyncio
 import threading
 from collections.abc import Mapping
 from contextlib import suppress
-from dataclasses import dataclass
 
 from hearth.base.errors import HearthError
 from hearth.base.interface import Peer, port_error
 from hearth.supervisor.handshake import file_key
+from hearth.supervisor.messages import NodeReport
 from hearth.supervisor.spec import Spec
 from hearth.transfer.checkpoints import (
     CheckpointServer,
@@ -24,14 +24,6 @@ from hearth.transfer.checkpoints import (
     remove_partial,
     step_of,
 )
-
-
-@dataclass(frozen=True)
-class HeldCheckpoint:
-    """The name of a node's newest checkpoint, and the port of its file server."""
-
-    name: str
-    port: int
 
 
 class CheckpointTransfer:
@@ -75,14 +67,14 @@ class CheckpointTransfer:
         if self._server:
             self._server.admit(address)
 
-    async def bring(self, held: Mapping[str, HeldCheckpoint]) -> str:
-        """Fetch the newest of these checkpoints by node, if it is newer than those here.
+    async def bring(self, held: Mapping[str, NodeReport]) -> str:
+        """Fetch the newest checkpoint that these reports name, if it is newer than those here.
 
         If that fails, fetch the next older one. Return a sentence on what was brought, or why
         nothing could be; "" if nothing is newer.
         """
         own = step_of(self.newest())
-        newer = {node: each for node, each in held.items() if step_of(each.name) > own}
+        newer = {node: each for node, each in held.items() if step_of(each.checkpoint) > own}
         idle = self._fetching is None or self._fetching.done()
         if not newer:
             if idle:
@@ -102,12 +94,12 @@ class CheckpointTransfer:
         self,
         loop: asyncio.AbstractEventLoop,
         result: asyncio.Future[str],
-        held: Mapping[str, HeldCheckpoint],
+        held: Mapping[str, NodeReport],
     ) -> None:
         """Fetch the newest checkpoint that can be had, and hand the sentence on it to the loop."""
         said: list[str] = []
-        for node in sorted(held, key=lambda node: step_of(held[node].name), reverse=True):
-            name = held[node].name
+        for node in sorted(held, key=lambda node: step_of(held[node].checkpoint), reverse=True):
+            name = held[node].checkpoint
             try:
                 self._fetch(node, held[node])
             except (HearthError, OSError) as error:
@@ -118,10 +110,10 @@ class CheckpointTransfer:
         with suppress(RuntimeError):  # the loop has ended with the supervisor
             loop.call_soon_threadsafe(_settle, result, "; ".join(said))
 
-    def _fetch(self, node: str, held: HeldCheckpoint) -> None:
+    def _fetch(self, node: str, held: NodeReport) -> None:
         spec = self._spec
-        giver = Peer(node, spec.addresses[spec.nodes.index(node)], held.port)
-        fetch(spec.checkpoints, held.name, giver, spec.address, self._secret)
+        giver = Peer(node, spec.addresses[spec.nodes.index(node)], held.serves)
+        fetch(spec.checkpoints, held.checkpoint, giver, spec.address, self._secret)
 
 
 def _settle(result: asyncio.Future[str], said: str) -> None:

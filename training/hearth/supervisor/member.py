@@ -22,7 +22,7 @@ from hearth.ranks.control_protocol import Form
 from hearth.supervisor.availability import FIRST_WORD, Availability, asking
 from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.channel import Left, Said
-from hearth.supervisor.checkpoint_transfer import CheckpointTransfer, HeldCheckpoint
+from hearth.supervisor.checkpoint_transfer import CheckpointTransfer
 from hearth.supervisor.decisions.actions import (
     Action,
     Conclude,
@@ -174,11 +174,7 @@ class Member(RanksKeeper):
         known = {node: heard.report for node, heard in self._state.heard.items()}
         if any(report.trained for report in known.values()):
             return
-        held = {
-            node: HeldCheckpoint(report.checkpoint, report.serves)
-            for node, report in known.items()
-            if report.state == "away"
-        }
+        held = {node: report for node, report in known.items() if report.state == "away"}
         if what := await self._transfer.bring(held):
             self._say(what)
 
