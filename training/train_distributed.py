@@ -44,10 +44,17 @@ from hearth.config.cli import (
 )
 from hearth.config.layout import Layout
 from hearth.fit.catalogue import listing
-from hearth.ranks.control import take_ranks_in_place
+from hearth.ranks.control import (
+    FIRST_USE,
+    IMPORTING,
+    PREPARING,
+    Starting,
+    connect,
+    exit_with,
+    take_ranks_in_place,
+)
 from hearth.ranks.control_protocol import RANK_AGAIN, RANK_APART
 from hearth.ranks.slurm import STEP, take_ranks
-from hearth.ranks.watch import FIRST_USE, IMPORTING, PREPARING, Starting, connect, exit_with
 from hearth.record.story import read_story
 
 

@@ -16,7 +16,7 @@ from support.waiting import HANG
 _RANK = """
 import atexit, mmap, sys, time
 import torch, torch.distributed as dist
-from hearth.ranks.watch import exit_with
+from hearth.ranks.control import exit_with
 from hearth.ranks.world import World
 
 def program():

@@ -18,8 +18,7 @@ from support.waiting import until
 
 from hearth.supervisor.checkpoint_transfer import CheckpointTransfer
 from hearth.supervisor.decisions.voting import Votes
-from hearth.supervisor.handshake import file_key
-from hearth.supervisor.messages import NodeReport
+from hearth.supervisor.messages import NodeReport, file_key
 from hearth.supervisor.spec import spec_of
 from hearth.transfer import checkpoints
 from hearth.transfer.chain import SPARE

@@ -9,7 +9,9 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from hearth.supervisor.handshake import (
+from hearth.supervisor.messages import (
+    Hello,
+    ProtocolError,
     challenge,
     hello_proof,
     present,
@@ -18,7 +20,6 @@ from hearth.supervisor.handshake import (
     welcome,
     welcome_proof,
 )
-from hearth.supervisor.messages import Hello, ProtocolError
 
 HELLO = Hello("laptop", "10.0.0.2", "nonce")
 

@@ -16,13 +16,13 @@ from hearth.ranks.control_protocol import (
 )
 from hearth.supervisor import ranks
 from hearth.supervisor.cause import RanksFailure
-from hearth.supervisor.channel import Said
 from hearth.supervisor.decisions.actions import StartTeam
 from hearth.supervisor.decisions.events import PeerSaid, RanksFailed
 from hearth.supervisor.decisions.voting import Config, Votes
 from hearth.supervisor.life import Interrupted
 from hearth.supervisor.member import Member
 from hearth.supervisor.messages import encode
+from hearth.supervisor.ranks import Said
 from hearth.supervisor.spec import spec_of
 
 NODES = ["desk", "laptop"]

@@ -18,14 +18,15 @@ from support.supervisors import free_port
 from hearth.base.errors import LaunchError
 from hearth.supervisor import mesh
 from hearth.supervisor.decisions.events import Gone, Joined, PeerSaid
-from hearth.supervisor.handshake import MOST_CALLERS, NotYet
 from hearth.supervisor.mesh import Mesh
 from hearth.supervisor.messages import (
+    MOST_CALLERS,
     Beat,
     Challenge,
     Hello,
     NodeReport,
     NotAdmitted,
+    NotYet,
     ProtocolError,
     Stop,
     Welcome,

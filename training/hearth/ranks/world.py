@@ -22,14 +22,13 @@ import torch.distributed as dist
 
 from hearth.base.errors import HearthError
 from hearth.ranks.alarm import Alarm, GroupBroken, from_bytes, to_bytes
-from hearth.ranks.control import Control
+from hearth.ranks.control import Control, SupervisorWatch, connect
 from hearth.ranks.control_protocol import Form, Interrupt, Leave, LoadAlone, Waiting
 from hearth.ranks.group import WholeGroup, connected, have_own_gpus, nccl_in_place
 from hearth.ranks.hop import Hop
 from hearth.ranks.memory import is_out_of_memory, limit_gpu_memory
 from hearth.ranks.rendezvous import meet
 from hearth.ranks.ring import Ring
-from hearth.ranks.watch import SupervisorWatch, connect
 
 # Default timeouts of the process groups. Supervisors detect a lost peer by a heartbeat, so theirs
 # need only exceed the longest wait for a healthy one: with `sync_every` a round of a slow rank.

@@ -14,8 +14,7 @@ from contextlib import suppress
 
 from hearth.base.errors import HearthError
 from hearth.base.interface import Peer, port_error
-from hearth.supervisor.handshake import file_key
-from hearth.supervisor.messages import NodeReport
+from hearth.supervisor.messages import NodeReport, file_key
 from hearth.supervisor.spec import Spec
 from hearth.transfer.checkpoints import (
     CheckpointServer,

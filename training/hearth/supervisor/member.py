@@ -21,7 +21,6 @@ from hearth.notify.event import RETURN, Limit
 from hearth.ranks.control_protocol import Form
 from hearth.supervisor.availability import FIRST_WORD, Availability, asking
 from hearth.supervisor.cause import Cause, LaunchOutcome
-from hearth.supervisor.channel import Left, Said
 from hearth.supervisor.checkpoint_transfer import CheckpointTransfer
 from hearth.supervisor.decisions.actions import (
     Action,
@@ -61,11 +60,10 @@ from hearth.supervisor.decisions.forming import TeamSettings
 from hearth.supervisor.decisions.local_ranks import LocalRanks
 from hearth.supervisor.decisions.state import State
 from hearth.supervisor.decisions.transition import transition
-from hearth.supervisor.handshake import file_key, group_key
 from hearth.supervisor.life import POLL, STOP, Interrupted
 from hearth.supervisor.mesh import Mesh
-from hearth.supervisor.messages import Stop
-from hearth.supervisor.ranks import NotStarted, RanksExited, RanksKeeper
+from hearth.supervisor.messages import Stop, file_key, group_key
+from hearth.supervisor.ranks import Left, NotStarted, RanksExited, RanksKeeper, Said
 from hearth.supervisor.reach import Proved, Reach
 from hearth.supervisor.spec import Spec
 from hearth.supervisor.vote_store import VoteStore

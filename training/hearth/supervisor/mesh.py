@@ -19,22 +19,20 @@ from hearth.base.interface import port_error, source_towards
 from hearth.base.packet_filter import listening
 from hearth.base.taken_address import AddressWatch
 from hearth.supervisor.decisions.events import Gone, Joined, PeerSaid
-from hearth.supervisor.handshake import (
-    HANDSHAKE_TIMEOUT,
-    Callers,
-    NotYet,
-    challenge,
-    present,
-    refuse,
-    welcome,
-)
 from hearth.supervisor.messages import (
+    HANDSHAKE_TIMEOUT,
     Beat,
+    Callers,
     Message,
     NotAdmitted,
+    NotYet,
     ProtocolError,
+    challenge,
     encode,
+    present,
     receive,
+    refuse,
+    welcome,
 )
 from hearth.supervisor.spec import Spec
 

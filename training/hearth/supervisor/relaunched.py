@@ -25,13 +25,12 @@ from hearth.ranks.control_protocol import (
     RankEnded,
     Waiting,
 )
-from hearth.supervisor.channel import Said
 from hearth.supervisor.decisions.events import Event, RankSaid
 from hearth.supervisor.decisions.verdicts import LASTING
 from hearth.supervisor.life import KILL_GRACE, PAUSE
 from hearth.supervisor.member import Member
 from hearth.supervisor.messages import Stop
-from hearth.supervisor.ranks import NotStarted, RanksExited
+from hearth.supervisor.ranks import NotStarted, RanksExited, Said
 from hearth.supervisor.workers import command
 
 
