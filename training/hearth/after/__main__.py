@@ -1,7 +1,7 @@
 """The programs of a finished run on a node: check a request, do it, export, load lm-eval's tasks.
 
-`check` and `finish` do what the settings in the run file ask for; `again` does what its spec asks
-for, of the run that it names, and holds the node meanwhile if that computes anything. `inspect` and
+`check` and `finish` follow the settings in the run file; `again` follows its spec for the run named
+there, and holds the node meanwhile if a part computes anything. `inspect` and
 `export` are for the export playbook. Only `tasks` and `scores` import lm-eval; `scoring` starts
 them.
 """

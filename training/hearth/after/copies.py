@@ -175,7 +175,7 @@ def _files(path: Path) -> Iterator[tuple[Path, str]]:
 def _opened(target: str, say: Say) -> tuple[Any, str]:
     """Return fsspec's file system of an address, and the path in it.
 
-    Raises `SupplyError` if there is none, or if this node lacks what it needs.
+    Raises `SupplyError` if there is none, or if this node lacks a package for it.
     """
     schemes = [link.protocol for link in links_of(target)]
     for scheme in filter(_BUCKETS.__contains__, schemes):

@@ -111,7 +111,7 @@ def _explain(_: Request, error: Exception) -> JSONResponse:
 
 
 class BoundedBody:
-    """Middleware that reads at most so many bytes of a request."""
+    """Middleware that refuses a request longer than `most` bytes."""
 
     def __init__(self, app: ASGIApp, most: int) -> None:
         self._app, self._most = app, most
@@ -185,7 +185,7 @@ class _Bounded(BaseHandler):
         return found
 
     def _fit(self, body: dict[str, Any], side: Side, tokens: int) -> None:
-        """Lower the limit of an answer to a prompt of so many `tokens` to the model's positions."""
+        """Limit the answer to a prompt of `tokens` tokens to the model's remaining positions."""
         most = side.positions
         if not most:
             return
@@ -212,7 +212,7 @@ class _Response(_Bounded, ResponseHandler):
 
 
 def application(sides: Sequence[Side], renderer: Renderer) -> FastAPI:
-    """Return the web application in which each of `sides` is a model of its name.
+    """Return the web application that offers each of `sides` as a model of its name.
 
     `renderer` renders their chat templates.
     """
@@ -239,8 +239,8 @@ def application(sides: Sequence[Side], renderer: Renderer) -> FastAPI:
         app.add_exception_handler(kind, _explain)
     app.router.routes = [each for each in app.router.routes if each.path in _PATHS]
     app.add_middleware(BoundedBody, most=MOST_BYTES)
-    # A web page that somebody opens on this computer could otherwise ask under a name of its own
-    # that it lets point to loopback (DNS rebinding).
+    # A web page in this computer's browser could otherwise send requests under a name of its own
+    # that points to loopback (DNS rebinding).
     app.add_middleware(TrustedHostMiddleware, allowed_hosts=[HOST, "localhost"])
     return app
 
@@ -248,7 +248,7 @@ def application(sides: Sequence[Side], renderer: Renderer) -> FastAPI:
 class Line(H11Protocol):
     """A connection, which gives way to newer ones while it has no request to answer.
 
-    A program on this computer that opens one after the other keeps nobody out.
+    So a program on this computer that opens many cannot keep others out.
     """
 
     def connection_made(self, transport: asyncio.Transport) -> None:  # type: ignore[override]
@@ -326,7 +326,7 @@ def serve(sides: Sequence[Side], run: str, held: socket.socket, screen: ChatScre
     screen.say(f"{ENDED}: {why}")
     for stream in (sys.stdout, sys.stderr):
         stream.flush()
-    os._exit(status)  # an answer may still be computed in a thread, for which an exit would wait
+    os._exit(status)  # an ordinary exit would wait for the threads that still compute answers
 
 
 def ways_to_ask(model: str, port: int) -> list[tuple[str, str]]:

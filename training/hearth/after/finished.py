@@ -1,7 +1,7 @@
 """The parts that a run asks for once it has finished: scores, then a copy, then a push.
 
-Each part is done by itself: one that fails is told with the command that repeats it, is recorded,
-and keeps none of the others from being done.
+Each part is done by itself. A failure is reported and recorded with the command that repeats the
+part, and the other parts are still done.
 """
 
 from __future__ import annotations
@@ -92,7 +92,7 @@ def afterwards(folder: Path, request: ResultRequest, again: Again, say: Say) -> 
         while left:
             done = _attempt(left[0], run, folder, result, again, say) and done
             left = left[1:]
-    except (SystemExit, KeyboardInterrupt):  # the node is wanted elsewhere, or somebody stopped it
+    except (SystemExit, KeyboardInterrupt):  # another run takes the node, or a person stopped it
         for part in left:
             error = f"{part.kind}: ended before it was done"
             _record(folder, SharedEvent(what=part.kind, error=error, again=again(part)), say)

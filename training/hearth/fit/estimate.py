@@ -248,7 +248,7 @@ def _weights(shape: Shape, case: Case) -> float:
 
 
 def multiplied_out(shape: Shape, case: Case) -> int:
-    """Return the bytes of the largest matrix of a quantised model, of which one is multiplied out.
+    """Return the bytes of the largest matrix of a quantised model: one at a time is multiplied out.
 
     In 4 bits it has the precision of the run, in 8 the type of its input.
     """
@@ -468,9 +468,9 @@ def stage_estimate(
 ) -> Estimate:
     """Estimate the memory of a stage that holds `in_flight` micro-batches between their passes.
 
-    Beside what its layers keep of each of them there is the stage's result, which has been sent
-    and whose gradient is awaited. What travels lies in the computer's memory: gradients that have
-    arrived, and of two more micro-batches, which only the stage before still has under way, hidden
+    Each of them has the tensors that the layers keep, and the stage's result, which was sent and
+    whose gradient is awaited. Tensors on their way are in the computer's memory: gradients that
+    have arrived, and for two more micro-batches, which only the stage before still works on, hidden
     states that wait or a gradient on its way back.
     """
     part = part_of(shape, layers, first, last)

@@ -159,7 +159,7 @@ def _advice(
 
 
 def _over_all(settings: Settings, shape: Shape, ranks: Sequence[Candidate]) -> list[str]:
-    """Return the way in which all ranks together hold a model that one of them cannot, if any."""
+    """Return the way to hold a model over all ranks where one of them cannot, if any."""
     if not (settings.holds_all and settings.lora) or len(ranks) == 1:
         return []
     divided = settings.model_copy(update={"parallel": "pipeline"})

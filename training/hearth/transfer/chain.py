@@ -19,8 +19,8 @@ class NodeCopies:
     Attributes:
         name: of the node.
         holds: checksum of each complete copy, "" where there is none.
-        pieces: of a model of which there are some layers: its checksum, and the `pieces` that are
-            there (see `hearth.model.weight_files`).
+        pieces: of a partly held model: its checksum, and the `pieces` held (see
+            `hearth.model.weight_files`).
         folders: its path, existing or planned.
         places: identifier of that location, equal on nodes that share it.
         disks: the file system of that location.

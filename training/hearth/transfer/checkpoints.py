@@ -19,7 +19,7 @@ from hearth.transfer.pieces import PIECE, Item, Table, cut
 from hearth.transfer.serving import FileServer, Offer
 
 TABLE_PATIENCE = 600.0
-"""Seconds for which a node may read its checkpoint to make the table of it."""
+"""Seconds that a node may take to read its checkpoint and make the table."""
 
 _FOLDER = re.compile(r"step-(\d{1,18})", re.ASCII)
 
@@ -111,4 +111,4 @@ def _holding(table: Table, target: Path) -> Holding:
         case Table(piece, (Item("checkpoint", name, _, _) as item,)) if name == target.name:
             if 0 < piece <= PIECE:
                 return Holding(item, piece, target)
-    raise SupplyError(f"what it offers is not the checkpoint {target.name}")
+    raise SupplyError(f"the node offers something other than the checkpoint {target.name}")

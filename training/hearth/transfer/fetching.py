@@ -26,7 +26,7 @@ SILENCE = 8.0
 """Read timeout in seconds on an open connection."""
 
 STARTING = 20.0
-"""Seconds in which a node that has never answered may still be starting."""
+"""Seconds until a node without an answer so far no longer counts as starting."""
 
 PATIENCE = 60.0
 """Timeout in seconds for new pieces from a node that answers."""
@@ -53,7 +53,7 @@ class FileClient:
         lost: callback for an upstream node that was given up: its `name` and `why`.
         name: of the files on the upstream nodes, "" for those of a call.
         patience: seconds to wait for something new from a node that answers.
-        starting: seconds in which a node that has never answered may still be starting.
+        starting: seconds until a node without an answer so far no longer counts as starting.
     """
 
     def __init__(
@@ -177,7 +177,7 @@ class FileClient:
         self._why.append(f"{giver.name}: {why}")
         if len(self._givers) == 1:
             raise SupplyError(
-                f"nobody is left to get it from ({'; '.join(self._why)}); what has arrived is "
+                f"no node is left to get it from ({'; '.join(self._why)}); what has arrived is "
                 "kept, and the next attempt goes on from there"
             )
         del self._givers[0]

@@ -115,7 +115,7 @@ class Holding:
         return sum(self._resumed(number, file) for number, file in enumerate(self.item.files))
 
     def _take_over(self) -> None:
-        """Take files of a model of which this node has had some layers only."""
+        """Take over files of the target if it holds only some layers of the model."""
         from hearth.model.folder import read_manifest
 
         manifest = read_manifest(self.target / MANIFEST)

@@ -140,7 +140,7 @@ def _held(
 
 
 def _pieces_held(run: Run, layout: Layout) -> dict[str, Any]:
-    """Return the checksum of a model of which this node has some layers, and those `pieces`."""
+    """Return the checksum and the held `pieces` of a model that this node holds in part."""
     model = held_model(run.source, layout.models, part=True)
     shape = shape_in(model.path) if model and model.absent else None
     if model is None or shape is None:

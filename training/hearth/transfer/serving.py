@@ -170,7 +170,7 @@ class FileServer(socketserver.ThreadingTCPServer):
 
 
 class _Head:
-    """The head of a request, of which at most `_LONGEST_HEAD` bytes are read."""
+    """The head of a request, at most `_LONGEST_HEAD` bytes long."""
 
     def __init__(self, file: BinaryIO) -> None:
         self._file, self._left = file, _LONGEST_HEAD
