@@ -50,11 +50,11 @@ def describe_dashboard(
 ) -> list[str]:
     """Return the message about the TensorBoard on a node.
 
-    `answer` is the result of the module `hearth_dashboard`, `variables` are Ansible's for the node,
+    `answer` is the result of the module `hearth_page`, `variables` are Ansible's for the node,
     `local` is true if the node is this computer, and `hearth` is the command for the same
     inventory.
     """
-    board = answer["dashboard"]
+    board = answer["served"]
     if not board:
         return []
     port = board["port"]
@@ -94,7 +94,7 @@ def _wandb(
 def chat_command(answer: Mapping[str, Any], variables: Mapping[str, Any], local: bool) -> str:
     """Return the line for a shell of this computer that talks to a run.
 
-    `answer` is the result of the module `hearth_chat`, `variables` are Ansible's for the node, and
+    `answer` is the result of the module `hearth_page`, `variables` are Ansible's for the node, and
     `local` is true if the node is this computer.
     """
     given = [f"{name}={value}" for name, value in answer["variables"].items()]
@@ -117,7 +117,7 @@ def describe_chat(
 
     The arguments are those of `chat_command`; `hearth` is the command for the same inventory.
     """
-    endpoint = answer["endpoint"]
+    endpoint = answer["served"]
     if not endpoint:
         typed = chat_command(answer, variables, local)
         head = f"{run}: {node} can answer"

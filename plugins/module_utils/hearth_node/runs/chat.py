@@ -4,16 +4,12 @@ from __future__ import annotations
 
 import json
 import os
-import re
 
-from ansible.module_utils.hearth_node.base import text_of
+from ansible.module_utils.hearth_node.base import run_under_way
 from ansible.module_utils.hearth_node.runs.pages import Page, PageError, fetch
 
 # A large model takes minutes to load from a slow disk.
-PAGE = Page("The endpoint", "chat", 8000, "/health", seconds=900.0)
-
-_LAST_WORDS = re.compile(r"the endpoint has ended|hearth: error: |[\w.]*(Error|Exception)\b")
-"""Beginnings of the lines that say why an endpoint ends."""
+PAGE = Page("the endpoint", "chat", 8000, "/health", seconds=900.0)
 
 _RESULTS = ("adapter", "model")
 
@@ -46,21 +42,19 @@ def command(workspace: str, run: str, python: str, port: int | None = None) -> l
     return [python, _program(workspace), run, *served]
 
 
-def models_at(port: int) -> list[str]:
-    """Return the names of the models that an endpoint answers as."""
-    return [model["id"] for model in json.loads(fetch(port, "/v1/models") or "{}").get("data", [])]
+def facts(workspace: str, run: str, python: str, models: str, served: dict) -> dict:
+    """Return the command for a terminal, its variables, and the run that trains on the node.
 
-
-def describe_gone(workspace: str) -> str:
-    """Return why the endpoint that was started here ended by itself, or ''."""
-    record = PAGE.read_gone(workspace)
-    if not record:
-        return ""
-    log = PAGE.log_file(workspace)
-    told = [line for line in text_of(log).splitlines() if _LAST_WORDS.match(line)]
-    why = told[-1] if told else "it was killed, for lack of memory perhaps, or with its machine"
-    run, port = record.get("run"), record.get("port")
-    return f"the endpoint of {run} at port {port} is gone: {why} (all it said: {log})"
+    A server in `served` gets the names of the `models` that it answers as.
+    """
+    if served:
+        found = json.loads(fetch(served["port"], "/v1/models") or "{}").get("data", [])
+        served["models"] = [model["id"] for model in found]
+    return {
+        "command": command(workspace, run, python),
+        "variables": variables(workspace, models),
+        "busy": run_under_way(workspace),
+    }
 
 
 def _program(workspace: str) -> str:

@@ -8,6 +8,7 @@ from __future__ import annotations
 import http.client
 import json
 import os
+import re
 import signal
 import socket
 import subprocess
@@ -25,6 +26,8 @@ HOST = "127.0.0.1"
 
 _MISSED = 5  # consecutive checks, a fifth of a second apart
 _END = 10.0
+_LAST_WORDS = re.compile(r"the endpoint has ended|hearth: error: |[\w.]*(Error|Exception)\b")
+"""Beginnings of the lines that explain the end of a server."""
 # The only variables of the caller that a server gets; tokens must not reach it.
 _KEPT = ("PATH", "HOME", "LANG", "LC_ALL", "TMPDIR")
 
@@ -61,10 +64,16 @@ class Page:
         record = read_object(Path(self.record_file(workspace)))
         return record if record and alive(record) else {}
 
-    def read_gone(self, workspace: str) -> dict[str, Any]:
-        """Return the record of a server that ended by itself; {} for none."""
+    def describe_gone(self, workspace: str) -> str:
+        """Return why a server that was started here has ended by itself, or ''."""
         record = read_object(Path(self.record_file(workspace)))
-        return record if record and not alive(record) else {}
+        if not record or alive(record):
+            return ""
+        log = self.log_file(workspace)
+        last = [line for line in text_of(log).splitlines() if _LAST_WORDS.match(line)]
+        why = last[-1] if last else "it was killed, for lack of memory perhaps, or with its machine"
+        run, port = record.get("run"), record.get("port")
+        return f"{self.title} of {run} at port {port} is gone: {why} (its output: {log})"
 
     def answers(self, port: int) -> bool:
         """Return whether a server of this kind answers at a loopback port."""
@@ -91,26 +100,31 @@ class Page:
         self,
         workspace: str,
         run: str,
-        port: int,
+        wanted: int,
         command: Callable[[int], list[str]],
         variables: Mapping[str, str],
         check_mode: bool,
     ) -> tuple[bool, dict[str, Any]]:
-        """Serve a run, and no other, at `port` (0: any) by the `command` for the chosen port.
+        """Serve `run` and no other; return whether that changed anything, and the server's record.
 
-        Return whether that changes anything, and the record of the server; {} for one that check
-        mode would start. Raises `PageError` if it cannot be started.
+        `wanted` is the port, 0 for any; `command` gives the command for a port. In check mode the
+        record of a server that would be started is empty.
+
+        Raises `PageError` if it cannot be served.
         """
         there = self.read_record(workspace)
-        fits = there.get("run") == run and port in (0, there["port"])
+        fits = there.get("run") == run and wanted in (0, there["port"])
         if fits and self.answers(there["port"]):
             return False, there
         if check_mode:
             return True, {}
         if there:
             self.stop(there)
-        chosen = self.free_port(port)
-        return True, self.start(workspace, run, chosen, command(chosen), variables)
+        port = self.free_port(wanted)
+        words = command(port)
+        if not os.access(words[0], os.X_OK):
+            raise PageError(f"there is no Python at {words[0]}; `hearth provision` makes it")
+        return True, self.start(workspace, run, port, words, variables)
 
     def start(
         self,

@@ -41,7 +41,7 @@ def workspace(workspace: Path) -> Path:
 
 def asked(workspace, state="shown", check=False, run="evening", python=sys.executable, **more):
     given = {"workspace": str(workspace), "python": python, "run": run, **more}
-    return call("hearth_chat", check, state=state, **given)
+    return call("hearth_page", check, page="chat", state=state, **given)
 
 
 def test_the_command_talks_to_the_run_where_it_lies(workspace):
@@ -69,17 +69,17 @@ def test_a_checkpoint_is_enough(workspace):
 
 def test_an_endpoint_is_started_once_named_and_ended(workspace):
     try:
-        assert asked(workspace, "started", check=True)["endpoint"] == {}
+        assert asked(workspace, "started", check=True)["served"] == {}
         begun = asked(workspace, "started")
         assert begun["changed"] is True
-        assert begun["endpoint"]["models"] == ["base", "adapter"]
+        assert begun["served"]["models"] == ["base", "adapter"]
         again = asked(workspace, "started")
         assert again["changed"] is False
-        assert again["endpoint"] == begun["endpoint"]
+        assert again["served"] == begun["served"]
     finally:
         ended = asked(workspace, "stopped")
     assert ended["changed"] is True
-    assert not PAGE.answers(begun["endpoint"]["port"])
+    assert not PAGE.answers(begun["served"]["port"])
     assert asked(workspace, "stopped")["changed"] is False
 
 
@@ -100,7 +100,7 @@ def test_an_endpoint_that_does_not_start_says_why(workspace):
     ],
 )
 def test_an_endpoint_that_is_gone_by_itself_leaves_why(workspace, said, why):
-    begun = asked(workspace, "started")["endpoint"]
+    begun = asked(workspace, "started")["served"]
     os.kill(begun["pid"], signal.SIGKILL)
     until(lambda: PAGE.read_record(str(workspace)) == {})
     log = Path(PAGE.log_file(str(workspace)))
@@ -118,7 +118,7 @@ def told(endpoint, local=False, busy="", gone=""):
         "gone": gone,
         "command": ["/env/bin/python", "/w s/scripts/chat.py", "evening"],
         "variables": {"HEARTH_WORKSPACE": "/w s"},
-        "endpoint": endpoint,
+        "served": endpoint,
         "busy": busy,
     }
     return describe_chat(answer, "evening", "tower", HOME, local, "hearth -i home")

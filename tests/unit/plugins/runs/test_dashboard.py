@@ -31,7 +31,7 @@ RUNNING = {"run": "evening", "port": 6006, "pid": 4711}
 
 def answer(offline=(), asked=True) -> dict:
     kept = {"offline": list(offline), "wandb": "/env/bin/wandb", "wandb_asked": asked}
-    return {"dashboard": RUNNING, **kept}
+    return {"served": RUNNING, **kept}
 
 
 @pytest.fixture
@@ -43,7 +43,7 @@ def workspace(workspace):
 
 def asked(workspace, state="started", check=False, run="evening") -> dict:
     given = {"workspace": str(workspace), "python": "/nowhere/bin/python"}
-    return call("hearth_dashboard", check, state=state, run=run, **given)
+    return call("hearth_page", check, page="dashboard", state=state, run=run, **given)
 
 
 # -- on the node -----------------------------------------------------------------------------------
@@ -114,7 +114,7 @@ def test_a_process_without_a_command_line_yet_has_not_ended(workspace, monkeypat
     monkeypatch.setattr(pages.Page, "stop", lambda *_: None)
 
     def begun():
-        words = command("python", str(workspace), "evening", 6006)
+        words = command(str(workspace), "evening", "python", 6006)
         return PAGE.start(str(workspace), "evening", 6006, words, {})
 
     if starts:
@@ -149,7 +149,7 @@ def test_the_tunnel_is_a_command_to_type_as_it_is():
     assert "http://localhost:6006/" in text
     assert "hearth -i inventory/home dashboard --serve off" in text
     assert "wandb" not in text
-    assert describe_dashboard({"dashboard": {}}, "tower", HOME, False, "x") == []
+    assert describe_dashboard({"served": {}}, "tower", HOME, False, "x") == []
 
 
 def test_an_offline_run_is_sent_with_one_command_and_no_key_in_it():
