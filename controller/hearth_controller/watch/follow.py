@@ -58,7 +58,7 @@ class Follower:
         if not self._seen.behind or self._stream.silent > _SECONDS_TILL_MENTIONED:
             outcome = self._outcome
         draws, story = self._draws(), self._seen.story
-        for moved in news if draws else ():
+        for moved in news if draws and not self._outcome else ():
             self._screen.line(moved)
         if draws:
             for team in self._board.not_yet_told(story.teams):

@@ -12,7 +12,7 @@ import psutil
 import pytest
 from support.facts import assert_names, refuses
 from support.login import NOISE, login
-from support.metric_lines import start_line, step_line, team_line, written
+from support.metric_lines import slow_links, start_line, step_line, team_line, written
 from support.waiting import until
 
 from hearth.base.files import write_whole
@@ -191,10 +191,14 @@ def test_the_end_of_a_run_is_told_once_all_of_its_metrics_are_here(follow):
         metrics_of(step_line(10.0, time=SINCE)),
     )
     end = {"record": record("finished"), "alive": False, "metrics": first | {"behind": True}}
-    follower = follow(Reported([end], [{"metrics": rest | {"anew": False}}]))
+    slow = metrics_of(step_line(10.0, time=SINCE, step=11, slow_links=slow_links(("a", "b"))))
+    more = [{"metrics": each | {"anew": False}} for each in (slow, rest)]
+    lines = Lines()
+    follower = follow(Reported([end], more), lines)
     assert follower.inspect() is None
     assert follower.inspect() == {"state": "finished", "cause": None}
     assert follower.facts["reached"] == {"generation": 0, "step": 12, "ended": False}
+    assert not [line for line in lines if "a → b" in line]  # what is over is no news
 
 
 def test_where_rank_0s_node_dies_the_follower_of_another_node_goes_on(follow, monkeypatch):
