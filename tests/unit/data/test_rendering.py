@@ -29,9 +29,9 @@ def renderer():
 
 
 def test_a_conversation_is_rendered_with_all_that_the_template_knows(renderer):
-    text = renderer.render(TEMPLATE, ASK, {"bos_token": "<s>"}, [{"name": "add"}], prompt=True)
+    text = renderer.render(TEMPLATE, ASK, {"bos_token": "<s>"}, [{"name": "add"}])
     assert text == '<s>user: schön \ud800\n{"name": "add"}2024A:'
-    assert renderer.render("{{ messages[0].content }}", ASK, {}, prompt=False) == ASK[0]["content"]
+    assert renderer.render("{{ messages[0].content }}", ASK, {}) == ASK[0]["content"]
 
 
 @pytest.mark.parametrize("template", [LOOP, "{{ (9**9)**(9**9) }}", "{{ 'x' * 10**10 }}"])

@@ -39,8 +39,8 @@ _PATIENCE = 120.0
 class Renderer:
     """A process that renders chat templates. It is started when it is needed, and then kept."""
 
-    def __init__(self, seconds: float = SECONDS, patience: float = _PATIENCE) -> None:
-        self._seconds, self._patience = seconds, patience
+    def __init__(self, seconds: float = SECONDS) -> None:
+        self._seconds = seconds
         self._process: subprocess.Popen[bytes] | None = None
         self._one_at_a_time = threading.Lock()
 
@@ -56,9 +56,8 @@ class Renderer:
         conversation: Sequence[Mapping[str, Any]],
         variables: Mapping[str, Any],
         tools: Sequence[Mapping[str, Any]] | None = None,
-        prompt: bool = True,
     ) -> str:
-        """Return a conversation as text, by default with the prompt for the next answer.
+        """Return a conversation as text, with the prompt for the next answer.
 
         `variables` are those that the template knows beside it.
 
@@ -70,7 +69,6 @@ class Renderer:
             "conversation": list(conversation),
             "variables": dict(variables),
             "tools": list(tools) if tools else None,
-            "prompt": prompt,
         }
         with self._one_at_a_time:
             answer = self._ask(json.dumps(request).encode() + b"\n")
@@ -114,7 +112,7 @@ class Renderer:
 
     def _answer_of(self, process: subprocess.Popen[bytes]) -> dict[str, Any]:
         """Return the next line of a process. Raises `Endless` if there is none."""
-        until, line = time.monotonic() + self._patience, b""
+        until, line = time.monotonic() + _PATIENCE, b""
         while not line.endswith(b"\n"):
             wait = max(until - time.monotonic(), 0)
             ready = select.select([process.stdout], [], [], wait)[0]
@@ -144,7 +142,7 @@ def answer(request: dict[str, Any]) -> dict[str, str]:
             [request["conversation"]],
             tools=request["tools"],
             chat_template=request["template"],
-            add_generation_prompt=request["prompt"],
+            add_generation_prompt=True,
             **request["variables"],
             **CONSTANTS,
         )
@@ -161,7 +159,7 @@ def main(seconds: float) -> None:
     """Answer the requests on standard input, each within so many `seconds` of computing."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
-    answer({"conversation": [], "tools": None, "template": "", "prompt": False, "variables": {}})
+    answer({"conversation": [], "tools": None, "template": "", "variables": {}})
     with open("/proc/self/statm", encoding="ascii") as file:
         pages = int(file.read().split()[0])
     limit = pages * resource.getpagesize() + _MEMORY

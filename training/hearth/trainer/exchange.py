@@ -20,30 +20,21 @@ from __future__ import annotations
 
 import time
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, fields
 
 import torch
 
 from hearth.ranks.hop import Hop
 from hearth.ranks.world import World
 
-# Flags: if any rank sets one, every rank acts on it.
-_FLAGS = ("stop", "keep", "pause")
-
-# Reported by every rank. Each fills only its own slot, so the sum acts as an all-gather.
-_COUNTS = ("tokens", "micro_batch", "labels", "taken", "skipped", "metered", "disk")
-_MEASURES = (
-    *("loss", "compute_seconds", "wait_seconds", "peak_memory_mib", "celsius", "norm", "joules"),
-    *("squares", "hop_bytes", "hop_seconds"),
-)
-_OWN = (*_MEASURES, *_COUNTS)
-
 
 @dataclass(frozen=True)
 class StepSum:
     """Summed result of a step or a round of local steps.
 
-    Sequences hold one number per rank of the run, 0 for a rank that was not in the group.
+    The type of a field says how it is summed: if any rank sets a flag, every rank acts on it. Lists
+    hold one number per rank of the run, 0 for a rank that was not in the group: each rank fills
+    only its own slot, so the sum acts as an all-gather.
 
     Attributes:
         loss: mean over the step's label tokens; for a round, the sum of its steps' means.
@@ -88,6 +79,12 @@ class StepSum:
         The member that waited least was the last to begin it.
         """
         return min(self.wait_seconds[rank] for rank in members)
+
+
+_FLAGS = tuple(each.name for each in fields(StepSum) if each.type == "bool")
+_COUNTS = tuple(each.name for each in fields(StepSum) if each.type == "list[int]")
+_MEASURES = tuple(each.name for each in fields(StepSum) if each.type in ("float", "list[float]"))
+_OWN = (*_MEASURES, *_COUNTS)
 
 
 class Exchange:
