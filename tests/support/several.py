@@ -41,7 +41,7 @@ class ThreadWorld:
     gradients = None
     device = gradient_device = torch.device("cpu")
     generation = 0
-    control = told = None
+    control = supervisor = None
     leader = 0
     carrier = "gloo"
     hop = Hop()
