@@ -104,7 +104,7 @@ def port_error(address: str, port: int, error: OSError) -> LaunchError:
 def card(name: str, system: Path) -> dict[str, Any]:
     """Return the kernel's facts about a network interface."""
     card = system / "class/net" / name
-    negotiated = _read(card / "speed")
+    negotiated = kernel_text(card / "speed")
     return {
         "interface": name,
         "nic_mbit": int(negotiated) if negotiated.isdecimal() and int(negotiated) else None,
@@ -113,7 +113,7 @@ def card(name: str, system: Path) -> dict[str, Any]:
     }
 
 
-def _read(path: Path) -> str:
+def kernel_text(path: Path) -> str:
     """Return the content of a small kernel file, or "" if it cannot be read."""
     try:
         return path.read_text().strip()

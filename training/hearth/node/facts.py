@@ -18,7 +18,7 @@ from hearth.base import taken_address
 from hearth.base.commands import output, run
 from hearth.base.errors import LaunchError
 from hearth.base.files import sha256_of
-from hearth.base.interface import card, interface_of
+from hearth.base.interface import card, interface_of, kernel_text
 from hearth.base.nvidia import gpus
 from hearth.base.places import ADDED, LIBRARIES
 from hearth.base.systemd import lockable_bytes
@@ -89,17 +89,10 @@ def nvidia_cards(system: Path = Path("/sys")) -> int:
     """Count the NVIDIA display cards on the PCI bus, with or without a driver."""
     devices = (system / "bus/pci/devices").glob("*")
     return sum(
-        _read(device / "vendor") == _NVIDIA and _read(device / "class").startswith(_DISPLAY)
+        kernel_text(device / "vendor") == _NVIDIA
+        and kernel_text(device / "class").startswith(_DISPLAY)
         for device in devices
     )
-
-
-def _read(path: Path) -> str:
-    """Return the content of a small kernel file, or "" if it cannot be read."""
-    try:
-        return path.read_text().strip()
-    except OSError:
-        return ""
 
 
 def software_here() -> dict[str, str]:
