@@ -274,8 +274,9 @@ class CallbackModule(Default):
 
     @staticmethod
     def _label(result: CallbackTaskResult) -> str:
-        """Return the host that labels a result, or '' if the task runs once for all hosts."""
-        return "" if result.task.run_once else result.host.get_name()
+        """Return the host that labels a result, or '' if it is about all hosts."""
+        of_all = result.task.run_once or result.result.get("together")
+        return "" if of_all else result.host.get_name()
 
     @staticmethod
     def _leave_nothing_when_ended() -> None:
@@ -317,7 +318,7 @@ class CallbackModule(Default):
         self._pulse.begin("" if task.action in _OWN_OUTPUT else self._task_name)
         if "validate_argument_spec" not in task.action:
             self._passing(f"  {self._task_name} …")
-        if task.action == "hearth_supervise" and task.args.get("verb") == "start":
+        if task.action == "hearth_launch" and task.args.get("stage") == "start":
             self._state = "may have begun on the nodes, where it goes on"
         elif task.action == "hearth_follow":
             self._state = "goes on"

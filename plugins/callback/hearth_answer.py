@@ -69,7 +69,8 @@ class CallbackModule(CallbackBase):
     def _add_error(self, result: CallbackTaskResult, failure: dict[str, Any]) -> None:
         from hearth_controller.inventory.unreachable import describe_failure
 
-        node = "" if result.task.run_once else result.host.get_name()
+        of_all = result.task.run_once or failure.get("together")
+        node = "" if of_all else result.host.get_name()
         message = describe_failure(failure)
         if "censored" in failure:
             message = "failed; its output is hidden because it may hold secrets"

@@ -55,7 +55,7 @@ def begin(
     """
     wanted = run_of(options["run"]["file"], "run.yml")
     names = [str(name) for name in options["nodes"]]
-    nodes = [name for name in names if name in options["run"]["nodes"]] or names
+    nodes = [name for name in names if name in options["run"]["options"]["nodes"]] or names
     findings = objections(wanted, options["warm_up"], options["steps"])
     findings += cannot
     findings += [

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any
 
 from pydantic import TypeAdapter
 
@@ -17,6 +16,7 @@ from hearth.fit.misfits import lacking
 from hearth.plan.placement import LayerSpeed
 from hearth.plan.prediction import Contender, Prediction, Traffic, choose, fetch_seconds, turns
 from hearth.plan.speed import Speed
+from hearth_controller.launch.answers import LayerTimes, LinkSpeeds
 
 
 @dataclass(frozen=True)
@@ -36,14 +36,11 @@ class MeasuredNode:
 
 
 def measured_node(
-    layers: Mapping[str, Any], rooms: Sequence[Room], links: Mapping[str, Any], device: str
+    times: LayerTimes, rooms: Sequence[Room], links: LinkSpeeds, device: str
 ) -> MeasuredNode:
-    """Return a node with the facts of `hearth.node layers` and of the link tests."""
-    speeds = tuple(
-        TypeAdapter(LayerSpeed).validate_python(rank["speed"]) for rank in layers["layers"]
-    )
-    mbit, milliseconds = links.get("mbit", {}), links.get("milliseconds", {})
-    return MeasuredNode(speeds, tuple(rooms), mbit, milliseconds, device)
+    """Return a node with its timed layers and its measured links."""
+    speeds = tuple(TypeAdapter(LayerSpeed).validate_python(rank["speed"]) for rank in times.layers)
+    return MeasuredNode(speeds, tuple(rooms), links.mbit, links.milliseconds, device)
 
 
 def undivided(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]) -> Prediction:

@@ -39,9 +39,9 @@ def unused_gpu(memory: Mapping[str, Any]) -> str:
     )
 
 
-def unseen_gpu(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> str:
+def unseen_gpu(memory: Mapping[str, Any], torch_gpus: int | None) -> str:
     """Return the finding on a GPU that the driver lists and torch does not see, or ''."""
-    if not (memory["gpus"] and memory["cuda"]) or prepared.get("gpus") != 0:
+    if not (memory["gpus"] and memory["cuda"]) or torch_gpus != 0:
         return ""
     return (
         f"its driver lists {short_gpu(memory['gpus'])}, and torch sees no GPU there: "
@@ -49,14 +49,14 @@ def unseen_gpu(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> str:
     )
 
 
-def gpus_of(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> int:
+def gpus_of(memory: Mapping[str, Any], torch_gpus: int | None = None) -> int:
     """Return the number of GPUs that a node computes on, 0 for its processor."""
-    return usable_gpus(memory) if prepared.get("gpus") != 0 else 0
+    return usable_gpus(memory) if torch_gpus != 0 else 0
 
 
-def device_of(memory: Mapping[str, Any], prepared: Mapping[str, Any]) -> str:
+def device_of(memory: Mapping[str, Any], torch_gpus: int | None = None) -> str:
     """Return the device of a node as text: its GPUs, or `processor` with any GPUs left idle."""
-    if gpus_of(memory, prepared):
+    if gpus_of(memory, torch_gpus):
         return short_gpu(memory["gpus"])
     idle = short_gpu(memory["gpus"]) or short_gpu(
         [{"name": each.name} for each in map(card, memory["cards"]) if each.trains]

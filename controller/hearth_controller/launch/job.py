@@ -37,21 +37,21 @@ srun --wait=0 --kill-on-bad-exit=0 --cpu-bind=none --label bash -c "$supervisor"
 
 
 def job_script(
-    run: Mapping[str, Any],
+    run: str,
     specs: Mapping[str, Mapping[str, Any]],
     nodes: Mapping[str, str],
     gpus: Mapping[str, int],
     options: Sequence[str],
 ) -> str:
-    """Return the text of the batch script of a run.
+    """Return the text of the batch script of the run named `run`.
 
     `specs` are the launch specs in order of rank, `nodes` Slurm's names and `gpus` the number of
     GPUs to request, all by node; `options` are a person's options of sbatch.
     """
-    name, elastic = str(run["name"]), any(spec["elastic"] for spec in specs.values())
+    elastic = any(spec["elastic"] for spec in specs.values())
     given = {*map(option_name, options)}
     chosen = [
-        f"--job-name={job_name(name)}",
+        f"--job-name={job_name(run)}",
         f"--nodes={len(specs)}",
         f"--nodelist={','.join(nodes[node] for node in specs)}",
         "--ntasks-per-node=1",
@@ -63,9 +63,9 @@ def job_script(
         "--output=/dev/null",
         *options,
     ]
-    results = dict.fromkeys(f"{spec['workspace']}/results/{name}" for spec in specs.values())
+    results = dict.fromkeys(f"{spec['workspace']}/results/{run}" for spec in specs.values())
     return _SCRIPT.format(
-        run=name,
+        run=run,
         options="\n".join(f"#SBATCH {shlex.quote(option)}" for option in chosen),
         results=" ".join(map(shlex.quote, results)),
         cases="\n".join(_case(nodes[node], spec) for node, spec in specs.items()),

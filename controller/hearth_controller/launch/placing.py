@@ -4,11 +4,11 @@ from __future__ import annotations
 
 import itertools
 from collections.abc import Mapping, Sequence
-from typing import Any
+from dataclasses import dataclass, replace
 
 from hearth.base.errors import HearthError, LaunchError, ModelError
 from hearth.base.text import counted
-from hearth.config import Settings, in_parallel, in_precision, run_of
+from hearth.config import Settings, in_precision
 from hearth.config.run import PlannedPipeline
 from hearth.config.shape import Shape
 from hearth.fit.estimate import adapter_parameters
@@ -17,50 +17,49 @@ from hearth.plan.place import by_split, crowded, pipeline, place
 from hearth.plan.placement import Home, Pipeline, Placement, describe_layers
 from hearth.plan.prediction import Prediction, gather_seconds
 from hearth_controller.launch.alternatives import MeasuredNode, sharded, undivided
-from hearth_controller.launch.request import described
+from hearth_controller.launch.asked import LaunchRequest, PlacedLayers
 
 _WORTH_DIVIDING = 1.01
 """Least gain of a pipeline over the nodes that hold the whole model, which share the rows in place
 and go on without each other."""
 
 
-def with_parallel(
-    run: Mapping[str, Any], parallel: str, planned: PlannedPipeline | None = None
-) -> dict[str, Any]:
-    """Return the facts about `run` with `parallel` resolved, and its planned pipeline."""
-    return {**run, **described(in_parallel(run_of(run["file"], "the run"), parallel, planned))}
+@dataclass(frozen=True)
+class Placing:
+    """A run whose layers are placed, or `ddp` where that is faster, and the text about it."""
+
+    request: LaunchRequest
+    say: str
 
 
-def place_run(
-    run: Mapping[str, Any], shape: Shape, nodes: Mapping[str, MeasuredNode]
-) -> dict[str, Any]:
-    """Return the `run` with its pipeline planned, or with `ddp` where that is faster; and `say`.
+def place_run(request: LaunchRequest, shape: Shape, nodes: Mapping[str, MeasuredNode]) -> Placing:
+    """Plan the pipeline of a run, or turn it to `ddp` where that is faster.
 
     `nodes` are those that were asked for, in order. The run keeps those that make it faster
     (`requested`).
 
     Raises `LaunchError` if the model fits no placement.
     """
-    settings = Settings.model_validate(run["settings"]).at_most()
+    settings = request.at_most
     home = _home(settings, shape, nodes)
-    everyone = run["nodes"] != ["auto"]
+    everyone = request.options.nodes != ("auto",)
     whole = None
     # Shares are meant for the ranks of all nodes.
-    if run["whole_on"] and not everyone and not run["resumes"] and not run["split"]:
-        wholly = Settings.model_validate(_in_own_precision(run)["settings"]).at_most()
-        whole = undivided(wholly, shape, {name: nodes[name] for name in run["whole_on"]})
+    if request.whole_on and not everyone and not request.resumes and not request.shares:
+        wholly = _in_own_precision(request).at_most
+        whole = undivided(wholly, shape, {name: nodes[name] for name in request.whole_on})
     try:
         found = _placed(settings, home, shape.num_hidden_layers, everyone)
     except HearthError as error:
         if whole is None:
             raise LaunchError(*error.findings) from error
-        return _as_ddp(run, whole, None, settings)
+        return _as_ddp(request, whole, None)
     if whole and whole.rows_per_second * _WORTH_DIVIDING >= found.rows_per_second:
-        return _as_ddp(run, whole, found, settings)
+        return _as_ddp(request, whole, found)
     names = [name for name in nodes if name in {home.nodes[rank] for rank in found.placement.ranks}]
     small = [f"WARNING: {finding}" for finding in crowded(home, found)]
     lines = [*memory_warnings(home), *small, *_describe_nodes(found, home, nodes)]
-    if _was_auto(run, "parallel"):
+    if request.was_auto("parallel"):
         lines.append(_reason(whole, sharded(settings, shape, nodes), settings))
     lines.append(_describe_speed(found, settings))
     if unmeasured := _unmeasured(found.placement, home, nodes):
@@ -73,38 +72,24 @@ def place_run(
     planned = PlannedPipeline(
         _renumbered(found.placement, home, names), found.micro_batch, found.step_seconds
     )
-    return {
-        "run": with_parallel(run, "pipeline", planned)
-        | {"requested": names, "parts": _parts(found.placement, home)}
-        | _checkpoint(settings, shape, {name: nodes[name] for name in names}),
-        "say": "\n".join(f"  {line}" for line in lines),
-    }
-
-
-def _checkpoint(
-    settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]
-) -> dict[str, Any]:
-    """Return the bytes of all trainable weights, and the seconds to gather a checkpoint."""
     learned = 4 * adapter_parameters(
         shape, settings.lora_rank, settings.lora_targets, settings.dora
     )
-    links = [mbit for node in nodes.values() for peer, mbit in node.mbit.items() if peer in nodes]
-    return {
-        "learned": learned,
-        "gathering": gather_seconds(learned, len(nodes), min(links, default=None)),
-    }
+    links = [mbit for name in names for peer, mbit in nodes[name].mbit.items() if peer in names]
+    gathering = gather_seconds(learned, len(names), min(links, default=None))
+    placed = PlacedLayers(_parts(found.placement, home), learned, gathering)
+    divided = request.with_parallel("pipeline", planned)
+    return Placing(
+        replace(divided, requested=tuple(names), placed=placed),
+        "\n".join(f"  {line}" for line in lines),
+    )
 
 
-def _was_auto(run: Mapping[str, Any], name: str) -> bool:
-    """Return whether the setting `name` was resolved from `auto`."""
-    return run_of(run["file"], "the run").origins.get(name) == "auto"
-
-
-def _in_own_precision(run: Mapping[str, Any]) -> Mapping[str, Any]:
+def _in_own_precision(request: LaunchRequest) -> LaunchRequest:
     """Return the run with `precision=auto` again, if it was resolved for other nodes as well."""
-    if not _was_auto(run, "precision"):
-        return run
-    return {**run, **described(in_precision(run_of(run["file"], "the run"), "auto"))}
+    if not request.was_auto("precision"):
+        return request
+    return replace(request, run=in_precision(request.training, "auto"))
 
 
 def _home(settings: Settings, shape: Shape, nodes: Mapping[str, MeasuredNode]) -> Home:
@@ -134,13 +119,11 @@ def _placed(settings: Settings, home: Home, layers: int, everyone: bool) -> Pipe
     return found
 
 
-def _as_ddp(
-    run: Mapping[str, Any], whole: Prediction, divided: Pipeline | None, settings: Settings
-) -> dict[str, Any]:
+def _as_ddp(request: LaunchRequest, whole: Prediction, divided: Pipeline | None) -> Placing:
     """Return the run on the nodes that hold the whole model; no pipeline fits without `divided`."""
-    names = [name for name in run["requested"] if name in run["whole_on"]]
-    others = [name for name in run["requested"] if name not in names]
-    tokens = settings.sequence_length
+    names = [name for name in request.requested if name in request.whole_on]
+    others = [name for name in request.requested if name not in names]
+    tokens = request.at_most.sequence_length
     say = (
         f"  parallel=auto: ddp on {', '.join(names)}, about "
         f"{whole.rows_per_second * tokens:.0f} tokens/s; parallel=pipeline over all nodes "
@@ -151,9 +134,8 @@ def _as_ddp(
         left_out += " (-e nodes=all takes all nodes, with parallel=pipeline)"
     else:
         say += "does not fit"
-    say += f"\n{left_out}"
-    alone = with_parallel(_in_own_precision(run), "ddp") | {"requested": names}
-    return {"run": alone, "say": say}
+    alone = _in_own_precision(request).with_parallel("ddp")
+    return Placing(replace(alone, requested=tuple(names)), f"{say}\n{left_out}")
 
 
 def _renumbered(

@@ -3,12 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
-from typing import Any
+from dataclasses import dataclass, field, replace
 
 from hearth.base.errors import ConfigError
 from hearth.base.text import link_speed
-from hearth.config import run_of
 from hearth.plan.prediction import (
     ADVISED,
     Contender,
@@ -25,43 +23,56 @@ from hearth.plan.prediction import (
 )
 from hearth.plan.speed import Speed
 from hearth.plan.split import Division, better_global_batch, by_speed, in_shares
-from hearth_controller.launch.resume import add_resume_point
+from hearth_controller.launch.answers import LinkSpeeds, Preparation
+from hearth_controller.launch.asked import LaunchRequest
+from hearth_controller.launch.resume import going_on, left_behind
 
 
 @dataclass(frozen=True)
 class NodeFacts:
     """The reports of one node before a run: data, model and measured speed; links; its device."""
 
-    prepared: Mapping[str, Any] = field(default_factory=dict)
-    links: Mapping[str, Any] = field(default_factory=dict)
+    prepared: Preparation = field(default_factory=Preparation)
+    links: LinkSpeeds = field(default_factory=LinkSpeeds)
     device: str = ""
 
 
-def choose_nodes(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict[str, Any]:
-    """Choose the nodes that train `run`, out of `nodes` in order of rank.
+@dataclass(frozen=True)
+class ChosenNodes:
+    """The nodes that train, the seconds that a stop may take, and the text about them."""
 
-    Returns `findings`; if it is empty, also `names`, `stop_grace` and, for a person, `say`.
+    names: list[str]
+    say: str
+    stop_grace: float = stop_grace()
+
+
+def choose_nodes(
+    request: LaunchRequest, nodes: Mapping[str, NodeFacts], rows: int | None = None
+) -> ChosenNodes:
+    """Choose the nodes that train a run, out of `nodes` in order of rank.
+
+    `rows` is the global batch that the nodes have resolved.
+
+    Raises `ConfigError` if none will do, or if the newest checkpoint is on another node.
     """
-    everyone = run["nodes"] in (["all"], ["auto"])
-    named = [name for name in nodes if everyone or name in run["nodes"]]
-    try:
-        if run["parallel"] == "fsdp":
-            answer = _sharded(run, {name: nodes[name] for name in named})
-        elif run["parallel"] == "pipeline":
-            answer = _divided(run, nodes, named)
-        elif measured := _measured(run, nodes, named):
-            answer = _predicted(
-                run, nodes, measured, [name for name in named if name not in measured]
-            )
-        else:
-            answer = {"names": named, "stop_grace": stop_grace(), "say": _devices(nodes, named)}
-    except ConfigError as error:
-        return {"findings": error.findings}
-    answer = {"findings": []} | answer
-    if not run["resumes"]:
-        return answer
-    reached = {name: node.prepared["checkpoint"] for name, node in nodes.items()}
-    return add_resume_point(answer, run, reached)
+    rows = rows or request.at_most.global_batch
+    named = [name for name in nodes if not request.options.named or name in request.options.nodes]
+    if request.settings.parallel == "fsdp":
+        chosen = _sharded(request, {name: nodes[name] for name in named}, rows)
+    elif request.settings.parallel == "pipeline":
+        chosen = _divided(request, nodes, named, rows)
+    elif measured := _measured(request, nodes, named):
+        unmeasured = [name for name in named if name not in measured]
+        chosen = _predicted(request, nodes, measured, unmeasured, rows)
+    else:
+        chosen = ChosenNodes(named, _devices(nodes, named))
+    if not request.resumes:
+        return chosen
+    reached = {name: node.prepared.checkpoint for name, node in nodes.items()}
+    if behind := left_behind(request.name, chosen.names, reached, request.recorded):
+        raise ConfigError(*behind)
+    point = going_on(chosen.names, reached, request.recorded)
+    return replace(chosen, say="\n".join(filter(None, [chosen.say, point and f"  {point}"])))
 
 
 def _devices(nodes: Mapping[str, NodeFacts], names: Sequence[str]) -> str:
@@ -71,58 +82,63 @@ def _devices(nodes: Mapping[str, NodeFacts], names: Sequence[str]) -> str:
 
 
 def _measured(
-    run: Mapping[str, Any], nodes: Mapping[str, NodeFacts], named: Sequence[str]
+    request: LaunchRequest, nodes: Mapping[str, NodeFacts], named: Sequence[str]
 ) -> dict[str, NodeFacts]:
     """Return the nodes with known speeds; none if those of the `named` ones would not do.
 
     A node that is away is not measured: it has the speed of an earlier run, or none.
     """
-    measured = {name: node for name, node in nodes.items() if node.prepared.get("ranks")}
+    measured = {name: node for name, node in nodes.items() if node.prepared.ranks}
     if len(measured) == len(nodes):
         return measured
-    return measured if any(name in measured for name in named) and run["by_speed"] else {}
+    return measured if any(name in measured for name in named) and request.by_speed else {}
 
 
 def _predicted(
-    run: Mapping[str, Any],
+    request: LaunchRequest,
     nodes: Mapping[str, NodeFacts],
     measured: Mapping[str, NodeFacts],
     unmeasured: Sequence[str],
-) -> dict[str, Any]:
+    rows: int,
+) -> ChosenNodes:
     """Choose the nodes of a run whose ranks all hold the whole model.
 
     Those that are `measured` make a choice among themselves; `unmeasured` ones take part.
     """
-    settings, rows = run["settings"], run["global_batch"]
-    most = rows if settings["micro_batch"] == "auto" else settings["micro_batch"]
+    settings = request.settings
+    most = rows if settings.micro_batch == "auto" else settings.micro_batch
     contenders = contenders_of(measured, most)
     first = next(iter(measured.values()))
-    rank = first.prepared["ranks"][0]
+    rank = first.prepared.ranks[0]
     gradients = rank["exchange_bytes"]
     traffic = Traffic.of(
         gradients,
-        run["sync_every"],
-        settings["compress"] != "none",
-        settings["optimizer"] == "muon",
+        settings.sync_every,
+        settings.compress != "none",
+        settings.optimizer == "muon",
     )
-    division = by_speed if run["by_speed"] else in_shares(run["split"] or None)
-    chosen = select(run["nodes"], contenders, rows, traffic, division)
+    division = by_speed if request.by_speed else in_shares(request.shares or None)
+    chosen = select(request.options.nodes, contenders, rows, traffic, division)
     devices = {name: node.device for name, node in nodes.items()}
     lines = describe_prediction(
         contenders, chosen, rows, rank["row_tokens"], traffic, division, devices, unmeasured
     )
-    evaluates = settings["eval_held_out"] or settings["eval_every"]
-    held_out_rows = first.prepared["held_out_rows"] if evaluates else 0
-    return {
-        "names": [name for name in nodes if name in chosen.nodes or name in unmeasured],
-        "stop_grace": stop_grace(
+    return ChosenNodes(
+        [name for name in nodes if name in chosen.nodes or name in unmeasured],
+        "\n".join(f"  {line}" for line in lines),
+        stop_grace(
             chosen.step_seconds * traffic.every,  # a run stops only where its nodes exchange
             measured=True,
             learned=gradients,  # each gradient is as large as its weight
-            judging=held_out_rows / chosen.rows_per_second,
+            judging=_held_out_rows(request, first) / chosen.rows_per_second,
         ),
-        "say": "\n".join(f"  {line}" for line in lines),
-    }
+    )
+
+
+def _held_out_rows(request: LaunchRequest, node: NodeFacts) -> int:
+    """Return the number of rows of an evaluation, 0 if there is none."""
+    evaluates = request.settings.eval_held_out or request.settings.eval_every
+    return node.prepared.held_out_rows if evaluates else 0
 
 
 def contenders_of(nodes: Mapping[str, NodeFacts], most: int) -> list[Contender]:
@@ -134,10 +150,10 @@ def contenders_of(nodes: Mapping[str, NodeFacts], most: int) -> list[Contender]:
                 Speed(
                     tuple(rank["speed"]["sizes"]), tuple(rank["speed"]["seconds"])
                 ).no_larger_than(most)
-                for rank in node.prepared["ranks"]
+                for rank in node.prepared.ranks
             ),
-            node.links.get("mbit", {}),
-            node.links.get("milliseconds", {}),
+            node.links.mbit,
+            node.links.milliseconds,
         )
         for name, node in nodes.items()
     ]
@@ -217,68 +233,66 @@ def describe_prediction(
 
 
 def _divided(
-    run: Mapping[str, Any], nodes: Mapping[str, NodeFacts], names: Sequence[str]
-) -> dict[str, Any]:
+    request: LaunchRequest, nodes: Mapping[str, NodeFacts], names: Sequence[str], rows: int
+) -> ChosenNodes:
     """Return the choice for a run whose layers are placed on `names`: all of them take part.
 
     Raises `ConfigError` if there is only one rank.
     """
-    if sum(nodes[name].prepared["nproc"] for name in names) == 1:
+    if sum(nodes[name].prepared.nproc for name in names) == 1:
         raise ConfigError(
             f"parallel: pipeline needs two ranks or more, and {names[0]} has one; take "
             "parallel=ddp, or more nodes"
         )
-    planned = run_of(run["file"], "the run").pipeline
+    planned, placed = request.training.pipeline, request.placed
     seconds = planned.step_seconds if planned else 0.0
-    rows_per_second = run["global_batch"] / seconds if seconds else 0.0
-    evaluates = run["settings"]["eval_held_out"] or run["settings"]["eval_every"]
-    held_out_rows = nodes[names[0]].prepared["held_out_rows"] if evaluates else 0
-    return {
-        "names": list(names),
-        "stop_grace": stop_grace(
+    held_out_rows = _held_out_rows(request, nodes[names[0]])
+    return ChosenNodes(
+        list(names),
+        # The stages have been described when they were placed.
+        "" if planned else _devices(nodes, names),
+        stop_grace(
             seconds,
             measured=bool(planned),
-            learned=run.get("learned", 0),
-            judging=held_out_rows / rows_per_second if rows_per_second else 0.0,
-            gathering=run.get("gathering", 0.0),
+            learned=placed.learned if placed else 0,
+            judging=held_out_rows * seconds / rows,
+            gathering=placed.gathering if placed else 0.0,
         ),
-        # The stages have been described when they were placed.
-        "say": "" if planned else _devices(nodes, names),
-    }
+    )
 
 
-def _sharded(run: Mapping[str, Any], nodes: Mapping[str, NodeFacts]) -> dict[str, Any]:
+def _sharded(request: LaunchRequest, nodes: Mapping[str, NodeFacts], rows: int) -> ChosenNodes:
     """Describe a run whose ranks each hold a part of the model (`parallel: fsdp`).
 
     It takes all of `nodes`: without one of them, a part of the model would be missing.
     """
     names = list(nodes)
-    ranks = sum(node.prepared["nproc"] for node in nodes.values())
+    ranks = sum(node.prepared.nproc for node in nodes.values())
     if ranks == 1:
         raise ConfigError(
             f"parallel: fsdp needs two ranks or more, and {names[0]} has one; take parallel=ddp, "
             "or more nodes"
         )
     if len(names) == 1:
-        return {"names": names, "stop_grace": stop_grace(), "say": _devices(nodes, names)}
-    links = [node.links.get("mbit", {}) for node in nodes.values()]
+        return ChosenNodes(names, _devices(nodes, names))
+    links = [node.links.mbit for node in nodes.values()]
     slowest = min(
         (mbit for link in links for peer, mbit in link.items() if peer in nodes), default=None
     )
-    weights = max(node.prepared["weight_bytes"] for node in nodes.values())
+    weights = max(node.prepared.weight_bytes for node in nodes.values())
     # The time to compute was not measured; a step takes at least the time to fetch.
-    step_seconds = _fetches(run, ranks) * fetch_seconds(weights, ranks, slowest)
-    return {
-        "names": names,
-        "stop_grace": stop_grace(step_seconds),
-        "say": f"{_devices(nodes, names)}\n  {network_cost(weights, ranks, slowest)}",
-    }
+    step_seconds = _fetches(request, ranks, rows) * fetch_seconds(weights, ranks, slowest)
+    return ChosenNodes(
+        names,
+        f"{_devices(nodes, names)}\n  {network_cost(weights, ranks, slowest)}",
+        stop_grace(step_seconds),
+    )
 
 
-def _fetches(run: Mapping[str, Any], ranks: int) -> int:
+def _fetches(request: LaunchRequest, ranks: int, rows: int) -> int:
     """Return the number of weight fetches per step of a sharded run; in a replay, the most."""
-    rows, micro_batch = run["global_batch"], run["settings"]["micro_batch"]
-    if run["settings"]["replay"]:
+    if request.settings.replay:
         return rows
     # `auto` may come to one row: a rank cannot measure its memory without the other ranks.
-    return turns(rows, 1 if micro_batch == "auto" else micro_batch, run["split"] or None, ranks)
+    micro_batch = request.settings.micro_batch
+    return turns(rows, 1 if micro_batch == "auto" else micro_batch, request.shares or None, ranks)

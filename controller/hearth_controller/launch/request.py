@@ -1,22 +1,23 @@
-"""The run that a person asked for, from the typed variables to the facts that the play needs."""
+"""Resolve the variables typed after `-e` to the request for a launch, or to findings."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping
-from dataclasses import asdict, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
 from hearth.base.clock import local_time, time_of
 from hearth.base.errors import ConfigError, DataError
-from hearth.config import Run, newest_run, resolve_run, run_text
-from hearth.config.layout import Layout, staged_name
+from hearth.config import Run, newest_run, resolve_run
+from hearth.config.layout import Layout
 from hearth.config.presets import known_shape
 from hearth.model.code import code_warning
 from hearth.node.preview import for_preview
 from hearth.record.story import read_story
 from hearth_controller.inventory.words import EVERY_NODE, Specs, complete, strangers
+from hearth_controller.launch.asked import LaunchOptions, LaunchRequest
 from hearth_controller.launch.typed import (
     SLURM_WORDS,
     foreign,
@@ -26,8 +27,22 @@ from hearth_controller.launch.typed import (
 )
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.script.request import WORDS, ScriptRequest, new_request, resumed_request
-from hearth_controller.script.run import script_text
-from hearth_controller.script.tree import Tree
+
+
+@dataclass(frozen=True)
+class Resolution:
+    """The request that was typed, or the findings that rule it out; the words of the playbook."""
+
+    findings: list[str]
+    words: dict[str, Any]
+    request: LaunchRequest | None = None
+    warnings: list[str] = field(default_factory=list)
+
+    @property
+    def facts(self) -> dict[str, Any]:
+        """The resolution as the result of a task."""
+        known = self.request.facts if self.request else {}
+        return {"findings": self.findings, "words": self.words, "warnings": self.warnings} | known
 
 
 def requested(
@@ -38,8 +53,8 @@ def requested(
     names: list[str],
     resume: bool,
     say: Callable[[str], None] = print,
-) -> dict[str, Any]:
-    """Return the facts about the requested run, or `findings` that rule it out.
+) -> Resolution:
+    """Resolve what was typed.
 
     `runs` is the folder of runs, `words` are those of the playbook, `known` are names that belong
     to roles or the inventory, `names` those of the nodes. With `resume` an earlier run goes on:
@@ -49,28 +64,14 @@ def requested(
     nodes = launch.get("nodes") or ["auto"]
     everywhere = nodes in EVERY_NODE
     findings += [] if everywhere else strangers(nodes, names)
-    chosen: dict[str, Any] = {
-        "words": complete(launch, words)[0],
-        "meeting_port": launch.get("meeting_port", 0),
-        "nodes": nodes,
-        "requested": [name for name in names if everywhere or name in nodes],
-        "elastic": launch.get("elastic"),
-        "min_nodes": launch.get("min_nodes", 0),
-        "cpu": launch.get("cpu", False),
-        "lend": launch.get("lend", True),
-        "launcher": launch.get("launcher", ""),
-        "queue": {},
-        "wait": launch.get("wait", not (launch.get("queue") or "at" in launch)),
-        "preview": launch.get("preview", 0),
-        "job_options": [
-            f"{option}={launch[word]}" for word, option in SLURM_WORDS.items() if word in launch
-        ],
-    }
-    if chosen["preview"] and (resume or "resume" in given):
+    wanted = tuple(name for name in names if everywhere or name in nodes)
+    values = complete(launch, words)[0]
+    options = _options(launch, nodes)
+    if options.preview and (resume or "resume" in given):
         findings.append("-e preview: a run that goes on keeps its data; leave it out")
     file = launch.get("config")
     try:
-        chosen["queue"] = _queue(launch)
+        options = replace(options, queue=_queue(launch))
     except ConfigError as error:
         findings += error.findings
     try:
@@ -80,28 +81,46 @@ def requested(
             given.setdefault("resume", earlier)
         if "script" in launch:
             findings += foreign(given, launch)
-        if request := _script(given, launch, runs):
-            if request.resumes:
+        if script := _script(given, launch, runs):
+            if script.resumes:
                 findings += foreign(given, launch)
-            return {"findings": findings} | chosen | _scripted(request)
+            return Resolution(findings, values, LaunchRequest.from_script(script, wanted, options))
         findings += [
             f"-e {word}: it counts only together with -e script=FILE"
             for word in sorted(WORDS & launch.keys())
         ]
         run = resolve_run(given, runs, "-e", file and Path(str(file)).expanduser(), say=say)
-        if chosen["preview"]:  # any one node can read the data
-            run = for_preview(run)
-            chosen |= {"requested": chosen["requested"][:1], "queue": {}, "launcher": ""}
-        # A resumed run keeps the launch words of its last launch that had any.
-        run = replace(run, launch=launch_words(typed, launch) or run.launch)
     except ConfigError as error:
-        return {"findings": findings + error.findings}
+        return Resolution(findings + error.findings, values)
+    if options.preview:  # any one node can read the data
+        run = for_preview(run)
+        wanted, options = wanted[:1], replace(options, queue={}, launcher="")
+    # A resumed run keeps the launch words of its last launch that had any.
+    run = replace(run, launch=launch_words(typed, launch) or run.launch)
     findings += _bad_records(run)
-    findings += without_all(run.settings, chosen["elastic"], chosen["min_nodes"])
+    findings += without_all(run.settings, options.elastic, options.min_nodes)
+    request = LaunchRequest(
+        run,
+        wanted,
+        options,
+        shape=known_shape(run.settings.model, run.source, Layout.from_environment().models),
+        recorded=read_story(runs / run.name, skim=True).reached,
+    )
     trusts = run.settings.trust_remote_code
-    warnings = {"warnings": [code_warning(run.source.id)]} if trusts else {}
-    recorded = read_story(runs / run.name, skim=True).reached
-    return {"findings": findings, "recorded": recorded} | chosen | described(run) | warnings
+    return Resolution(findings, values, request, [code_warning(run.source.id)] if trusts else [])
+
+
+def _options(launch: Mapping[str, Any], nodes: list[str]) -> LaunchOptions:
+    """Return the options among the launch words, whose defaults are those of `LaunchOptions`."""
+    names = ("elastic", "min_nodes", "meeting_port", "cpu", "lend", "launcher", "preview")
+    return LaunchOptions(
+        nodes=tuple(nodes),
+        wait=launch.get("wait", not (launch.get("queue") or "at" in launch)),
+        job_options=tuple(
+            f"{option}={launch[word]}" for word, option in SLURM_WORDS.items() if word in launch
+        ),
+        **{name: launch[name] for name in names if name in launch},
+    )
 
 
 def _bad_records(run: Run) -> list[str]:
@@ -120,7 +139,7 @@ def _bad_records(run: Run) -> list[str]:
     return []
 
 
-def _queue(launch: Mapping[str, Any]) -> dict[str, Any]:
+def _queue(launch: Mapping[str, Any]) -> dict[str, str | None]:
     """Return when a run may start and when it was submitted; {} for one that starts at once.
 
     Raises `ConfigError` if that is no time, or if the run is to meet at a given port.
@@ -167,62 +186,3 @@ def _script(
     if "script" in launch:
         return new_request(said | {"run": given["run"]} if "run" in given else said, runs)
     return resumed_request(str(given["resume"]), said, runs) if "resume" in given else None
-
-
-def _scripted(request: ScriptRequest) -> dict[str, Any]:
-    """Return the facts about a script's run for the play."""
-    run = request.run
-    return {
-        "name": run.name,
-        "resumes": request.resumes,
-        "file": script_text(run),
-        "title": run.program,
-        "resident": False,
-        "summary": request.summary,
-        "spec": request.spec,
-        "code": _parcel(request.code, request.code_place),
-        "data": _parcel(request.data, request.data_place) if request.data else {},
-    }
-
-
-def described(run: Run) -> dict[str, Any]:
-    """Return the facts about a run for the play."""
-    shape = known_shape(run.settings.model, run.source, Layout.from_environment().models)
-    data = " + ".join(Path(name).name for name in run.settings.data_sets)
-    several = {shard.dataset for shard in run.shards}
-    sources = {shard.path: shard.sha256 for shard in run.shards} | {
-        name: sha256 for name, sha256 in run.data_checksums.items() if name not in several
-    }
-    return {
-        "name": run.name,
-        "resumes": run.resumes,
-        "file": run_text(run),
-        "measures": run.settings.wants_speeds or run.settings.parallel == "fsdp",
-        "whole_on": [],
-        "parallel": run.settings.parallel,
-        "resident": run.settings.holds_all,
-        "by_speed": run.settings.split == "auto" and run.settings.replay is None,
-        "global_batch": run.settings.at_most().global_batch,
-        "sync_every": run.settings.sync_every,
-        "afterwards": run.settings.goes_on_afterwards,
-        "split": [] if isinstance(run.settings.split, str) else list(run.settings.split),
-        "files": [
-            {"source": source, "staged": staged_name(sha256, source)}
-            for source, sha256 in sources.items()
-            if sha256
-        ],
-        "model": run.source.name,
-        "settings": run.settings.model_dump(mode="json"),
-        "shape": asdict(shape) if shape else {},
-        "title": f"{run.source.name} on {data}",
-    }
-
-
-def _parcel(tree: Tree, place: str) -> dict[str, Any]:
-    """Return the arguments of `hearth_tree` for files that go to a place in the workspace."""
-    return {
-        "source": str(tree.source),
-        "files": dict(tree.files),
-        "size": tree.size,
-        "place": place,
-    }

@@ -3,20 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
-from typing import Any
-
-
-def add_resume_point(
-    answer: Mapping[str, Any], run: Mapping[str, Any], reached: Mapping[str, int | None]
-) -> dict[str, Any]:
-    """Add to the choice of nodes the step from which they resume `run`, or why they cannot."""
-    names, recorded = answer["names"], run["recorded"]
-    point = going_on(names, reached, recorded)
-    lines = [answer.get("say"), point and f"  {point}"]
-    return answer | {
-        "findings": left_behind(run["name"], names, reached, recorded),
-        "say": "\n".join(filter(None, lines)),
-    }
 
 
 def left_behind(

@@ -2,94 +2,97 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Any
 
+from hearth_controller.launch.answers import Inspection
+from hearth_controller.launch.asked import LaunchOptions, LaunchRequest
+
+
+@dataclass(frozen=True)
+class NodeRanks:
+    """The number of ranks of a node, and of the GPUs that they compute on."""
+
+    count: int
+    gpus: int
+
 
 def node_specs(
-    run: Mapping[str, Any],
-    names: Sequence[str],
+    request: LaunchRequest,
     addresses: Mapping[str, str],
-    facts: Mapping[str, Mapping[str, Any]],
-    nproc: Mapping[str, int],
-    gpus: Mapping[str, int],
+    nodes: Mapping[str, Inspection],
+    ranks: Mapping[str, NodeRanks],
     timeouts: Mapping[str, float],
     slurm: bool = False,
 ) -> dict[str, dict[str, Any]]:
-    """Return the spec by node for `run` on the nodes `names`, in order of rank.
+    """Return the spec by node for a run on the nodes that have `ranks`, in their order.
 
-    `facts` are those of the module `hearth_look`, also of nodes that do not train: none of them may
-    know a later generation of the run. Of other nodes a spec says no more than their names,
-    addresses, ports and numbers of ranks; `timeouts` are in seconds; with `slurm` a job starts the
-    supervisors. See `hearth.supervisor.spec.Spec`.
+    `nodes` are also those that do not train: none of them may know a later generation of the run.
+    Of other nodes a spec says no more than their names, addresses, ports and numbers of ranks;
+    `timeouts` are in seconds; with `slurm` a job starts the supervisors. See
+    `hearth.supervisor.spec.Spec`.
     """
+    options = request.options
     common = {
-        "run": run["name"],
-        "nodes": list(names),
-        "addresses": [addresses[name] for name in names],
-        "ports": [run["meeting_port"] or facts[name]["port"] for name in names],
-        "nprocs": [nproc[name] for name in names],
-        "resident": bool(run.get("resident")),
-        "generation": max(its.get("generation", 0) for its in facts.values()),
-        **_place_in_queue(run, facts),
+        "run": request.name,
+        "nodes": list(ranks),
+        "addresses": [addresses[name] for name in ranks],
+        "ports": [options.meeting_port or nodes[name].port for name in ranks],
+        "nprocs": [its.count for its in ranks.values()],
+        "resident": request.resident,
+        "generation": max(node.generation for node in nodes.values()),
+        **_place_in_queue(options, nodes),
         **timeouts,
         "slurm": slurm,
-        "elastic": is_elastic(run, timeouts),
-        "afterwards": bool(run.get("afterwards")),
-        "min_nodes": min(run["min_nodes"] or 1, len(names)),
-        **run.get("spec", {}),
+        "elastic": is_elastic(request, timeouts),
+        "afterwards": not request.files and request.settings.goes_on_afterwards,
+        "min_nodes": min(options.min_nodes or 1, len(ranks)),
+        **(request.files.spec if request.files else {}),
     }
     # A supervisor takes its ranks off the Hub, and a stream is read there.
-    streams = run.get("settings", {}).get("streaming")
-    online = {"HF_HUB_OFFLINE": "0"} if streams else {}
+    online = {"HF_HUB_OFFLINE": "0"} if request.streams else {}
     return {
         name: common
-        | _own_part(name, rank, facts[name]["own"], nproc[name], gpus[name], online)
-        | {"lend": facts[name]["own"].get("lend", {}) if lends(run) else {}}
-        for rank, name in enumerate(names)
+        | _own_part(name, rank, nodes[name].own, its, online)
+        | {"lend": nodes[name].own.get("lend", {}) if request.lends else {}}
+        for rank, (name, its) in enumerate(ranks.items())
     }
 
 
-def lends(run: Mapping[str, Any]) -> bool:
-    """Return whether nodes may leave and return between two steps: not with `-e lend=off`."""
-    return bool(run.get("resident") and run["lend"])
-
-
-def _place_in_queue(
-    run: Mapping[str, Any], facts: Mapping[str, Mapping[str, Any]]
-) -> dict[str, Any]:
+def _place_in_queue(options: LaunchOptions, nodes: Mapping[str, Inspection]) -> dict[str, Any]:
     """Return the place of a run in the queue of its nodes: the last one; {} without a queue.
 
     Positions are seconds since 1970, so that runs on different nodes hardly ever have the same.
     """
-    if not (queue := run.get("queue")):
+    if not (queue := options.queue):
         return {}
-    last = max(its.get("queue_end", 0.0) for its in facts.values())
-    submitted = datetime.fromisoformat(queue["submitted"]).timestamp()
+    last = max(node.queue_end for node in nodes.values())
+    submitted = datetime.fromisoformat(str(queue["submitted"])).timestamp()
     return {"queue": {"position": max(submitted, last + 1), **queue}}
 
 
-def is_elastic(run: Mapping[str, Any], timeouts: Mapping[str, float]) -> bool:
+def is_elastic(request: LaunchRequest, timeouts: Mapping[str, float]) -> bool:
     """Return whether the other nodes go on without a lost one.
 
     Without a typed `-e elastic` they do where ranks are resident, unless the first loss is to
     end the run (`return_timeout` 0).
     """
-    if run["elastic"] is None:
-        return bool(run.get("resident")) and timeouts["return_timeout"] > 0
-    return bool(run["elastic"])
+    if request.options.elastic is None:
+        return request.resident and timeouts["return_timeout"] > 0
+    return request.options.elastic
 
 
 def _own_part(
-    name: str, rank: int, own: Mapping[str, Any], nproc: int, gpus: int, online: Mapping[str, str]
+    name: str, rank: int, own: Mapping[str, Any], ranks: NodeRanks, online: Mapping[str, str]
 ) -> dict[str, Any]:
     """Return the part of a spec that is about its node; its ranks get the variables `online`."""
     return {
         "node": name,
         "rank": rank,
-        "nproc": nproc,
-        "gpus": gpus,
+        "nproc": ranks.count,
+        "gpus": ranks.gpus,
         **{place: own[place] for place in ("python", "workspace", "models")},
         # Two nodes on one computer would share the unit, and it is not ours to change.
         "unit": not own["one_computer"],

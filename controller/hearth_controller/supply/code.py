@@ -21,15 +21,19 @@ def code_files(source: Path) -> list[Path]:
 
 
 def bring_code(
-    action: Any, module: str, task_vars: Mapping[str, Any], scratch: str
+    action: Any,
+    module: str,
+    given: Mapping[str, Any],
+    task_vars: Mapping[str, Any],
+    scratch: str,
 ) -> dict[str, Any]:
     """Call a module that takes `code` and `archive`; return its result.
 
-    `action` is the action plugin, whose argument `source` is the folder of the code. The module is
-    called again with an archive where its first result has `differing` files, unless a run is
-    `under_way` there or this is check mode. `scratch` is that of `send`.
+    `action` is the action plugin; of the arguments `given`, `source` is the folder of the code. The
+    module is called again with an archive where its first result has `differing` files, unless a
+    run is `under_way` there or this is check mode. `scratch` is that of `send`.
     """
-    arguments = dict(action._task.args)
+    arguments = dict(given)
     source = Path(arguments.pop("source"))
     files = code_files(source)
     arguments["code"] = {

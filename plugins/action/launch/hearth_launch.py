@@ -1,163 +1,228 @@
-"""Action plugin: the decisions of a launch, from the answers of all nodes."""
+"""Action plugin: one stage of a launch on each node, or of a distribution."""
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import hashlib
+import os
+import time
+from collections.abc import Mapping
+from pathlib import Path
 from typing import Any
 
+from ansible import constants as C
+from ansible.errors import AnsibleConnectionFailure, AnsibleError
 from ansible.plugins.action import ActionBase
+from ansible.utils.color import ANSIBLE_COLOR
 
-from hearth.base.errors import LaunchError
-from hearth.base.places import LIBRARIES
+from hearth_controller.base.node_program import after_mark, marked
 from hearth_controller.base.options import argument_spec
-from hearth_controller.doctor.message import message
-from hearth_controller.launch.decisions import Launch
+from hearth_controller.base.screen import Screen
+from hearth_controller.launch.asked import LaunchRequest
+from hearth_controller.launch.bring import distribute
+from hearth_controller.launch.course import Site
+from hearth_controller.launch.launch import launch
+from hearth_controller.launch.stages import NodeCall, StageJournal
+from hearth_controller.supply.code import bring_code
+from hearth_controller.transfer.receive import Receiver
 
 DOCUMENTATION = r"""
 module: hearth_launch
-short_description: Decide how a run is launched
+short_description: Play one stage of the launch of a run
 description:
-  - Works on the controller, from registered results of all nodes. Meant to run once, except
-    V(ports), which runs on each node.
-  - V(pair), V(place), V(agree) and V(choose) fail with all findings of all nodes, if there are any.
+  - The launch itself is a function of C(hearth_controller.launch). It decides what a stage calls on
+    each node; a task whose stage it does not need is skipped.
+  - What is wrong on a node, also that it cannot be reached, is kept as its answer. The next stage
+    fails with the findings of all nodes.
 options:
-  verb:
-    description:
-      - V(ports) asks the other nodes for their ports, so that a firewall in between is found.
-      - V(plan) says whether the model fits and who sends what to whom, after all were inspected.
-      - V(pair) returns the links that are measured before layers are placed.
-      - V(place) returns the run with its layers placed (C(parallel=pipeline)), and the transfer to
-        its nodes.
-      - V(agree) stops the launch if a node found anything or differs from the others.
-      - V(choose) returns the nodes that train and the launch spec of each.
+  stage:
+    description: Name of the stage.
     type: str
-    choices: [ports, plan, pair, place, agree, choose]
     required: true
+  verb:
+    description: V(launch) starts a run, V(distribute) only brings its model and data.
+    type: str
+    choices: [launch, distribute]
+    default: launch
   run:
     description: The run, as M(hearth_run) returns it.
     type: dict
     required: true
-  nodes:
-    description: The nodes of the inventory with C(name) and C(address), in order of rank.
+  inventory:
+    description: The inventory, as M(hearth_inventory) returns it.
+    type: dict
+    required: true
+  own:
+    description: Paths and options of this node, as M(hearth_look) takes them.
+    type: dict
+    required: true
+  before:
+    description: Results of earlier tasks on this node. With a finding among them nothing is called.
     type: list
-    elements: dict
+    elements: raw
+    default: []
+  training:
+    description: Folder of the controller that holds the training code.
+    type: path
     required: true
-  at:
-    description: Workspace and Python of this node, as M(hearth_command) takes them; for V(ports).
-    type: dict
-    default: {}
-  answers:
-    description: Names of the registered results, by step of the launch.
-    type: dict
-    required: true
-  found:
-    description: Findings by node from V(plan), for V(agree).
-    type: dict
-    default: {}
   shared:
-    description: The folder that all nodes share, if any; for V(plan) and V(place).
+    description: The folder that all nodes share, if any.
     type: str
     default: ""
-  direct_mb:
-    description: >-
-      Largest data file in MB that the controller sends to every node; for V(plan) and V(place).
-    type: float
-    default: 32
+  launcher:
+    description: V(slurm) or V(hearth), unless the run names one.
+    type: str
+    default: hearth
+  slurm_options:
+    description: Options of sbatch.
+    type: list
+    elements: str
+    default: []
   timeouts:
-    description: Timeouts of the supervisors in seconds, for V(choose).
+    description: Timeouts of the supervisors in seconds.
     type: dict
     default: {}
-  slurm:
-    description: >-
-      Slurm's names of the nodes (C(nodes), by name) and the C(options) of a job, for V(choose);
-      empty without Slurm, and then V(plan) refuses what was typed for a job.
-    type: dict
-    default: {}
+  notify:
+    description: Addresses that get messages of the run, separated by blanks.
+    type: str
+    default: ""
+    no_log: true
 """
 
-_NOTHING = "Nothing was started on any node."
+_OF_PROGRAMS = ("workspace", "python", "node", "models", "threads", "variables")
+_WRONG = ("findings", "failed", "unreachable")
 
-_SLURM_QUEUES = (
-    "-e queue and -e at: this run is a job of Slurm, which has a queue of its own; leave them out, "
-    "and for a start at a time put --begin=23:00 into hearth_slurm_options (docs/scripts.md). "
-    f"{_NOTHING}"
-)
-
-
-def _without_slurm(options: Sequence[str]) -> str:
-    """Return the error about options of a job for a run that is none."""
-    return (
-        f"{' '.join(options)}: this run is started without Slurm; add -e launcher=slurm, or leave "
-        f"it out. {_NOTHING}"
-    )
+_SILENT = 60.0
+"""Seconds without an answer after which a node counts as lost."""
 
 
 class ActionModule(ActionBase):
-    """Runs on the controller."""
+    """Plays the part of its node in a stage."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the decision, or fail with the findings of all nodes.
-
-        Each verb but `ports`, which returns the node's answer, returns what the method of `Launch`
-        with its name does; `say` is the text to show.
-        """
+        """Return the result of the node's last call; the first node also that of the stage."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
-        run, known = given["run"], task_vars["hostvars"]
-        addresses = {
-            str(node["name"]): str(node["address"])
-            for node in given["nodes"]
-            if node["name"] in run["requested"]
+        self._given, self._task_vars = given, task_vars
+        request = LaunchRequest.from_facts(given["run"])
+        journal = StageJournal(Path(C.DEFAULT_LOCAL_TMP) / f"hearth-{request.name}")
+        site = self._site(request, journal.key)
+        play = launch if given["verb"] == "launch" else distribute
+        step, new = journal.step(self._task._uuid, given["stage"], lambda: play(request, site))
+        if new and step.error:
+            return result | {"failed": True, "msg": step.error, "together": True}
+        said = dict(step.result) if new else {}
+        node = task_vars["inventory_hostname"]
+        if not (calls := step.calls.get(node)):
+            return result | said | ({} if said else {"skipped": True})
+        self._secrets = {
+            "hub": os.environ.get("HF_TOKEN", ""),
+            "wandb": os.environ.get("WANDB_API_KEY", ""),
+            "notify": given["notify"],
+            "key": journal.key,
         }
-        answers = {
-            step: {name: known[name].get(variable, {}) for name in addresses}
-            for step, variable in given["answers"].items()
-        }
-        locks = {name: str(known[name].get("python_lock", "auto")) for name in addresses}
-        launch = Launch(run, addresses, answers, locks)
-        if given["verb"] == "ports":
-            spec = launch.ports().get(task_vars["inventory_hostname"])
-            if spec is None:
-                return result | {"skipped": True}
-            arguments = given["at"] | {"command": ["hearth.node", "ports"], "spec": spec}
-            return result | self._execute_module("hearth_command", arguments, task_vars=task_vars)
-        if given["verb"] == "plan":
-            if run["job_options"] and not given["slurm"]:
-                return result | {"failed": True, "msg": _without_slurm(run["job_options"])}
-            if run["queue"] and given["slurm"]:
-                return result | {"failed": True, "msg": _SLURM_QUEUES}
-            return result | launch.plan(given["shared"], given["direct_mb"] * 1e6)
-        placing = given["verb"] in ("pair", "place")
-        idle = {} if placing else launch.idle_gpus()
-        prepared = {} if placing else launch.prepared
-        results = {
-            name: [
-                {
-                    "findings": [*given["found"].get(name, []), *idle.get(name, [])],
-                    "facts": prepared.get(name, {}),
-                }
-            ]
-            + [answer[name] for answer in answers.values()]
-            for name in addresses
-        }
-        text = message(
-            results,
-            task_vars["ansible_play_hosts"],
-            same=[*LIBRARIES, "Hearth", "data", "model", "shared"],
-            then=_NOTHING,
-            without=True,
+        answers = self._answers(calls)
+        journal.record(self._task._uuid, node, answers)
+        last = {name: value for name, value in answers[-1].items() if name not in _WRONG}
+        changed = any(answer.get("changed") for answer in answers)
+        return result | last | said | {"changed": changed}
+
+    def _site(self, request: LaunchRequest, key: str) -> Site:
+        given, inventory = self._given, self._given["inventory"]
+        nodes = inventory["nodes"]
+        slurm = (request.options.launcher or given["launcher"]) == "slurm"
+        return Site(
+            {str(node["name"]): str(node["address"]) for node in nodes},
+            {str(node["name"]): str(node["slurm_node"]) for node in nodes} if slurm else {},
+            tuple(given["slurm_options"]),
+            given["training"],
+            str(inventory["runs"]),
+            str(inventory["hearth"]),
+            given["shared"],
+            {name: float(seconds) for name, seconds in given["timeouts"].items()},
+            notifies=bool(given["notify"]),
+            check=self._task.check_mode,
+            colours=bool(ANSIBLE_COLOR),
+            call=hashlib.sha256(f"call {key}".encode()).hexdigest()[:16],
         )
-        if text:
-            return result | {"failed": True, "msg": text}
-        if self._task.check_mode:
-            return result
-        if given["verb"] == "pair":
-            return result | launch.pair()
-        if given["verb"] == "agree":
-            return result | launch.agree()
+
+    def _answers(self, calls: list[NodeCall]) -> list[dict[str, Any]]:
+        """Call one after the other, until one finds something."""
+        before = [each for each in self._given["before"] if isinstance(each, Mapping)]
+        answers = [dict(each) for each in before if any(map(each.get, _WRONG))][:1]
+        for call in calls:
+            if answers and any(map(answers[-1].get, _WRONG)):
+                break
+            try:
+                answer = self._call(call)
+            except AnsibleConnectionFailure as error:
+                answer = {"unreachable": True, "msg": str(error)}
+            except AnsibleError as error:
+                answer = {"failed": True, "msg": str(error)}
+            answer.pop("invocation", None)
+            answers.append(answer)
+        return answers
+
+    def _call(self, call: NodeCall) -> dict[str, Any]:
+        """Call a module on the node, with what only this task knows."""
+        arguments, own = dict(call.arguments), dict(self._given["own"])
+        for option, secret in call.secrets.items():
+            name, _, variable = option.partition(".")
+            known = self._secrets[secret]
+            arguments[name] = arguments.get(name, {}) | {variable: known} if variable else known
+        if call.module == "hearth_look":
+            arguments = own | arguments
+        elif call.module == "hearth_command":
+            arguments = {name: own[name] for name in _OF_PROGRAMS} | arguments
+        elif call.module == "hearth_workspace":
+            arguments["path"] = own["workspace"]
+        if call.module in ("hearth_look", "hearth_workspace") and "source" in arguments:
+            return bring_code(self, call.module, arguments, self._task_vars, C.DEFAULT_LOCAL_TMP)
+        if self._shared_loader_obj.action_loader.find_plugin(call.module):
+            return self._act(call.module, arguments)
+        answer = self._execute_module(call.module, arguments, task_vars=self._task_vars)
+        wrong = any(map(answer.get, _WRONG))
+        return (
+            self._followed(call, int(answer["facts"]["pid"]))
+            if call.follow and not wrong
+            else answer
+        )
+
+    def _act(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
+        """Run another action plugin, as a task of its own would."""
+        task = self._task.copy()
+        task.args = arguments
+        action = self._shared_loader_obj.action_loader.get(
+            name,
+            task=task,
+            connection=self._connection,
+            play_context=self._play_context,
+            loader=self._loader,
+            templar=self._templar,
+            shared_loader_obj=self._shared_loader_obj,
+        )
+        return action.run(task_vars=self._task_vars)
+
+    def _followed(self, call: NodeCall, pid: int) -> dict[str, Any]:
+        """Wait until a relay has brought everything, and show its progress."""
+        own = self._given["own"]
+        relay = (own["node"], call.follow["chain"], call.follow["id"], pid, own["workspace"])
+        receiver = Receiver(*relay, self._ask, Screen(self._display))
+        answered = time.monotonic()
+        while True:
+            try:
+                if outcome := receiver.inspect():
+                    return outcome
+                answered = time.monotonic()
+            except AnsibleConnectionFailure:
+                if time.monotonic() - answered > _SILENT:
+                    raise
+            time.sleep(1)
+
+    def _ask(self, command: str) -> str:
+        answer = self._low_level_execute_command(marked(command), sudoable=False)
+        if answer["rc"] != 0:
+            raise AnsibleConnectionFailure(answer["stderr"] or f"status {answer['rc']}")
         try:
-            if given["verb"] == "place":
-                return result | launch.place(given["shared"], given["direct_mb"] * 1e6)
-            return result | launch.choose(given["timeouts"], given["slurm"])
-        except LaunchError as error:
-            return result | {"failed": True, "msg": "\n".join([*error.findings, _NOTHING])}
+            return after_mark(str(answer["stdout"]))
+        except ConnectionError as error:
+            raise AnsibleConnectionFailure(str(error)) from None

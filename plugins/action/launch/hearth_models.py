@@ -13,6 +13,7 @@ from ansible.plugins.action import ActionBase
 from hearth.fit.catalogue import describe_rooms, fitting_lines, fittings
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import TABLE_WIDTH
+from hearth_controller.launch.answers import Inspection
 from hearth_controller.launch.fit import candidates_of
 
 DOCUMENTATION = r"""
@@ -41,7 +42,13 @@ class ActionModule(ActionBase):
         """Return the table as text (`say`)."""
         result = super().run(tmp, task_vars) | {"changed": False}
         _, given = self.validate_argument_spec(argument_spec(DOCUMENTATION))
-        ranks = candidates_of(dict(zip(given["nodes"], given["looks"], strict=True)))
+        ranks = candidates_of(
+            {
+                name: Inspection.from_facts(look["facts"])
+                for name, look in zip(given["nodes"], given["looks"], strict=True)
+                if look.get("facts")
+            }
+        )
         answering = {rank.node for rank in ranks}
         silent = [name for name in given["nodes"] if name not in answering]
         if not ranks:

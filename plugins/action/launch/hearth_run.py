@@ -83,21 +83,19 @@ class ActionModule(ActionBase):
     """Runs on the controller."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
-        """Return the run as `requested` describes it, or its findings."""
+        """Return the request as `requested` resolves it, or its findings."""
         result = super().run(tmp, task_vars)
         _, arguments = self.validate_argument_spec(argument_spec(DOCUMENTATION))
         typed = typed_variables(context.CLIARGS.get("extra_vars", ()), self._loader)
         verb = arguments["verb"]
-        return (
-            result
-            | {"changed": False, "refused": True}  # what its findings are about
-            | requested(
-                typed,
-                Path(arguments["runs"]),
-                verb_options(task_vars["playbook_dir"])[verb],
-                arguments["known"],
-                arguments["nodes"],
-                resume=verb == "resume",
-                say=Screen(self._display).line,
-            )
+        resolution = requested(
+            typed,
+            Path(arguments["runs"]),
+            verb_options(task_vars["playbook_dir"])[verb],
+            arguments["known"],
+            arguments["nodes"],
+            resume=verb == "resume",
+            say=Screen(self._display).line,
         )
+        # Its findings are about wrong input.
+        return result | {"changed": False, "refused": True} | resolution.facts

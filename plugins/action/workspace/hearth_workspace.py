@@ -17,4 +17,6 @@ class ActionModule(ActionBase):
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result, and the `version` of the training code."""
         result = super().run(tmp, task_vars) | {"version": __version__}
-        return result | bring_code(self, "hearth_workspace", task_vars, C.DEFAULT_LOCAL_TMP)
+        return result | bring_code(
+            self, "hearth_workspace", self._task.args, task_vars, C.DEFAULT_LOCAL_TMP
+        )

@@ -24,6 +24,10 @@ options:
     description: Terms of lending that the inventory sets for this node, by C(hearth.lend.terms).
     type: dict
     default: {}
+  lock:
+    description: The C(python_lock) of this node.
+    type: str
+    default: auto
   power_limit:
     description: Watts that the inventory lets each GPU draw; 0 for no limit of its own.
     type: int
@@ -67,6 +71,7 @@ def main() -> None:
             "nproc": {"type": "int", "default": 0},
             "one_computer": {"type": "bool", "default": False},
             "lend": {"type": "dict", "default": {}},
+            "lock": {"type": "str", "default": "auto"},
             "power_limit": {"type": "int", "default": 0},
             "code": {"type": "dict"},
             "archive": {"type": "path"},
@@ -81,7 +86,7 @@ def main() -> None:
         waits = state["differing"] and not (state["under_way"] or given["archive"])
         if state["findings"] or (waits and not module.check_mode):
             module.exit_json(facts={}, **state)
-    words = ("threads", "nproc", "one_computer", "lend", "power_limit")
+    words = ("threads", "nproc", "one_computer", "lend", "lock", "power_limit")
     options = {name: given[name] for name in words}
     surroundings = home(own["workspace"])
     facts = {

@@ -25,7 +25,7 @@ PLAY = """
   tasks:
     - hearth_inventory:
     - hearth_run:
-    - hearth_supervise: {verb: start}
+    - hearth_launch: {stage: start}
     - hearth_follow:
     - hearth_collect:
 """
@@ -36,7 +36,7 @@ def stand_ins(folder: Path, **waits: int) -> None:
     answers = {
         "hearth_inventory": '{"hearth": "hearth -i home"}',
         "hearth_run": '{"name": "night"}',
-        **dict.fromkeys(("hearth_supervise", "hearth_follow", "hearth_collect"), "{}"),
+        **dict.fromkeys(("hearth_launch", "hearth_follow", "hearth_collect"), "{}"),
     }
     for name, answer in answers.items():
         waiting = f"sleep {waits.get(name, 0)}"
@@ -64,7 +64,7 @@ def played(folder: Path, **pipes) -> subprocess.Popen[str]:
 
 @pytest.mark.parametrize(
     ("during", "told"),
-    [("hearth_supervise", True), ("hearth_follow", True), ("hearth_collect", False)],
+    [("hearth_launch", True), ("hearth_follow", True), ("hearth_collect", False)],
 )
 def test_control_c_names_the_run_that_goes_on_once_it_may_have_begun(tmp_path, during, told):
     stand_ins(tmp_path, **{during: 9})
@@ -107,7 +107,7 @@ def test_a_reader_that_ends_stops_watching_and_nothing_else(tmp_path, waits, sta
             assert "Traceback" not in play.stderr.read()
         finally:
             play.kill()
-    assert (tmp_path / "hearth_supervise").exists()
+    assert (tmp_path / "hearth_launch").exists()
 
 
 def test_control_c_between_two_workers_is_an_interrupt_like_any_other():

@@ -21,9 +21,7 @@ def script(tmp_path, gpus=(0, 0), options=(), elastic=False) -> str:
         }
         for name in NODES
     }
-    return job_script(
-        {"name": "evening"}, specs, NODES, dict(zip(NODES, gpus, strict=True)), options
-    )
+    return job_script("evening", specs, NODES, dict(zip(NODES, gpus, strict=True)), options)
 
 
 def options_of(text: str) -> list[str]:

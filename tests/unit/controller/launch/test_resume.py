@@ -2,11 +2,16 @@
 
 from __future__ import annotations
 
-import pytest
-from support.facts import assert_names
+from dataclasses import replace
 
+import pytest
+from support.facts import assert_names, refuses
+from support.launches import asked
+
+from hearth.base.errors import ConfigError
+from hearth_controller.launch.answers import Preparation
 from hearth_controller.launch.prediction import NodeFacts, choose_nodes
-from hearth_controller.launch.resume import add_resume_point, going_on, left_behind
+from hearth_controller.launch.resume import going_on, left_behind
 
 NODES = ("desk", "laptop", "oldbox")
 
@@ -38,18 +43,16 @@ def test_a_newer_checkpoint_that_is_out_of_reach_is_named():
     assert_names(behind, "from step 500", "checkpoint of step 1000")
 
 
-def test_what_it_goes_on_from_is_said_below_what_comes_of_it():
-    run, reached = {"name": "r", "recorded": 1000}, {"desk": 1000, "laptop": None}
-    both = {"findings": [], "names": ["desk", "laptop"], "say": "  x"}
-    told = add_resume_point(both, run, reached)
-    assert told["say"] == "  x\n  goes on from step 1000"
-    assert not told["findings"]
-    alone = add_resume_point({"findings": [], "names": ["laptop"]}, run, reached)
-    assert len(alone["findings"]) == 1
-
-
-def test_only_a_run_that_resumes_looks_for_checkpoints():
-    nodes = {"desk": NodeFacts({"checkpoint": 1000}), "laptop": NodeFacts({"checkpoint": None})}
-    run = {"name": "r", "recorded": 1000, "nodes": ["laptop"], "parallel": "ddp"}
-    assert len(choose_nodes(run | {"resumes": True}, nodes)["findings"]) == 1
-    assert not choose_nodes(run | {"resumes": False}, nodes)["findings"]
+def test_only_a_run_that_resumes_looks_for_checkpoints(tmp_path):
+    nodes = {
+        name: NodeFacts(Preparation(checkpoint=step), device="RTX")
+        for name, step in (("desk", 1000), ("laptop", None))
+    }
+    request = asked(tmp_path, ["desk", "laptop"], {"model": "smollm2-135m", "nodes": "laptop"})
+    assert choose_nodes(request, nodes).names == ["laptop"]
+    settings = request.settings.model_copy(update={"resume": "r"})
+    resumed = replace(request, run=replace(request.training, settings=settings))
+    with refuses(ConfigError, "step 1000", "on desk"):
+        choose_nodes(resumed, nodes)
+    both = replace(resumed, options=replace(resumed.options, nodes=("all",)), recorded=1000)
+    assert choose_nodes(both, nodes).say.splitlines()[-1] == "  goes on from step 1000"

@@ -32,20 +32,21 @@ def test_a_preview_is_of_a_number_of_examples(value):
 def test_a_preview_is_of_one_node_and_of_a_new_run_of_hearths_own_trainer(tmp_path):
     typed = {"model": "smollm2-135m", "preview": 3}
     found = requested(typed, tmp_path, TRAIN, [], ["desk", "laptop"], resume=False)
-    assert (found["findings"], found["requested"], found["preview"]) == ([], ["desk"], 3)
+    assert not found.findings
+    assert (found.request.requested, found.request.options.preview) == (("desk",), 3)
     for other in ({"script": "x.py"}, {"resume": "evening"}):
         refused = requested(typed | other, tmp_path, TRAIN, [], ["desk"], resume=False)
-        assert any("-e preview" in finding for finding in refused["findings"])
+        assert any("-e preview" in finding for finding in refused.findings)
 
 
 def test_a_bad_line_of_data_is_found_before_a_node_is_asked(tmp_path):
     data = tmp_path / "data.jsonl"
     data.write_text('{"text": "good"}\n{"messages": 3}\n')
     typed = {"model": "smollm2-135m", "dataset": str(data), "min_nodes": 9, "elastic": False}
-    said = "\n".join(requested(typed, tmp_path, TRAIN, [], ["desk"], False)["findings"])
+    said = "\n".join(requested(typed, tmp_path, TRAIN, [], ["desk"], False).findings)
     assert_names(said, "data.jsonl:2", "messages")
     data.write_text('{"text": "good"}\n')
-    said = str(requested(typed, tmp_path, TRAIN, [], ["desk"], False)["findings"])
+    said = str(requested(typed, tmp_path, TRAIN, [], ["desk"], False).findings)
     assert "data.jsonl" not in said
 
 
@@ -133,7 +134,7 @@ def test_a_node_that_is_none_is_refused_with_the_likely_one():
 def test_all_the_best_or_some_nodes_can_be_asked_for(tmp_path, wanted, requested_nodes):
     typed = {"model": "smollm2-135m", "nodes": wanted}
     run = requested(typed, tmp_path, TRAIN, [], ["tower", "laptop"], False)
-    assert (run["findings"], run["requested"]) == ([], requested_nodes)
+    assert (run.findings, list(run.request.requested)) == ([], requested_nodes)
 
 
 @pytest.mark.parametrize(
@@ -176,10 +177,10 @@ def test_a_launcher_is_one_that_there_is_and_its_words_become_options_of_the_job
     }
     run = requested(typed, tmp_path, TRAIN, [], ["desk"], False)
     if launcher == "slrum":
-        assert_names(run["findings"][0], "-e launcher", "slrum", "hearth", "slurm")
+        assert_names(run.findings[0], "-e launcher", "slrum", "hearth", "slurm")
         return
-    assert (run["findings"], run["launcher"]) == ([], launcher)
-    assert run["job_options"] == ["--partition=gpu", "--time=2:00"]
+    assert (run.findings, run.request.options.launcher) == ([], launcher)
+    assert run.request.options.job_options == ("--partition=gpu", "--time=2:00")
 
 
 @pytest.mark.parametrize("word", ["config", "script"])

@@ -7,14 +7,11 @@ from pathlib import Path
 
 import pytest
 from ansible.parsing.dataloader import DataLoader
-from ansible.plugins.loader import init_plugin_loader
-from ansible.template import Templar
 from hypothesis import given
 from hypothesis import strategies as st
 from support.digests import NODES, digest
 from support.facts import assert_names, refuses
 from support.plugins import load
-from support.repository import ROOT
 from support.words import TRAIN
 
 from hearth.base.errors import ConfigError
@@ -68,30 +65,6 @@ def refused(folder: Path, **given: object) -> str:
 
 
 # -- what goes to the nodes ------------------------------------------------------------------------
-
-
-def test_scripts_and_ranks_that_stream_get_the_token_of_the_shell_and_others_do_not(monkeypatch):
-    monkeypatch.setenv("HF_TOKEN", "hf_planted")
-    monkeypatch.setenv("WANDB_API_KEY", "key")
-    init_plugin_loader()
-    loader = DataLoader()
-    file = str(ROOT / "playbooks" / "tasks" / "launch" / "start.yml")
-    tasks = loader.load_from_file(file, trusted_as_template=True)
-    start = next(task["hearth_supervise"] for task in tasks if "hearth_supervise" in task)
-    trained = {"name": "own", "settings": {"streaming": False, "push": None}}
-    streamed = {"name": "own", "settings": {"streaming": True, "push": None}}
-    pushed = {"name": "own", "settings": {"streaming": False, "push": "ada/x"}}
-    own, pushes, *readers = (
-        Templar(
-            loader, variables={"plan_run": described, "launch_notify": "ntfy://topic"}
-        ).template(start["secrets"])
-        for described in (trained, pushed, streamed, {"name": "script", "spec": {"scripted": True}})
-    )
-    common = {"WANDB_API_KEY": "key", "HEARTH_NOTIFY": "ntfy://topic"}
-    supervisors = {"HEARTH_PUSH_TOKEN": ""}
-    assert own == common | supervisors | {"HF_TOKEN": ""}
-    assert pushes == common | {"HEARTH_PUSH_TOKEN": "hf_planted", "HF_TOKEN": ""}
-    assert readers == [common | supervisors | {"HF_TOKEN": "hf_planted"}] * 2
 
 
 def test_code_goes_and_what_tools_made_stays_and_is_named(tmp_path):

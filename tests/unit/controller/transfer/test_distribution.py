@@ -10,7 +10,7 @@ from support.shards import write_shard
 
 from hearth.config import resolve_run
 from hearth_controller.transfer import receive
-from hearth_controller.transfer.distribution import lacked_files, wanted_of
+from hearth_controller.transfer.distribution import DataFile, Distribution, wanted_of
 
 
 @pytest.mark.parametrize(
@@ -40,18 +40,18 @@ def test_what_is_sent_at_all(tmp_path, monkeypatch, dataset, direct, wanted):
     assert set(wanted_of(resolve_run(given, tmp_path), direct)) == wanted
 
 
-def test_each_node_gets_the_data_files_that_it_lacks_where_it_looks_for_them():
+def test_each_node_gets_the_data_files_that_it_lacks_where_it_looks_for_them(tmp_path):
     files = [{"source": f"/mine/{n}.bin", "staged": f"{n}{n}-{n}.bin"} for n in "ab"]
     copies = {
         "tower": {"files": ["aa-a.bin", "bb-b.bin"], "data": "/home/me/ai-cluster/data"},
         "laptop": {"files": ["aa-a.bin"], "data": "/tmp/home/ai-cluster/data"},
     }
-    inspections = {name: {"facts": {"copies": its}} for name, its in copies.items()}
-    inspections["oldbox"] = {"unreachable": True}
-    lacked = lacked_files({"files": files}, inspections, ["tower", "laptop", "oldbox"])
-    assert lacked == {
-        "laptop": [{"source": "/mine/b.bin", "place": "/tmp/home/ai-cluster/data/bb-b.bin"}],
-        "oldbox": [{"source": "/mine/a.bin"}, {"source": "/mine/b.bin"}],
+    names = ["tower", "laptop", "oldbox"]
+    run = resolve_run({"model": "owner/bulky"}, tmp_path)
+    distribution = Distribution(run, files, dict.fromkeys(names, "10.0.0.1"), copies)
+    assert distribution.lacked(names) == {
+        "laptop": [DataFile("/mine/b.bin", "/tmp/home/ai-cluster/data/bb-b.bin")],
+        "oldbox": [DataFile("/mine/a.bin"), DataFile("/mine/b.bin")],  # it was not reached
     }
 
 

@@ -8,6 +8,7 @@ from ansible.module_utils.hearth_node.driver import gpu_use
 from ansible.module_utils.hearth_node.system.memory import look
 
 from hearth.fit.capacity import GIB, Room
+from hearth_controller.launch.answers import Inspection
 from hearth_controller.launch.fit import rooms_of
 
 GPU = (
@@ -68,14 +69,14 @@ def test_cards_on_the_bus_are_those_of_this_machine_that_are_nvidias(program, tm
     assert look("/nowhere/python", str(tmp_path))["cards"] == ["2c05"]
 
 
-def test_nodes_of_one_computer_share_it_and_who_is_silent_is_left_out():
-    def answer(one_computer: bool) -> dict:
+def test_nodes_of_one_computer_share_its_memory():
+    def answer(one_computer: bool) -> Inspection:
         own = {"nproc": 0, "one_computer": one_computer}
         memory = {"gpus": [], "free_mib": 12_288, "cuda": False}
-        return {"facts": {"own": own, "memory": memory}}
+        return Inspection(own, memory)
 
     half = Room(6 * GIB, ranks=2)
-    here, alone, off = answer(True), answer(False), {"unreachable": True}
+    here, alone = answer(True), answer(False)
     assert rooms_of({"a": here, "b": here}) == {"a": [half], "b": [half]}
-    assert rooms_of({"a": alone, "b": off}) == {"a": [Room(12 * GIB)]}
+    assert rooms_of({"a": alone}) == {"a": [Room(12 * GIB)]}
     assert rooms_of({"a": alone}, 2.0)["a"][0].limited
