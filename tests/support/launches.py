@@ -9,7 +9,8 @@ from typing import Any
 from hearth_controller.launch.answers import Inspection
 from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.course import Course, Site
-from hearth_controller.launch.launch import LaunchPlan, ReadyRun, plan_launch, prepare
+from hearth_controller.launch.planning import LaunchPlan, plan_launch
+from hearth_controller.launch.ready import ReadyRun, prepare
 from hearth_controller.launch.request import requested
 from support.words import TRAIN
 
@@ -27,7 +28,7 @@ def asked(runs: Path, names: list[str], typed: Mapping[str, Any]) -> LaunchReque
 
 
 def look(**facts: Any) -> dict[str, Any]:
-    """Return the answer of an inspected node with plenty of memory; `own`, `memory` and `copies` add."""
+    """Return the answer of an inspected node with plenty of memory; `own` and others add to it."""
     own = {"python": "/p", "workspace": "/w", "models": "/m", "one_computer": False}
     own |= {"variables": {}, "nproc": 0, "threads": 0, "lend": {}}
     memory = {"gpus": [], "free_mib": 64 * GIB, "cards": [], "prime_off": False}

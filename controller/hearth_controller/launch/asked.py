@@ -22,7 +22,7 @@ from hearth_controller.script.tree import Tree
 
 @dataclass(frozen=True)
 class LaunchOptions:
-    """How a run is to be launched, as typed beside its settings.
+    """Options for the launch of a run, as typed beside its settings.
 
     `nodes` are names, `all` or `auto`. `queue` is empty for a run that starts at once, else it says
     when it was `submitted`, and `at` which time it may start (None for as soon as it can).

@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Mapping
+from collections.abc import Iterable, Mapping
 from typing import Any
 
 from hearth_controller.launch.answers import Inspection, facts_of
 from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.checks import on_one_computer
 from hearth_controller.launch.course import Course, Site
-from hearth_controller.launch.stages import Answers, LaunchStage, NodeCall, Stages, program
+from hearth_controller.launch.stages import LaunchStage, NodeCall, Played, Stages, program
 from hearth_controller.transfer.distribution import DataFile, Distribution, Transfer
 
 _KEPT = "Everything that has arrived is kept; the same command goes on from there."
@@ -44,7 +44,7 @@ def planned_transfer(
     return distribution, distribution.alone()
 
 
-def mark(course: Course, request: LaunchRequest) -> Generator[LaunchStage, Answers, None]:
+def mark(course: Course, request: LaunchRequest) -> Played[None]:
     """Mark the folder that all nodes share, for which the first node needs the training code."""
     if not course.site.shared or request.files:
         return
@@ -57,7 +57,7 @@ def mark(course: Course, request: LaunchRequest) -> Generator[LaunchStage, Answe
 
 def bring(
     course: Course, request: LaunchRequest, distribution: Distribution, transfer: Transfer
-) -> Generator[LaunchStage, Answers, None]:
+) -> Played[None]:
     """Download once, send data files from here, and send the rest from node to node.
 
     Findings stay with their nodes; nothing more is downloaded or sent after one.
@@ -109,7 +109,7 @@ def _links(links: Mapping[str, Iterable[DataFile]]) -> dict[str, list[NodeCall]]
 
 def _relay(
     course: Course, request: LaunchRequest, distribution: Distribution, transfer: Transfer
-) -> Generator[LaunchStage, Answers, None]:
+) -> Played[None]:
     """Send from node to node: each receives from the previous one, and relays."""
     order, call = transfer.order, course.site.call
     spec = distribution.relay_spec(transfer, order.source, call, "")
@@ -165,7 +165,7 @@ def distribute(request: LaunchRequest, site: Site) -> Stages:
 
 def _inspect(
     course: Course, request: LaunchRequest, stage: str
-) -> Generator[LaunchStage, Answers, dict[str, Mapping[str, Any]]]:
+) -> Played[dict[str, Mapping[str, Any]]]:
     """Inspect the copies of the nodes; return them by node."""
     calls = {}
     for name in request.requested:

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Generator, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 from typing import Any
@@ -10,7 +10,7 @@ from typing import Any
 from hearth.base.errors import HearthError, LaunchError
 from hearth_controller.doctor.message import message
 from hearth_controller.launch.asked import LaunchRequest
-from hearth_controller.launch.stages import Answers, LaunchStage, NodeCall
+from hearth_controller.launch.stages import Answers, LaunchStage, NodeCall, Played
 
 NOTHING = "Nothing was started on any node."
 
@@ -58,7 +58,7 @@ class Course:
 
     def stage(
         self, name: str, calls: Mapping[str, Sequence[NodeCall]], **more: Any
-    ) -> Generator[LaunchStage, Answers, Answers]:
+    ) -> Played[Answers]:
         """Play a stage on the nodes that have calls; return their answers, and keep them."""
         if not any(calls.values()) and not more:
             return {}

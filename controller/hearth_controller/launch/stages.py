@@ -12,7 +12,7 @@ import secrets
 from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from hearth.base.errors import HearthError
 from hearth.base.files import alone, write_whole
@@ -64,7 +64,11 @@ class LaunchStage:
     local: Callable[[], Any] | None = None
 
 
-Stages = Generator[LaunchStage, Answers, None]
+T = TypeVar("T")
+Played = Generator[LaunchStage, Answers, T]
+"""A part of a launch: it plays stages, and returns its value."""
+
+Stages = Played[None]
 
 
 @dataclass(frozen=True)

@@ -16,7 +16,8 @@ from hearth.config import run_of
 from hearth.supervisor.spec import spec_of
 from hearth_controller.launch.checks import closed_ports, idle_gpus
 from hearth_controller.launch.course import Course, Site
-from hearth_controller.launch.launch import launch, try_ports
+from hearth_controller.launch.inspecting import try_ports
+from hearth_controller.launch.launch import launch
 
 ADDRESSES = {"desk": "10.0.0.1", "laptop": "10.0.0.2", "oldbox": "10.0.0.3"}
 LINKS = {name: {"findings": [], "facts": talk(*ADDRESSES)} for name in ADDRESSES}

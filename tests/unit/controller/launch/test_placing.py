@@ -16,7 +16,8 @@ from hearth.fit.estimate import adapter_parameters
 from hearth.fit.misfits import misfits
 from hearth_controller.launch.bring import bring
 from hearth_controller.launch.fit import candidates_of
-from hearth_controller.launch.launch import place_layers, prepare
+from hearth_controller.launch.planning import place_layers
+from hearth_controller.launch.ready import prepare
 
 ADDRESSES = {"desk": "10.0.0.1", "attic": "10.0.0.2", "shed": "10.0.0.3"}
 SHAPE = load_preset("llama2-7b").shape
@@ -38,7 +39,7 @@ def resumed(tmp_path, **typed):
 
 
 def card(gib, count=1):
-    """Return the answer of a node with cards of so much memory."""
+    """Return the answer of a node with cards of `gib` GiB."""
     return look(memory={"gpus": [{"name": "RTX", "memory_mib": gib * GIB}] * count})
 
 
