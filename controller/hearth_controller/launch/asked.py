@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from pydantic import TypeAdapter
+from pydantic import BaseModel
 
 from hearth.config import Run, Settings, in_parallel, run_of, run_text
 from hearth.config.layout import staged_name
@@ -86,6 +86,16 @@ class PlacedLayers:
     gathering: float
 
 
+class _Fields(BaseModel):
+    """The fields of a request that are read from facts as they are."""
+
+    requested: tuple[str, ...]
+    options: LaunchOptions
+    shape: Shape | None
+    recorded: int | None
+    files: ScriptFiles | None
+
+
 @dataclass(frozen=True)
 class LaunchRequest:
     """A run, and the nodes that are to train it.
@@ -141,11 +151,9 @@ class LaunchRequest:
         """Return the request that a play has as `facts`."""
         known = json.loads(json.dumps(dict(facts), default=str))  # without Ansible's tags
         text = known["file"]
-        fields = {name: known[name] for name in ("requested", "options", "shape", "recorded")}
-        files = known["files"] and TypeAdapter(ScriptFiles).validate_python(known["files"])
-        run = script_of(text, "the run") if files else run_of(text, "the run")
-        typed = TypeAdapter(_Typed).validate_python(fields)
-        return cls(run, typed.requested, typed.options, typed.shape, typed.recorded, files)
+        fields = {name: known[name] for name in _Fields.model_fields}
+        run = (script_of if known["files"] else run_of)(text, "the run")
+        return replace(cls(run, ()), **dict(_Fields.model_validate(fields)))
 
     @property
     def name(self) -> str:
@@ -183,6 +191,16 @@ class LaunchRequest:
     def resident(self) -> bool:
         """Whether ranks form new groups in place, so that nodes can leave and return."""
         return not self.files and self.settings.holds_all
+
+    @property
+    def divided(self) -> bool:
+        """Whether each node has a part of the layers."""
+        return not self.files and self.settings.parallel == "pipeline"
+
+    @property
+    def afterwards(self) -> bool:
+        """Whether something follows the training, such as scores or a push."""
+        return not self.files and self.settings.goes_on_afterwards
 
     @property
     def streams(self) -> bool:
@@ -238,13 +256,3 @@ class LaunchRequest:
     def with_parallel(self, parallel: str, planned: PlannedPipeline | None = None) -> LaunchRequest:
         """Return the request with `parallel` resolved, and its planned pipeline."""
         return replace(self, run=in_parallel(self.training, parallel, planned))
-
-
-@dataclass(frozen=True)
-class _Typed:
-    """The fields of a request that pydantic reads from facts."""
-
-    requested: tuple[str, ...]
-    options: LaunchOptions
-    shape: Shape | None
-    recorded: int | None

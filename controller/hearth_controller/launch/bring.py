@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 from hearth_controller.launch.answers import Inspection, facts_of
@@ -34,14 +35,14 @@ def distribution_of(
 
 def planned_transfer(
     request: LaunchRequest, course: Course, nodes: Mapping[str, Inspection]
-) -> tuple[Distribution, Transfer]:
+) -> Transfer:
     """Plan who sends what to whom for a launch on the inspected nodes."""
     copies = {name: node.copies for name, node in nodes.items()}
     distribution = distribution_of(request, course, copies)
     # Nodes on one computer have one cache.
     if len(request.requested) > 1 and not on_one_computer(nodes):
-        return distribution, distribution.plan()
-    return distribution, distribution.alone()
+        return distribution.plan()
+    return distribution.alone()
 
 
 def mark(course: Course, request: LaunchRequest) -> Played[None]:
@@ -51,22 +52,20 @@ def mark(course: Course, request: LaunchRequest) -> Played[None]:
     first = request.requested[0]
     code = NodeCall("hearth_workspace", {"source": course.site.training})
     spec = {"shared": course.site.shared}
-    marks = program("hearth.transfer", "mark", spec=spec, run=request.text)
+    marks = program("hearth.transfer mark", spec, request.text)
     yield from course.stage("mark", {first: [code, marks]})
 
 
-def bring(
-    course: Course, request: LaunchRequest, distribution: Distribution, transfer: Transfer
-) -> Played[None]:
+def bring(course: Course, request: LaunchRequest, transfer: Transfer) -> Played[None]:
     """Download once, send data files from here, and send the rest from node to node.
 
     Findings stay with their nodes; nothing more is downloaded or sent after one.
     """
     source, found = transfer.order.source, any(transfer.found.values())
     if transfer.fetches and not found:
-        spec = {"keys": list(transfer.fetches)}
-        fetch = program("hearth.transfer", "fetch", spec=spec, run=request.text, hub_token="hub")
-        yield from course.stage("download", {source: [fetch]})
+        specs = {source: {"keys": list(transfer.fetches)}}
+        command = "hearth.transfer fetch"
+        yield from course.program("download", command, specs, request.text, hub_token="hub")
     found = found or bool(course.results[source] and not course.is_sound(source))
     if not found or len(transfer.copies) > 1:
         yield from course.stage("files", _copies(transfer.copies))
@@ -79,7 +78,7 @@ def bring(
         yield from course.stage("share", {source: [makes, *shares]})
         yield from course.stage("link", _links(transfer.links))
     if transfer.order.lacks and not found:
-        yield from _relay(course, request, distribution, transfer)
+        yield from _relay(course, request, transfer)
 
 
 def _copy(file: DataFile, place: str, mode: str) -> NodeCall:
@@ -107,31 +106,22 @@ def _links(links: Mapping[str, Iterable[DataFile]]) -> dict[str, list[NodeCall]]
     }
 
 
-def _relay(
-    course: Course, request: LaunchRequest, distribution: Distribution, transfer: Transfer
-) -> Played[None]:
+def _relay(course: Course, request: LaunchRequest, transfer: Transfer) -> Played[None]:
     """Send from node to node: each receives from the previous one, and relays."""
-    order, call = transfer.order, course.site.call
-    spec = distribution.relay_spec(transfer, order.source, call, "")
-    offers = program("hearth.transfer", "offer", spec=spec, run=request.text, secret="key")
-    answers = yield from course.stage("offer", {order.source: [offers]})
-    offer = facts_of(answers[order.source])
-    calls = {}
+    order, call, distribution = transfer.order, course.site.call, transfer.of
+    specs = {order.source: distribution.relay_spec(transfer, order.source, call, "")}
+    command = "hearth.transfer offer"
+    offers = yield from course.program("offer", command, specs, request.text, secret="key")
+    offer, calls = offers[order.source], {}
     for name in order.lacks:
-        small = distribution.room(transfer, name, offer.get("sizes"))
-        if small:
-            course.results[name].append({"findings": small})
-        elif "digest" not in offer:  # the source reports its own findings
-            why = f"{order.source} does not send what this node lacks"
-            course.results[name].append({"findings": [why]})
-        else:
+        wrong = distribution.room(transfer, name, offer.get("sizes"))
+        if "digest" not in offer:  # the source reports its own findings
+            wrong = wrong or [f"{order.source} does not send what this node lacks"]
+        course.results[name].append({"findings": wrong})
+        if not wrong:
             spec = distribution.relay_spec(transfer, name, call, offer["digest"])
-            takes = program("hearth.transfer", "take", spec=spec, run=request.text, secret="key")
-            calls[name] = [
-                NodeCall(
-                    takes.module, takes.arguments, takes.secrets, {"chain": order.chain, "id": call}
-                )
-            ]
+            takes = program("hearth.transfer take", spec, request.text, secret="key")
+            calls[name] = [replace(takes, follow={"chain": order.chain, "id": call})]
     if len(calls) == len(order.lacks):
         yield from course.stage("take", calls)
 
@@ -151,7 +141,7 @@ def distribute(request: LaunchRequest, site: Site) -> Stages:
     yield LaunchStage("plan", say=lines, result={"brings": brings and transfer.brings})
     found = dict(transfer.found)
     if brings:
-        yield from bring(course, request, distribution, transfer)
+        yield from bring(course, request, transfer)
     if not site.check and not any(found.values()) and all(map(course.is_sound, request.requested)):
         now = yield from _inspect(course, request, "prove")
         for name in request.requested:

@@ -10,7 +10,7 @@ from typing import Any
 from hearth.base.errors import HearthError, LaunchError
 from hearth_controller.doctor.message import message
 from hearth_controller.launch.asked import LaunchRequest
-from hearth_controller.launch.stages import Answers, LaunchStage, NodeCall, Played
+from hearth_controller.launch.stages import Answers, LaunchStage, NodeCall, Played, program
 
 NOTHING = "Nothing was started on any node."
 
@@ -66,6 +66,22 @@ class Course:
         for node, results in answers.items():
             self.results[node] += results
         return answers
+
+    def program(
+        self,
+        stage: str,
+        command: str,
+        specs: Mapping[str, Mapping[str, Any]],
+        run: str = "",
+        **hidden: str,
+    ) -> Played[dict[str, Mapping[str, Any]]]:
+        """Run a program of Hearth on each node that has a spec; return the facts by node.
+
+        `run` and `hidden` are as in `program`.
+        """
+        calls = {node: [program(command, spec, run, **hidden)] for node, spec in specs.items()}
+        answers = yield from self.stage(stage, calls)
+        return {node: result.get("facts") or {} for node, (result, *_) in answers.items()}
 
     def is_sound(self, node: str) -> bool:
         """Return whether a node has answered, and nothing wrong was found on it so far."""

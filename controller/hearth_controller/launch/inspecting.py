@@ -8,7 +8,6 @@ from typing import Any
 from hearth_controller.launch.answers import (
     Inspection,
     LinkSpeeds,
-    facts_of,
 )
 from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.checks import (
@@ -22,20 +21,15 @@ from hearth_controller.launch.stages import NodeCall, Played, program
 
 def inspect(course: Course, request: LaunchRequest) -> Played[dict[str, Inspection]]:
     """Bring the training code, and inspect every node; return those that answered."""
-    calls = {}
+    calls, common = {}, {"source": course.site.training, "run_file": request.text}
     for name in request.requested:
         first = name == request.requested[0]
-        look = {
-            "source": course.site.training,
-            "run_file": request.text,
-            "spec": _inspection_spec(course, request, name, first),
-        }
+        look = common | {"spec": _inspection_spec(course, request, name, first)}
         calls[name] = [NodeCall("hearth_look", look, {"hub_token": "hub"})]
         if course.site.notifies:
-            calls[name].append(program("hearth.notify", "check", spec={}, secret="notify"))
-        if first and not request.files and request.settings.goes_on_afterwards:
-            text = request.text
-            calls[name].append(program("hearth.after", "check", spec={}, run=text, hub_token="hub"))
+            calls[name].append(program("hearth.notify check", {}, secret="notify"))
+        if first and request.afterwards:
+            calls[name].append(program("hearth.after check", {}, request.text, hub_token="hub"))
     answers = yield from course.stage("inspect", calls)
     return {
         name: Inspection.from_facts(facts)
@@ -84,12 +78,8 @@ def try_ports(
     if on_one_computer(nodes) or len(ports) < 2:  # no firewall is in between
         return {}
     peers = _peers(course, ports)
-    calls = {
-        name: [program("hearth.node", "ports", spec={"own": name, "peers": peers})]
-        for name in ports
-    }
-    answers = yield from course.stage("ports", calls)
-    asked = {name: facts_of(results) for name, results in answers.items()}
+    specs = {name: {"own": name, "peers": peers} for name in ports}
+    asked = yield from course.program("ports", "hearth.node ports", specs)
     return closed_ports(course.addresses, nodes, asked)
 
 
@@ -108,15 +98,7 @@ def measure_links(
 ) -> Played[dict[str, LinkSpeeds]]:
     """Measure the links between the nodes that answer at a port; return the speeds by node."""
     peers = _peers(course, ports)
-    calls = {
-        peer["name"]: [
-            program(
-                "hearth.node",
-                "talk",
-                spec={"own": peer["name"], "peers": peers, "speed": True},
-            )
-        ]
-        for peer in peers
-    }
-    answers = yield from course.stage(stage, calls)
-    return {name: LinkSpeeds.from_facts(facts_of(results)) for name, results in answers.items()}
+    names = [peer["name"] for peer in peers]
+    specs = {name: {"own": name, "peers": peers, "speed": True} for name in names}
+    answers = yield from course.program(stage, "hearth.node talk", specs)
+    return {name: LinkSpeeds.from_facts(facts) for name, facts in answers.items()}

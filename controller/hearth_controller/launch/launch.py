@@ -11,9 +11,6 @@ from hearth.base.nvidia import ranks_of
 from hearth.node.preview import lines, of_answer
 from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.doctor.message import message
-from hearth_controller.launch.answers import (
-    facts_of,
-)
 from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.bring import bring, mark
 from hearth_controller.launch.checks import (
@@ -26,7 +23,7 @@ from hearth_controller.launch.inspecting import inspect, try_ports
 from hearth_controller.launch.planning import LaunchPlan, place_layers, plan_launch
 from hearth_controller.launch.ready import SAME, SCRIPT_GRACE, ReadyRun, make_ready, prepare
 from hearth_controller.launch.spec import NodeRanks
-from hearth_controller.launch.stages import LaunchStage, NodeCall, Played, Stages, program
+from hearth_controller.launch.stages import LaunchStage, NodeCall, Played, Stages
 from hearth_controller.launch.start import start
 
 
@@ -46,7 +43,7 @@ def launch(request: LaunchRequest, site: Site) -> Stages:
         "plan",
         say=plan.say,
         result={
-            "places": plan.divided and not site.check,
+            "places": plan.request.divided and not site.check,
             "brings": bool(plan.transfer and plan.transfer.brings) and not plan.kept,
         },
     )
@@ -82,9 +79,8 @@ def _check_launcher(request: LaunchRequest, site: Site) -> None:
 
 def bring_model(course: Course, plan: LaunchPlan) -> Played[None]:
     """Bring model and data to every node, unless all were prepared before."""
-    if plan.kept or course.site.check or not (plan.distribution and plan.transfer):
-        return
-    yield from bring(course, plan.request, plan.distribution, plan.transfer)
+    if plan.transfer and not plan.kept and not course.site.check:
+        yield from bring(course, plan.request, plan.transfer)
 
 
 def bring_script(course: Course, plan: LaunchPlan) -> Played[ReadyRun]:
@@ -124,12 +120,11 @@ def preview(course: Course, plan: LaunchPlan) -> Played[None]:
         return
     yield from bring_model(course, plan)
     request = plan.request
-    spec, (name, *_) = {"examples": request.options.preview}, request.requested
-    call = program("hearth.node", "preview", spec=spec, run=request.text, hub_token="hub")
-    answers = yield from course.stage("preview", {name: [call]})
+    (name, *_), command = request.requested, "hearth.node preview"
+    specs = {name: {"examples": request.options.preview}}
+    answers = yield from course.program("preview", command, specs, request.text, hub_token="hub")
     if text := message({name: course.results[name]}, [name], then="Nothing was trained."):
         raise LaunchError(text)
-    facts = facts_of(answers[name])
-    shown = lines(of_answer(facts), course.site.colours, TABLE_WIDTH)
+    shown = lines(of_answer(answers[name]), course.site.colours, TABLE_WIDTH)
     say = "\n".join(f"  {line}".rstrip() for line in shown)
-    yield LaunchStage("done", say=say, result={"answer": facts})
+    yield LaunchStage("done", say=say, result={"answer": answers[name]})

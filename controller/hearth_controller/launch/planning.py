@@ -15,7 +15,6 @@ from hearth_controller.launch.answers import (
     Inspection,
     LayerTimes,
     LinkSpeeds,
-    facts_of,
 )
 from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.bring import planned_transfer
@@ -31,8 +30,8 @@ from hearth_controller.launch.fit import check_fit, rooms_of, shape_of_run
 from hearth_controller.launch.inspecting import measure_links
 from hearth_controller.launch.placing import place_run
 from hearth_controller.launch.resume import left_behind
-from hearth_controller.launch.stages import LaunchStage, Played, program
-from hearth_controller.transfer.distribution import Distribution, Transfer
+from hearth_controller.launch.stages import LaunchStage, Played
+from hearth_controller.transfer.distribution import Transfer
 
 
 @dataclass(frozen=True)
@@ -48,16 +47,10 @@ class LaunchPlan:
     request: LaunchRequest
     nodes: Mapping[str, Inspection]
     found: Findings
-    distribution: Distribution | None = None
     transfer: Transfer | None = None
     say: str = ""
     kept: bool = False
     placed: bool = False
-
-    @property
-    def divided(self) -> bool:
-        """Whether the layers of the model are to be placed."""
-        return not self.request.files and self.request.settings.parallel == "pipeline"
 
     @property
     def busy(self) -> dict[str, str]:
@@ -76,40 +69,30 @@ def plan_launch(
     names = list(request.requested)
     count = f"{len(names)} node{'s' * (len(names) > 1)}"
     text = [f"{request.name}: {request.title}, {count} ({', '.join(names)})"]
-    found = {name: list(findings) for name, findings in closed.items()}
-    distribution = transfer = None
+    transfer, of_model = None, []
     if not request.files:
         verdict = check_fit(request, {name: _with_room(node) for name, node in nodes.items()})
         if verdict.parallel != request.settings.parallel:
             request = replace(request.with_parallel(verdict.parallel), whole_on=verdict.whole_on)
         text += verdict.lines
-        distribution, transfer = planned_transfer(request, course, nodes)
-        _add(found, verdict.findings)
-        if request.settings.parallel == "pipeline":  # a node needs its layers only, once placed
+        transfer = planned_transfer(request, course, nodes)
+        of_model = [verdict.findings]
+        if request.divided:  # a node needs its layers only, once placed
             request, said = _in_one_precision(request, nodes)
             text += said
         else:
             text += transfer.lines
-            _add(found, transfer.found)
-    of_nodes: Findings = {}
-    _add(of_nodes, idle_gpus(request, nodes))
-    _add(of_nodes, unable_to_lend(request, nodes))
-    _add(of_nodes, found)
-    divided = not request.files and request.settings.parallel == "pipeline"
-    # The layers of an earlier run were others.
-    kept = (
-        not request.files
-        and not divided
-        and all(name in nodes and nodes[name].prepared for name in names)
-    )
-    say = "\n".join(f"  {line.strip()}" for line in text)
-    return LaunchPlan(request, nodes, of_nodes, distribution, transfer, say, kept, not divided)
-
-
-def _add(found: Findings, more: Mapping[str, list[str]]) -> None:
-    for name, findings in more.items():
+            of_model.append(transfer.found)
+    found: Findings = {}
+    own = [idle_gpus(request, nodes), unable_to_lend(request, nodes)]
+    for name, findings in ((*each,) for of in (*own, closed, *of_model) for each in of.items()):
         if findings:
             found[name] = [*found.get(name, []), *findings]
+    # A script has none, and the layers of an earlier run were others.
+    whole = not request.files and not request.divided
+    kept = whole and all(name in nodes and nodes[name].prepared for name in names)
+    say = "\n".join(f"  {line.strip()}" for line in text)
+    return LaunchPlan(request, nodes, found, transfer, say, kept, placed=not request.divided)
 
 
 def _with_room(node: Inspection) -> Inspection:
@@ -146,7 +129,7 @@ def place_layers(course: Course, plan: LaunchPlan) -> Played[LaunchPlan]:
     layers on other ranks than it was found to have, or a run would go on without the node that
     has its newest checkpoint.
     """
-    if not plan.divided or course.site.check:
+    if not plan.request.divided or course.site.check:
         return plan
     request, nodes = plan.request, plan.nodes
     config = yield from _read_sizes(course, request)
@@ -194,51 +177,41 @@ def place_layers(course: Course, plan: LaunchPlan) -> Played[LaunchPlan]:
             if behind := left_behind(request.name, chosen, reached, recorded):
                 raise LaunchError(*behind)
         own = {name: nodes[name] for name in placed.requested}
-        distribution, transfer = planned_transfer(placed, course, own)
+        transfer = planned_transfer(placed, course, own)
         if lacking := [
             f"{name}: {finding}" for name, said in transfer.found.items() for finding in said
         ]:
             raise LaunchError(*lacking)
     say = "\n".join([placing.say, *(f"  {line}" for line in transfer.lines)])
     yield LaunchStage("placed", say=say, result={"brings": transfer.brings})
-    return replace(
-        plan,
-        request=placed,
-        nodes=own,
-        distribution=distribution,
-        transfer=transfer,
-        placed=True,
-    )
+    return replace(plan, request=placed, nodes=own, transfer=transfer, placed=True)
 
 
 def _read_sizes(course: Course, request: LaunchRequest) -> Played[Mapping[str, Any]]:
     """Return the config.json of the model, of the first node that knows it."""
-    text = request.text
-    calls = {
-        name: [program("hearth.node", "config", spec={"hub": not rank}, run=text, hub_token="hub")]
-        for rank, name in enumerate(request.requested)
-    }
-    answers = yield from course.stage("sizes", calls)
-    configs = (facts_of(results).get("config") for results in answers.values())
-    return next(filter(None, configs), {})
+    specs = {name: {"hub": not rank} for rank, name in enumerate(request.requested)}
+    command = "hearth.node config"
+    answers = yield from course.program("sizes", command, specs, request.text, hub_token="hub")
+    return next((facts["config"] for facts in answers.values() if facts.get("config")), {})
 
 
 def _time_layers(
     course: Course, plan: LaunchPlan, config: Mapping[str, Any]
 ) -> Played[tuple[dict[str, LayerTimes], dict[str, LinkSpeeds]]]:
     """Measure how fast each node computes a layer, and the links between those that did."""
-    request, calls = plan.request, {}
-    for name in request.requested:
-        spec = {
+    specs = {
+        name: {
             "config": config,
             "measure": plan.measures(name),
-            "nproc": plan.nodes[name].own["nproc"],
+            "nproc": node.own["nproc"],
             "address": course.addresses[name],
-            "allowed": [course.addresses[each] for each in request.requested],
+            "allowed": list(course.addresses.values()),
         }
-        calls[name] = [program("hearth.node", "layers", spec=spec, run=request.text)]
-    answers = yield from course.stage("layers", calls)
-    times = {name: LayerTimes.from_facts(facts_of(results)) for name, results in answers.items()}
+        for name, node in plan.nodes.items()
+    }
+    text = plan.request.text
+    answers = yield from course.program("layers", "hearth.node layers", specs, text)
+    times = {name: LayerTimes.from_facts(facts) for name, facts in answers.items()}
     ports = {} if plan.busy else {name: its.port for name, its in times.items()}
     links = yield from measure_links(course, "layer links", ports)
     return times, links

@@ -12,7 +12,6 @@ from hearth.config import in_steps, pinned
 from hearth_controller.launch.answers import (
     LinkSpeeds,
     Preparation,
-    facts_of,
 )
 from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.checks import (
@@ -26,7 +25,7 @@ from hearth_controller.launch.job import job_script
 from hearth_controller.launch.planning import LaunchPlan
 from hearth_controller.launch.prediction import ChosenNodes, NodeFacts, choose_nodes
 from hearth_controller.launch.spec import NodeRanks, node_specs
-from hearth_controller.launch.stages import Played, program
+from hearth_controller.launch.stages import Played
 
 SAME = [*LIBRARIES, "Hearth", "data", "model", "shared"]
 """Facts that must be equal on all nodes."""
@@ -90,24 +89,23 @@ def prepare(course: Course, plan: LaunchPlan) -> Played[ReadyRun]:
 
 def _prepare_nodes(course: Course, plan: LaunchPlan) -> Played[dict[str, Preparation]]:
     """Prepare model and data on every node, and measure its speed where that is needed."""
-    request, calls = plan.request, {}
-    for name in request.requested:
-        node = plan.nodes[name]
-        spec = {
+    request = plan.request
+    specs = {
+        name: {
             "fetch": True,
             "nproc": node.own["nproc"],
             # Where its owner or another run has a node, the speeds of an earlier run have to do.
             "measure": request.measures and plan.measures(name),
             "kept": request.measures,
             "address": course.addresses[name],
-            "allowed": [course.addresses[each] for each in request.requested],
+            "allowed": list(course.addresses.values()),
             "gpus": node.memory["gpus"],
         }
-        calls[name] = [
-            program("hearth.node", "prepare", spec=spec, run=request.text, hub_token="hub")
-        ]
-    answers = yield from course.stage("prepare", calls)
-    return {name: Preparation.from_facts(facts_of(results)) for name, results in answers.items()}
+        for name, node in plan.nodes.items()
+    }
+    command = "hearth.node prepare"
+    answers = yield from course.program("prepare", command, specs, request.text, hub_token="hub")
+    return {name: Preparation.from_facts(facts) for name, facts in answers.items()}
 
 
 def _common(revisions: list[str | None]) -> str | None:

@@ -47,7 +47,7 @@ def node_specs(
         **timeouts,
         "slurm": slurm,
         "elastic": is_elastic(request, timeouts),
-        "afterwards": not request.files and request.settings.goes_on_afterwards,
+        "afterwards": request.afterwards,
         "min_nodes": min(options.min_nodes or 1, len(ranks)),
         **(request.files.spec if request.files else {}),
     }

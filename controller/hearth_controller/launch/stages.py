@@ -37,12 +37,13 @@ class NodeCall:
     follow: Mapping[str, Any] = field(default_factory=dict)
 
 
-def program(*command: str, spec: Mapping[str, Any], run: str = "", **hidden: str) -> NodeCall:
-    """Return the call that runs a program of Hearth, with the text of a `run` file.
+def program(command: str, spec: Mapping[str, Any], run: str = "", **hidden: str) -> NodeCall:
+    """Return the call that runs a program of Hearth, such as `hearth.node talk`.
 
-    `hidden` are the options `secret` and `hub_token` of the module, by the name of the secret.
+    `run` is the text of a run file, `hidden` are the options `secret` and `hub_token` of the
+    module, by the name of the secret.
     """
-    arguments = {"command": list(command), "spec": dict(spec), "run_file": run}
+    arguments = {"command": command.split(), "spec": dict(spec), "run_file": run}
     return NodeCall("hearth_command", arguments, hidden)
 
 

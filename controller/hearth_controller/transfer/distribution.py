@@ -48,6 +48,7 @@ class Transfer:
     """The plan of a distribution.
 
     Attributes:
+        of: the distribution that is planned.
         order: the node that downloads and sends, and the chain behind it.
         fetches: keys (`model`, `data`) that are to be downloaded.
         copies: by node the data files that the controller sends.
@@ -57,6 +58,7 @@ class Transfer:
         lines: the plan in words.
     """
 
+    of: Distribution
     order: TransferPlan
     fetches: Sequence[str] = ()
     copies: Mapping[str, list[DataFile]] = field(default_factory=dict)
@@ -100,7 +102,7 @@ class Distribution:
         """
         nodes, wanted = self._nodes, self._wanted
         if not nodes:
-            return Transfer(TransferPlan("", {}, {}))
+            return Transfer(self, TransferPlan("", {}, {}))
         order = order_of(nodes, wanted, self._parts)
         source = next(node for node in nodes if node.name == order.source)
         fetches = [key for key, known in wanted.items() if not known and not source.holds[key]]
@@ -109,6 +111,7 @@ class Distribution:
         takers = [order.source] if "data" in wanted else list(self.addresses)
         lacked = self.lacked(takers)
         transfer = Transfer(
+            self,
             order,
             fetches,
             copies={} if self.shared else lacked,
@@ -123,7 +126,7 @@ class Distribution:
     def alone(self) -> Transfer:
         """Return the plan for nodes that need no transfer: one node, or several on one computer."""
         first, *_ = self.addresses
-        return Transfer(TransferPlan(first, {}, {}), copies=self.lacked(self.addresses))
+        return Transfer(self, TransferPlan(first, {}, {}), copies=self.lacked(self.addresses))
 
     def lacked(self, nodes: Iterable[str]) -> dict[str, list[DataFile]]:
         """Return by node the data files that it lacks, without nodes that lack nothing."""

@@ -66,7 +66,7 @@ def plan_of(request, inspected):
 def placed(request, inspected, seconds, mbit=1000.0, linked=None, reached=(), nproc=()):
     """Return the plan with its layers placed by these seconds a layer, and the text about it."""
     plan = plan_of(request, inspected)
-    assert plan.divided
+    assert plan.request.divided
     names = list(inspected)
     nproc = dict(zip(names, nproc, strict=False))
     reached = dict(zip(names, reached, strict=False))
@@ -173,7 +173,7 @@ def test_where_layers_cannot_be_divided_it_is_refused_and_said_why(
         assert_line(plan.say, "parallel=auto: ddp", *why)
     *_, (said,) = plan.found.values()
     assert advised in said
-    assert not plan.divided
+    assert not plan.request.divided
 
 
 def test_a_model_that_all_nodes_together_cannot_hold_is_refused_by_how_much(tmp_path):
@@ -230,7 +230,7 @@ def test_each_node_is_sent_the_weights_of_its_layers_only(tmp_path):
     assert sizes == [counts[rank] for rank in range(3)]
     course = launches.course_of(plan.request, ADDRESSES, inspected)
     offered = {"desk": {"findings": [], "facts": {"digest": "d", "sizes": {"model": 1000}}}}
-    _, stages = finish(bring(course, plan.request, plan.distribution, transfer), {"offer": offered})
+    _, stages = finish(bring(course, plan.request, transfer), {"offer": offered})
     specs = {
         stage.name: {n: c.arguments["spec"] for n, (c,) in stage.calls.items()} for stage in stages
     }

@@ -9,7 +9,7 @@ import pytest
 from hearth.base.errors import LaunchError
 from hearth_controller.launch.stages import LaunchStage, StageJournal, program
 
-CALL = program("hearth.node", "prepare", spec={"fetch": True}, run="text", hub_token="hub")
+CALL = program("hearth.node prepare", {"fetch": True}, "text", hub_token="hub")
 
 
 def two_stages():
