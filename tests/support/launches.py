@@ -28,7 +28,7 @@ def asked(runs: Path, names: list[str], typed: Mapping[str, Any]) -> LaunchReque
 
 
 def look(**facts: Any) -> dict[str, Any]:
-    """Return the answer of an inspected node with plenty of memory; `own` and others add to it."""
+    """Return the answer of an inspected node with plenty of memory, with further facts."""
     own = {"python": "/p", "workspace": "/w", "models": "/m", "one_computer": False}
     own |= {"variables": {}, "nproc": 0, "threads": 0, "lend": {}}
     memory = {"gpus": [], "free_mib": 64 * GIB, "cards": [], "prime_off": False}

@@ -5,6 +5,5 @@ results.py               request and measurements in one file; timing of a run's
 turns.py                 order of the runs, and time left
 configure.py, nested.py  settings of the benchmark's runs; command lines and answers of their plays
 speedup.py               speed-up and efficiency of each configuration
-comparison.py            comparison with the previous benchmark: slower results, changed versions
 text.py                  text output, with advice on the learning rate
 """

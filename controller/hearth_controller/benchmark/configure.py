@@ -6,7 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hearth.config import Run
-from hearth_controller.benchmark.results import Benchmark, Configuration, Request
+from hearth_controller.benchmark.results import Benchmark, BenchmarkRequest, Configuration
 
 _OWN: Mapping[str, Any] = {
     "eval_held_out": False,
@@ -63,13 +63,15 @@ def objections(run: Run, warm_up: int, steps: int) -> list[str]:
     return findings
 
 
-def request_from(run: Run, nodes: Sequence[str], warm_up: int, steps: int, repeat: int) -> Request:
+def request_from(
+    run: Run, nodes: Sequence[str], warm_up: int, steps: int, repeat: int
+) -> BenchmarkRequest:
     """Return the request for a benchmark of a run over these nodes.
 
     Its steps have the size of those on many data, whatever data it takes.
     """
     settings = run.settings.at_most().model_dump(mode="json", exclude=set(_NOT_ITS_WORK))
-    return Request(
+    return BenchmarkRequest(
         model=run.source.name,
         nodes=tuple(nodes),
         settings=settings | {"dataset_sha256": run.dataset_sha256},

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
 from contextlib import suppress
-from dataclasses import field, replace
+from dataclasses import field
 from pathlib import Path
 from typing import Any, Literal
 
@@ -13,7 +13,6 @@ from pydantic.dataclasses import dataclass
 
 from hearth.base.errors import LaunchError
 from hearth.base.files import write_whole
-from hearth.config import Settings
 from hearth.record.story import Story
 from hearth.record.windows import Window, totals
 
@@ -101,7 +100,7 @@ class MeasuredRun:
 
 
 @dataclass(frozen=True)
-class Request:
+class BenchmarkRequest:
     """The request for a benchmark.
 
     Attributes:
@@ -118,27 +117,11 @@ class Request:
     steps: int
     repeat: int
 
-    def same_work(self, other: Request) -> bool:
-        """Return whether both requests are for the same work on the same nodes.
-
-        The requests may come from different versions of Hearth: a missing setting counts as its
-        default, and a removed one is ignored.
-        """
-        count = {"repeat": self.repeat, "settings": _whole(other.settings)}
-        return replace(other, **count) == replace(self, settings=_whole(self.settings))
-
 
 def _joules(windows: Iterable[Window]) -> float | None:
     """Return the energy of all nodes in these windows, None if one is not measured."""
     found = [part.joules for each in windows for part in each.parts.values()]
     return None if None in found else sum(found)
-
-
-def _whole(settings: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the settings with defaults for missing ones and without unknown ones."""
-    defaults = Settings.model_construct().model_dump(mode="json")
-    known = defaults | dict(settings)
-    return {name: known[name] for name in (*defaults, "dataset_sha256") if name in known}
 
 
 @dataclass(frozen=True)
@@ -171,7 +154,7 @@ class Benchmark:
 
     name: str
     began: str
-    request: Request
+    request: BenchmarkRequest
     circumstances: Circumstances
     runs: list[MeasuredRun] = field(default_factory=list)
     attempts: int = 0
@@ -190,9 +173,3 @@ class Benchmark:
 
 
 _RECORD = TypeAdapter(Benchmark)
-
-
-def finished(folder: Path) -> list[Benchmark]:
-    """Return the finished benchmarks in a folder, oldest first."""
-    found = [Benchmark.read(path) for path in folder.glob("*.json")]
-    return sorted((each for each in found if each), key=lambda each: each.began)

@@ -20,18 +20,16 @@ from hearth.config import run_of
 from hearth.config.settings import for_run_name
 from hearth.record.story import read_story
 from hearth_controller.base.paths import as_typed
-from hearth_controller.benchmark.comparison import last_comparable
 from hearth_controller.benchmark.configure import objections, request_from, run_name, variables
 from hearth_controller.benchmark.nested import error_message
 from hearth_controller.benchmark.plays import OPTIONS, Plays
 from hearth_controller.benchmark.results import (
     Benchmark,
+    BenchmarkRequest,
     Circumstances,
     MeasuredRun,
     Ranks,
-    Request,
     Timing,
-    finished,
 )
 from hearth_controller.benchmark.text import announcement, conclusion, run_line, title
 from hearth_controller.benchmark.turns import remaining
@@ -93,7 +91,7 @@ def begin(
         "folder": str(own),
         "runs": len(remaining(benchmark)),
         "left_over": [each.last_run for each in interrupted.values() if each.last_run],
-        "say": _indented(announcement(benchmark, last_comparable(benchmark, finished(folder)))),
+        "say": _indented(announcement(benchmark)),
     }
 
 
@@ -129,8 +127,7 @@ def train(plays: Plays) -> dict[str, Any]:
     plays.remove_run_folders()
     benchmark.runs.append(MeasuredRun(configuration.nodes, turn, timing, why, configuration.one))
     benchmark.write(folder / RECORD)
-    earlier = last_comparable(benchmark, finished(folder.parent))
-    return {"run": run, "say": _indented([run_line(benchmark, earlier)])}
+    return {"run": run, "say": _indented([run_line(benchmark)])}
 
 
 def conclude(folder: Path, electricity_price: float = 0.0) -> dict[str, Any]:
@@ -140,8 +137,7 @@ def conclude(folder: Path, electricity_price: float = 0.0) -> dict[str, Any]:
     """
     benchmark = _read(folder)
     kept = folder.parent
-    before = last_comparable(benchmark, finished(kept))
-    lines = conclusion(benchmark, before, electricity_price)
+    lines = conclusion(benchmark, electricity_price)
     stem = kept / benchmark.name
     files = [stem.with_name(f"{stem.name}.{ending}") for ending in ("json", "txt")]
     benchmark.write(files[0])
@@ -163,7 +159,7 @@ def conclude(folder: Path, electricity_price: float = 0.0) -> dict[str, Any]:
     return {"changed": True, "say": _indented(lines), "findings": findings, "answer": answer}
 
 
-def new_benchmark(model: str, request: Request, now: Circumstances) -> Benchmark:
+def new_benchmark(model: str, request: BenchmarkRequest, now: Circumstances) -> Benchmark:
     """Return a benchmark that begins now."""
     began = datetime.now(UTC)
     name = f"{began:%Y%m%d-%H%M%S}-{for_run_name(model, 'model')}"

@@ -8,7 +8,6 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from hearth.base.text import NOT_KNOWN, aligned, duration
-from hearth_controller.benchmark.comparison import Comparison, changed_versions, changes
 from hearth_controller.benchmark.results import Benchmark, Configuration
 from hearth_controller.benchmark.speedup import Row, fastest_unit, rows, together
 from hearth_controller.benchmark.turns import configurations, remaining, seconds_left
@@ -29,7 +28,7 @@ def title(configuration: Configuration, nodes: Sequence[str]) -> str:
     return f"all but {', '.join(missing)}" if missing else "all together"
 
 
-def announcement(benchmark: Benchmark, earlier: Benchmark | None) -> list[str]:
+def announcement(benchmark: Benchmark) -> list[str]:
     """Return the announcement: the runs to make and their expected duration."""
     request, runs = benchmark.request, remaining(benchmark)
     if not runs:
@@ -49,26 +48,24 @@ def announcement(benchmark: Benchmark, earlier: Benchmark | None) -> list[str]:
         )
     if len(configurations(request.nodes, benchmark.circumstances.ranks)) == 1:
         notes.append(f"There is one node only, {request.nodes[0]}: nothing to compare it with.")
-    seconds = seconds_left(benchmark, earlier)
-    known = earlier and not benchmark.runs
-    by = f", by {earlier.name}" if known else ""
+    seconds = seconds_left(benchmark)
     count = f"{len(runs)} run{'s' * (len(runs) > 1)}"
     if seconds is None:
         notes.append(
             f"{count}; how long they take is known after the first, which measures speeds as well"
         )
     else:
-        notes.append(f"{count}, about {duration(seconds)}{by}")
+        notes.append(f"{count}, about {duration(seconds)}")
     return [*notes, "Ctrl-C ends it; the same command goes on where it was."]
 
 
-def run_line(benchmark: Benchmark, earlier: Benchmark | None) -> str:
+def run_line(benchmark: Benchmark) -> str:
     """Return the line for the run that just ended."""
     last, nodes = benchmark.runs[-1], benchmark.request.nodes
     ahead = remaining(benchmark)
     every = {each.configuration for each in benchmark.runs} | {each for _, each in ahead}
     wide = max(len(title(each, nodes)) for each in every)
-    done, seconds = len(benchmark.runs), seconds_left(benchmark, earlier)
+    done, seconds = len(benchmark.runs), seconds_left(benchmark)
     so_far = f"{done} of {done + len(ahead)}"
     if ahead and seconds is not None:
         so_far += f", about {duration(seconds)} left"
@@ -120,8 +117,8 @@ def table(benchmark: Benchmark, price: float = 0.0) -> list[str]:
     return [*lines, "", *(line for text in notes for line in wrapped(text))]
 
 
-def conclusion(benchmark: Benchmark, before: Benchmark | None, price: float = 0.0) -> list[str]:
-    """Return the table, the comparison with `before`, and the advice.
+def conclusion(benchmark: Benchmark, price: float = 0.0) -> list[str]:
+    """Return the table and the advice.
 
     `price` is that of a kWh, 0 if it is not known.
     """
@@ -131,9 +128,8 @@ def conclusion(benchmark: Benchmark, before: Benchmark | None, price: float = 0.
         "",
         *table(benchmark, price),
         "",
+        "Learning rate:",
     ]
-    lines += compared(before, benchmark)
-    lines += ["", "Learning rate:"]
     for text in advice(benchmark.request.settings, best.speed_up if best else None):
         lines += wrapped(text, "  ")
     return lines
@@ -167,36 +163,6 @@ def advice(settings: Mapping[str, Any], speed_up: float | None) -> list[str]:
     return lines
 
 
-def compared(before: Benchmark | None, now: Benchmark) -> list[str]:
-    """Return differences from the previous benchmark beyond chance, and changed versions."""
-    if before is None:
-        return ["There is no earlier benchmark of this work on these nodes to compare it with."]
-    found, nodes = changes(before, now), now.request.nodes
-    lines = [f"Compared with {before.name}:"]
-    apart = [each for each in found if each.significant]
-    lines += [f"  {_changed(each, nodes)}" for each in apart]
-    if not apart:
-        most = max((abs(each.part) for each in found), default=0.0)
-        lines.append(f"  no difference beyond the spread (at most {most:.1%})")
-    meanwhile = changed_versions(before, now)
-    if meanwhile:
-        lines.append("  changed meanwhile:")
-        lines += [f"    {each}" for each in meanwhile]
-    elif any(each.part < 0 for each in apart):
-        lines += wrapped(
-            "no driver, kernel, package or Hearth has changed meanwhile: look for heat, other work "
-            "on a node, and its link (hearth status, hearth provision --tags verify)",
-            "  ",
-        )
-    if 1 in (before.request.repeat, now.request.repeat) and found:
-        lines += wrapped(
-            "A configuration that ran once tells nothing of its spread; 10% was taken. "
-            "-e repeat=3 shows it.",
-            "  ",
-        )
-    return lines
-
-
 def wrapped(text: str, indent: str = "") -> list[str]:
     """Wrap a text into lines of readable length."""
     return textwrap.wrap(
@@ -208,14 +174,6 @@ def _energy_cells(row: Row, price: float) -> list[str]:
     """Return a row's energy and its cost for a million tokens."""
     cost = row.per_million and row.per_million / 1000 * price
     return [NOT_KNOWN if each is None else significant(each) for each in (row.per_million, cost)]
-
-
-def _changed(change: Comparison, nodes: Sequence[str]) -> str:
-    word = "SLOWER" if change.part < 0 else "faster"
-    return (
-        f"{title(change.configuration, nodes)}: {change.before:.0f} → {change.now:.0f} tokens/s, "
-        f"{change.part:+.1%}: {word}, by more than the spread of {change.spread:.1%}"
-    )
 
 
 def _cells(row: Row, nodes: Sequence[str]) -> list[str]:

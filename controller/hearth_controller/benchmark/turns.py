@@ -53,25 +53,16 @@ def remaining(benchmark: Benchmark) -> list[tuple[int, Configuration]]:
     ]
 
 
-def seconds_left(benchmark: Benchmark, earlier: Benchmark | None) -> float | None:
+def seconds_left(benchmark: Benchmark) -> float | None:
     """Estimate the duration of the remaining runs in seconds; None without any timing.
 
-    The estimate uses runs of the same nodes in this benchmark, or in an `earlier` one of the same
-    work. A configuration without runs counts as the mean of the others.
+    A configuration without runs counts as the mean of the others.
     """
     known: dict[Configuration, list[float]] = {}
-    for each in (earlier, benchmark):  # the later one wins
-        known |= _whole_seconds(each) if each else {}
+    for run in benchmark.runs:
+        if run.timing:
+            known.setdefault(run.configuration, []).append(run.timing.whole_seconds)
     if not known:
         return None
     mean = fmean(itertools.chain.from_iterable(known.values()))
     return sum(fmean(known.get(each, [mean])) for _, each in remaining(benchmark))
-
-
-def _whole_seconds(benchmark: Benchmark) -> dict[Configuration, list[float]]:
-    """Return the durations of each configuration's runs in seconds."""
-    found: dict[Configuration, list[float]] = {}
-    for run in benchmark.runs:
-        if run.timing:
-            found.setdefault(run.configuration, []).append(run.timing.whole_seconds)
-    return found

@@ -22,7 +22,6 @@ from support.waiting import HANG
 from hearth.base.errors import LaunchError
 from hearth.base.places import RUN_NAME
 from hearth.config import resolve_run
-from hearth_controller.benchmark.comparison import changed_versions, last_comparable
 from hearth_controller.benchmark.configure import objections, request_from, run_name, variables
 from hearth_controller.benchmark.nested import (
     connection_options,
@@ -33,20 +32,18 @@ from hearth_controller.benchmark.nested import (
 from hearth_controller.benchmark.plays import OPTIONS, Plays, temporary_file
 from hearth_controller.benchmark.results import (
     Benchmark,
+    BenchmarkRequest,
     Circumstances,
     Configuration,
     MeasuredRun,
     Ranks,
-    Request,
     Timing,
-    finished,
 )
 from hearth_controller.benchmark.session import RECORD, circumstances, new_benchmark, unfinished
 from hearth_controller.benchmark.speedup import rows, together
 from hearth_controller.benchmark.text import (
     advice,
     announcement,
-    compared,
     conclusion,
     run_line,
     table,
@@ -68,8 +65,8 @@ def one_of(node: str) -> Configuration:
     return Configuration((node,), "GPU")
 
 
-def request(nodes=NODES, **more) -> Request:
-    return replace(Request("tiny", tuple(nodes), SETTINGS, 2, 10, 1), **more)
+def request(nodes=NODES, **more) -> BenchmarkRequest:
+    return replace(BenchmarkRequest("tiny", tuple(nodes), SETTINGS, 2, 10, 1), **more)
 
 
 def of(speed: float, tokens: float = 6000.0) -> Timing:
@@ -175,11 +172,9 @@ def test_a_benchmark_ends_whatever_fails_and_runs_nothing_twice(nodes, repeat, f
 
 def test_the_time_that_is_left_goes_by_the_runs_of_the_same_nodes():
     new_benchmark = Benchmark("y", "", request(), Circumstances("", {}))
-    assert seconds_left(new_benchmark, None) is None
-    assert seconds_left(new_benchmark, measured()) == pytest.approx(4 * 20)
+    assert seconds_left(new_benchmark) is None
     new_benchmark.runs.append(MeasuredRun(("tower",), 0, replace(of(1), whole_seconds=50.0)))
-    assert seconds_left(new_benchmark, None) == pytest.approx(3 * 50)
-    assert seconds_left(new_benchmark, measured()) == pytest.approx(3 * 20)
+    assert seconds_left(new_benchmark) == pytest.approx(3 * 50)
 
 
 # -- the record ------------------------------------------------------------------------------------
@@ -208,7 +203,6 @@ def test_a_record_from_before_there_were_single_ranks_is_read(tmp_path):
 def test_what_is_no_record_is_none(tmp_path, text):
     (tmp_path / "one.json").write_text(text)
     assert Benchmark.read(tmp_path / "one.json") is None
-    assert finished(tmp_path) == []
 
 
 def test_what_was_interrupted_is_found_by_its_nodes(tmp_path):
@@ -351,111 +345,39 @@ def test_one_node_only_is_said_and_is_one_row():
     alone, several = table(benchmark), table(measured())
     assert len(alone[0].split()) < len(several[0].split())  # no column compares it
     assert_names(alone[3], "tower")
-    assert_names(announcement(benchmark, None)[0], benchmark.name)
+    assert_names(announcement(benchmark)[0], benchmark.name)
     benchmark.runs.clear()
-    assert "all" not in "\n".join(announcement(benchmark, None)).split()
+    assert "all" not in "\n".join(announcement(benchmark)).split()
     benchmark.circumstances = replace(benchmark.circumstances, ranks=TOWER_HAS_TWO)
-    planned = announcement(benchmark, None)
+    planned = announcement(benchmark)
     assert_names("\n".join(planned), "one GPU of tower; tower alone", "2 runs")
-    assert len(planned) < len(
-        announcement(replace(benchmark, circumstances=Circumstances("", {})), None)
-    )
+    assert len(planned) < len(announcement(replace(benchmark, circumstances=Circumstances("", {}))))
 
 
 def test_what_comes_is_said_with_its_time_where_that_is_known():
     new_benchmark = replace(measured(), runs=[], name="20261122-060000-tiny")
-    said = "\n".join(announcement(new_benchmark, None))
+    said = "\n".join(announcement(new_benchmark))
     assert_names(said, "2 steps", 10, "16 rows", "tower alone; laptop alone", "4 runs")
     assert " min " not in said
-    known = "\n".join(announcement(new_benchmark, measured()))
-    assert_names(known, "4 runs", "1 min 20 s", "20261101-200000-tiny")
     new_benchmark.runs.append(MeasuredRun(("tower",), 0, of(1000)))
-    assert_names("\n".join(announcement(new_benchmark, None)), "1 of 4")
+    assert_names("\n".join(announcement(new_benchmark)), "1 of 4")
 
 
 def test_each_run_is_one_line():
     benchmark = measured({("tower",): 1000})
-    line = run_line(benchmark, None)
+    line = run_line(benchmark)
     assert line.startswith("tower ")
     assert_names(line, "1000 tokens/s", "10 steps", "6.0 s", "1 of 4", "1 min 0 s")
     benchmark.runs.append(MeasuredRun(("laptop",), 0, failure="no route\nat all"))
-    line = run_line(benchmark, None)
+    line = run_line(benchmark)
     assert line.startswith("laptop ")
     assert_names(line, "FAILED: no route", "2 of 4")
     assert "\n" not in line
 
 
 def test_the_whole_says_table_and_learning_rate():
-    text = "\n".join(conclusion(measured(), None))
+    text = "\n".join(conclusion(measured()))
     assert_names(text, "tower", "global_batch=29", "arXiv:1706.02677")  # 1.8 times 16
-
-
-# -- compared with the one before ------------------------------------------------------------------
-
-
-def later(factor: float, **changed) -> Benchmark:
-    speeds = {nodes: [speed * factor, speed * factor] for nodes, speed in SPEEDS.items()}
-    return replace(measured(speeds, name="20261122-200000-tiny"), **changed)
-
-
-def twice() -> Benchmark:
-    return measured({nodes: [speed, speed] for nodes, speed in SPEEDS.items()})
-
-
-def test_a_drop_beyond_the_spread_is_named_with_what_changed_meanwhile():
-    new = Circumstances("0.1.0 def", {"tower": {"kernel": "6.1", "driver": "585.2"}})
-    text = "\n".join(compared(twice(), later(0.9, circumstances=new)))
-    (drop,) = (line for line in text.split("\n") if "all together" in line)
-    assert_names(drop, "1800 → 1620 tokens/s", "-10.0%", "SLOWER")
-    assert_names(text, "0.1.0 abc → 0.1.0 def", "tower: driver 580.1 → 585.2")
-    assert "kernel" not in text
-    unchanged = "\n".join(compared(twice(), later(0.9)))
-    assert_names(unchanged, "driver", "kernel", "package", "Hearth")
-    assert "580.1" not in unchanged
-    assert_names("\n".join(compared(twice(), later(1.1))), "+10.0%", "faster")
-
-
-def test_a_difference_within_the_spread_or_of_an_unknown_one_is_none():
-    then = measured({nodes: [speed * 0.8, speed * 1.2] for nodes, speed in SPEEDS.items()})
-    for text in (compared(then, later(0.9)), compared(measured(), later(0.95))):
-        assert text
-        assert "SLOWER" not in "\n".join(text)
-    assert_names("\n".join(text), "10%", "-e repeat=3")  # of one run nothing is known
-
-
-def test_the_last_benchmark_of_the_same_work_counts():
-    now = later(1)
-    others = [
-        measured(),
-        measured(name="20261102-200000-tiny"),
-        replace(measured(), request=request(NODES[:2])),
-        replace(measured(), request=request(settings={**SETTINGS, "sequence_length": 1024})),
-        now,
-    ]
-    assert last_comparable(now, others) is others[1]
-    assert last_comparable(now, [now]) is None
-
-
-def test_a_setting_that_only_one_version_of_hearth_has_counts_as_its_default():
-    for setting in ({"sync_every": 1}, {"a_setting_that_is_no_more": 3}):
-        now = request(settings=SETTINGS | setting)
-        assert now.same_work(request())
-        assert request(repeat=3).same_work(now)
-    assert not request(settings=SETTINGS | {"sync_every": 8}).same_work(request())
-
-
-def test_versions_that_a_node_has_told_are_compared_too():
-    now = later(1)
-    first = now.runs[0]
-    now.runs[0] = replace(first, timing=replace(first.timing, versions={"torch": "2.14.0"}))
-    assert changed_versions(twice(), now) == ["tower: torch 2.13.0 → 2.14.0"]
-
-
-def test_a_changed_number_of_ranks_is_named_where_both_are_known():
-    two = later(1, circumstances=replace(twice().circumstances, ranks=TOWER_HAS_TWO))
-    four = replace(two.circumstances, ranks={"tower": Ranks(4, "GPU")})
-    assert changed_versions(two, later(1, circumstances=four)) == ["tower: ranks 2 → 4"]
-    assert changed_versions(twice(), two) == []
 
 
 def test_a_larger_step_scales_the_rate_by_its_rows():
