@@ -30,6 +30,7 @@ def distribution_of(
         course.site.shared,
         request.shape.parameters if request.shape else 0,
         request.placed.parts if request.placed else {},
+        course.site.direct,
     )
 
 

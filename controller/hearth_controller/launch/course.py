@@ -11,6 +11,7 @@ from hearth.base.errors import HearthError, LaunchError
 from hearth_controller.doctor.message import message
 from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.stages import Answers, LaunchStage, NodeCall, Played, program
+from hearth_controller.transfer.distribution import DIRECT
 
 NOTHING = "Nothing was started on any node."
 
@@ -27,6 +28,7 @@ class Site:
         runs: folder with a folder for each run.
         hearth: the `hearth` command for this inventory.
         shared: a folder that all nodes see, or ''.
+        direct: bytes up to which it sends a data file to each node; larger ones go to one.
         timeouts: of the supervisors, in seconds.
         notifies: whether addresses get messages.
         check: whether this is check mode.
@@ -41,6 +43,7 @@ class Site:
     runs: str = ""
     hearth: str = "hearth"
     shared: str = ""
+    direct: float = DIRECT
     timeouts: Mapping[str, float] = field(default_factory=dict)
     notifies: bool = False
     check: bool = False

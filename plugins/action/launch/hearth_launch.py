@@ -68,6 +68,10 @@ options:
     description: The folder that all nodes share, if any.
     type: str
     default: ""
+  direct_mb:
+    description: Data files up to this size in MB come from the controller to every node.
+    type: float
+    default: 32
   launcher:
     description: V(slurm) or V(hearth), unless the run names one.
     type: str
@@ -138,6 +142,7 @@ class ActionModule(ActionBase):
             str(inventory["runs"]),
             str(inventory["hearth"]),
             given["shared"],
+            given["direct_mb"] * 1e6,
             {name: float(seconds) for name, seconds in given["timeouts"].items()},
             notifies=bool(given["notify"]),
             check=self._task.check_mode,
