@@ -201,8 +201,8 @@ def refusals(place: str, tmp_path: Path):
     typed = given | {"copy_to": "/mnt/nas", "train": {"copy_to": place}}
     for words in (given | {"copy_to": place}, typed):
         found = requested(words, tmp_path, TRAIN, [], ["desk"], resume=False)
-        assert found["findings"]
-        yield from found["findings"]
+        assert found.findings
+        yield from found.findings
 
 
 def recorded(place: str) -> str:
