@@ -15,6 +15,7 @@ import argparse
 import os
 import sys
 
+from hearth.after.finished import afterwards, check_finished
 from hearth.after.request import ResultRequest, by_hand
 from hearth.base.entry import exit_status
 from hearth.config.layout import Layout
@@ -39,8 +40,6 @@ def main() -> int:
     tasks = ",".join(_absolute(task.strip()) for task in given.tasks.split(","))
     request = ResultRequest.typed(eval=tasks, eval_limit=given.limit, best=given.best)
     folder = find_run(given.run, Layout.from_environment().results)
-    from hearth.after.finished import afterwards, check_finished
-
     check_finished(folder, request, print)
     return 0 if afterwards(folder, request, by_hand(given.run), print) else 1
 

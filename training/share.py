@@ -14,6 +14,7 @@ from __future__ import annotations
 import argparse
 import sys
 
+from hearth.after.finished import afterwards, check_finished
 from hearth.after.request import ResultRequest, by_hand
 from hearth.base.entry import exit_status
 from hearth.base.errors import ConfigError
@@ -48,8 +49,6 @@ def main() -> int:
         push=given.push, private=given.private, copy_to=given.copy_to, best=given.best
     )
     folder = find_run(given.run, Layout.from_environment().results)
-    from hearth.after.finished import afterwards, check_finished
-
     check_finished(folder, request, print)
     return 0 if afterwards(folder, request, by_hand(given.run), print) else 1
 
