@@ -11,8 +11,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.facts import assert_names
-from support.lines import assert_line
+from support.facts import assert_line, assert_names
 from support.local_cluster import NODES, LocalCluster
 from support.waiting import until
 

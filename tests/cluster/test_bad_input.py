@@ -7,8 +7,7 @@ import socket
 from pathlib import Path
 
 import pytest
-from support.facts import assert_names
-from support.lines import assert_line
+from support.facts import assert_line, assert_names
 from support.local_cluster import NODES, LocalCluster
 from support.stand_in_hub import stand_in_hub
 

@@ -9,7 +9,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 import yaml
-from support.lines import assert_line
+from support.facts import assert_line
 from support.local_cluster import TINY, LocalCluster
 from support.stand_in_hub import COMMIT, stand_in_hub
 

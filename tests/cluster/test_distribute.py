@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 from support.cached_model import ID, NAME, make_cached
-from support.lines import assert_line
+from support.facts import assert_line
 from support.local_cluster import LocalCluster
 from support.stand_in_hub import stand_in_hub
 

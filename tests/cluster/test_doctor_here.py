@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 from jsonschema import Draft202012Validator
-from support.lines import assert_line
+from support.facts import assert_line
 from support.local_cluster import NODES, LocalCluster
 from support.repository import ROOT
 

@@ -10,9 +10,8 @@ from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
-from support.computer import snapshot
 from support.facts import assert_names
-from support.lab import STATE, at_once, computer_before, lab, on, row
+from support.lab import STATE, at_once, computer_before, lab, on, row, snapshot
 from support.lab import machines as three_machines
 from support.repository import ROOT
 from support.waiting import until

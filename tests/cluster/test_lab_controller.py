@@ -8,8 +8,8 @@ from pathlib import Path
 
 import pytest
 import yaml
+from support.facts import assert_line
 from support.lab import PYTHON, Controller, inside, machines, packed, short_run
-from support.lines import assert_line
 from support.repository import ROOT
 
 from hearth_lab import plan

@@ -15,8 +15,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.lab import READY, Controller, as_root, machines, of_the_first
-from support.measured import write_down
+from support.lab import READY, Controller, as_root, machines, of_the_first, write_down
 from support.rotated import ALL, SEED, of_this_week
 from support.waiting import HANG
 

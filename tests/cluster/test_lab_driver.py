@@ -7,6 +7,7 @@ import re
 from collections.abc import Iterator
 
 import pytest
+from support.facts import assert_line
 from support.lab import (
     READY,
     Controller,
@@ -19,7 +20,6 @@ from support.lab import (
     on,
     packed,
 )
-from support.lines import assert_line
 from support.openpgp import FINGERPRINT, KEY
 from support.plugins import load
 from support.waiting import until

@@ -19,9 +19,8 @@ from pathlib import Path
 import pytest
 from safetensors.torch import load
 from support.facts import assert_names
-from support.lab import Controller, as_root, at_home, bring, inside, lab, on
+from support.lab import Controller, as_root, at_home, bring, inside, lab, on, write_down
 from support.local_cluster import TINY
-from support.measured import write_down
 from support.ranks import apart, arguments_of, beginning, change, trained
 from support.rotated import ALL, SEED, of_this_week
 from support.runs import (

@@ -13,9 +13,8 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.facts import assert_names
+from support.facts import assert_line, assert_names
 from support.lab import READY, Controller, as_root, at_home, inside, is_on, lab, on
-from support.lines import assert_line
 from support.runs import (
     cluster,
     end,

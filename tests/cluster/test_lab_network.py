@@ -10,6 +10,7 @@ from contextlib import contextmanager
 from pathlib import Path
 
 import pytest
+from support.facts import assert_line
 from support.lab import (
     STATE,
     Controller,
@@ -25,7 +26,6 @@ from support.lab import (
     on,
     packed,
 )
-from support.lines import assert_line
 from support.waiting import until
 
 from hearth_lab import plan

@@ -6,6 +6,7 @@ import json
 from collections.abc import Iterator
 
 import pytest
+from support.facts import assert_line
 from support.lab import (
     READY,
     Controller,
@@ -18,7 +19,6 @@ from support.lab import (
     on,
     tree,
 )
-from support.lines import assert_line
 from support.waiting import until
 
 from hearth_lab import plan

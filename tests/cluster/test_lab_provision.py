@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.facts import assert_line
 from support.lab import PYTHON, Play, bring, inside, inventory, lab, machines, on, short_run, tree
-from support.lines import assert_line
 from support.rotated import ALL, SEED
 from support.waiting import HANG
 

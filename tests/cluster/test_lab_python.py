@@ -8,8 +8,8 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from support.facts import assert_line
 from support.lab import Controller, as_root, as_user, machines, of_the_first, on
-from support.lines import assert_line
 from support.stand_in_index import StandInIndex, make_wheel
 from support.stand_in_lock import ALPHA, BETA, index_of_the_lock, stage_settings
 

@@ -13,7 +13,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
-from support.facts import assert_names
+from support.facts import assert_line, assert_names
 from support.lab import (
     PYTHON,
     READY,
@@ -26,7 +26,6 @@ from support.lab import (
     machines,
     on,
 )
-from support.lines import assert_line
 from support.metric_lines import records_in
 from support.ranks import SCRIPT, arguments_of
 from support.stand_in_lock import index_of_the_lock, stage_settings

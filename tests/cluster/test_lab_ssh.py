@@ -7,8 +7,8 @@ import subprocess
 from collections.abc import Callable, Iterator
 
 import pytest
+from support.facts import assert_line
 from support.lab import STATE, Controller, as_root, lab, machines, on
-from support.lines import assert_line
 from support.waiting import HANG
 
 pytestmark = [

@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Iterator
 
 import pytest
+from support.facts import assert_line
 from support.lab import Controller, as_root, as_user, at_once, lab, machines, tree
-from support.lines import assert_line
 
 pytestmark = [
     pytest.mark.lab,

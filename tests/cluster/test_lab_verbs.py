@@ -16,8 +16,8 @@ from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
+from support.facts import assert_line
 from support.lab import READY, Controller, as_root, at_home, bring, lab
-from support.lines import assert_line
 from support.runs import (
     cluster,
     end,

@@ -10,9 +10,8 @@ from pathlib import Path
 
 import pytest
 from support.cached_model import ID, NAME, make_cached
-from support.facts import assert_names
+from support.facts import assert_line, assert_names
 from support.lab import READY, Controller, as_root, bring, inside, lab, machines, on
-from support.lines import assert_line
 
 from hearth_lab import plan
 

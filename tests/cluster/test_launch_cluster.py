@@ -6,7 +6,7 @@ import json
 import subprocess
 
 import pytest
-from support.lines import assert_line
+from support.facts import assert_line
 from support.local_cluster import NODES, TINY, ended
 from support.waiting import until
 

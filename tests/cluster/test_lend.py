@@ -6,8 +6,7 @@ import socket
 
 import pytest
 import yaml
-from support.facts import assert_names
-from support.lines import assert_line
+from support.facts import assert_line, assert_names
 from support.local_cluster import ended
 from support.waiting import until
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 import yaml
-from support.lines import assert_line
+from support.facts import assert_line
 from support.local_cluster import LocalCluster
 from support.own_code import make_hermit
 from support.stand_in_hub import COMMIT, stand_in_hub

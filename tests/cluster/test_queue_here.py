@@ -11,7 +11,7 @@ from contextlib import closing
 from datetime import datetime, timedelta
 
 import pytest
-from support.lines import assert_line
+from support.facts import assert_line
 from support.local_cluster import NODES, LocalCluster
 from support.waiting import until
 

@@ -12,8 +12,7 @@ from pathlib import Path
 
 import pytest
 import yaml
-from support.facts import assert_names
-from support.lines import assert_line
+from support.facts import assert_line, assert_names
 from support.programs import run
 from support.repository import ROOT
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import pytest
-from support.lines import assert_line
+from support.facts import assert_line
 from support.shards import write_shard
 
 pytestmark = pytest.mark.cluster

@@ -13,8 +13,7 @@ from pathlib import Path
 import psutil
 import pytest
 import yaml
-from support.facts import assert_names
-from support.lines import assert_line
+from support.facts import assert_line, assert_names
 from support.local_cluster import NODES, UNTIL_A_LOSS, LocalCluster, ended
 from support.metric_lines import records_in
 from support.phone import TOKEN, Phone, phone

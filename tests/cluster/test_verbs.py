@@ -19,7 +19,7 @@ from pathlib import Path
 import psutil
 import pytest
 from support import programs
-from support.lines import assert_line
+from support.facts import assert_line
 from support.local_cluster import NODES, UNTIL_A_LOSS, LocalCluster, ended
 from support.terminal import Terminal
 from support.waiting import HANG, until

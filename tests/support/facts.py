@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -30,3 +30,12 @@ def _whole(fact: str) -> re.Pattern[str]:
     before = r"(?<!\w)(?<!\d\.)" if re.match(r"\w", fact) else ""
     after = r"(?!\w)(?!\.\d)" if re.search(r"\w$", fact) else ""
     return re.compile(before + re.escape(fact) + after)
+
+
+def assert_line(screen: str, *facts: object) -> None:
+    """Assert that one line of `screen` names all these facts."""
+    for line in screen.splitlines():
+        with suppress(AssertionError):
+            assert_names(line, *facts)
+            return
+    raise AssertionError(f"no line names {facts} in:\n{screen}")

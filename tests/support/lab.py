@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import fcntl
 import io
+import json
 import os
 import shlex
 import shutil
@@ -25,11 +26,15 @@ import pytest
 import yaml
 
 from hearth_lab import machine, network, plan
-from support.computer import LAB, snapshot
 from support.local_cluster import TINY, LocalCluster, ended
 from support.repository import ROOT
 from support.waiting import HANG
 
+LAB = "-".join(["hearth-lab", *filter(None, [os.environ.get("HEARTH_LAB")])])
+
+PROGRAMS = ("systemd-nspawn", "systemd-networkd", "dnsmasq", "nsenter", "nc")
+# Kernel settings that hold for the whole computer, and that systemd would set.
+SETTINGS = ("kernel/core_pattern", "kernel/pid_max", "kernel/hostname", "fs/suid_dumpable")
 STATE = Path("/run", LAB)
 _LOCK = Path("/run/lock", LAB)
 # The Python of the image, which has everything already: for tests that are not about installing.
@@ -306,3 +311,55 @@ class Play:
     def end(self, status: int | None = 0) -> str:
         """Return the screen of the play once it has ended (see `support.local_cluster.ended`)."""
         return ended(self._process, status)
+
+
+def write_down(**found: object) -> None:
+    """Add a line to the record that HEARTH_RECORD names; without it, nothing."""
+    if path := os.environ.get("HEARTH_RECORD"):
+        with Path(path).open("a") as file:
+            file.write(json.dumps(found) + "\n")
+
+
+def snapshot() -> dict[str, list[str]]:
+    """Return everything that the lab could leave behind, one list of lines a kind."""
+    return {
+        "interfaces": _lines("ip", "-brief", "link"),
+        "addresses": _lines("ip", "-brief", "address"),
+        "routes": [*_lines("ip", "route"), *_lines("ip", "-6", "route")],
+        "network namespaces": _names(Path("/run/netns")),
+        "the lab's folder": _names(Path("/run", LAB)),
+        "mounts": sorted(Path("/proc/self/mounts").read_text().splitlines()),
+        "processes": _processes(),
+        "control groups": sorted(
+            str(path)
+            for top in (Path("/sys/fs/cgroup"), *Path("/sys/fs/cgroup").iterdir())
+            for path in top.glob(LAB)
+        ),
+        "kernel settings": [
+            f"{name} {Path('/proc/sys', name).read_text().strip()}" for name in SETTINGS
+        ],
+        "forwarding": [Path("/proc/sys/net/ipv4/ip_forward").read_text().strip()],
+        "traces of nspawn": [
+            *_names(Path("/run/systemd/nspawn/propagate")),
+            *_names(Path("/run/systemd/machines")),
+        ],
+    }
+
+
+def _lines(*command: str) -> list[str]:
+    done = subprocess.run(command, capture_output=True, text=True, timeout=10, check=True)
+    return done.stdout.splitlines()
+
+
+def _names(folder: Path) -> list[str]:
+    return sorted(path.name for path in folder.iterdir()) if folder.is_dir() else []
+
+
+def _processes() -> list[str]:
+    found = []
+    for path in Path("/proc").iterdir():
+        with suppress(OSError):  # it has ended
+            words = (path / "cmdline").read_text(errors="replace").split("\0")
+            if path.name.isdigit() and Path(words[0]).name in PROGRAMS:
+                found.append(f"{path.name} {' '.join(words)}")
+    return sorted(found)

@@ -3,9 +3,11 @@
 from __future__ import annotations
 
 import os
+import stat
 import subprocess
 from contextlib import suppress
 from pathlib import Path
+from types import SimpleNamespace
 
 import psutil
 
@@ -44,3 +46,27 @@ def stand_in(path: Path, script: str) -> Path:
     path.write_text(f"#!/bin/sh\n{script}\n")
     path.chmod(0o755)
     return path
+
+
+NOISE = ["", "echo welcome", "printf welcome", 'echo "{welcome}"', "echo welcome; sleep 0.1"]
+"""Lines of a .bashrc that print, and one that does not."""
+
+
+def login(folder: Path, bashrc: str = "") -> SimpleNamespace:
+    """Return a stand-in of Ansible's connection to a node with this .bashrc."""
+    ssh = str(stand_in(folder / "ssh", f'{bashrc}\nexec sh -c "$2"'))
+    return SimpleNamespace(
+        transport="ssh",
+        get_option={"ssh_executable": ssh, "host": "desk"}.get,
+        _build_command=lambda *words: [ssh.encode(), *words[2:]],
+    )
+
+
+def tree(folder: Path) -> dict[str, tuple]:
+    """Return everything below a folder: kind and mode, owner, group, content."""
+    found = {}
+    for path in sorted(folder.rglob("*")):
+        status = path.lstat()
+        held = os.readlink(path) if path.is_symlink() else path.is_file() and path.read_bytes()
+        found[str(path)] = (stat.filemode(status.st_mode), status.st_uid, status.st_gid, held)
+    return found

@@ -4,8 +4,10 @@ from __future__ import annotations
 
 import json
 from pathlib import Path
+from typing import Any
 
 import torch
+import torch.nn.functional as F
 from tokenizers import Tokenizer, decoders, models, pre_tokenizers
 from transformers import (
     AutoModelForCausalLM,
@@ -14,6 +16,8 @@ from transformers import (
     PreTrainedConfig,
     PreTrainedTokenizerFast,
 )
+
+from hearth.data.load import load_data
 
 CHAT_TEMPLATE = (
     "{% for message in messages %}<|im_start|>{{ message.role }}\n{{ message.content }}<|im_end|>\n"
@@ -132,3 +136,18 @@ def make_dataset(path: Path, examples: int = 40) -> Path:
             example = {"prompt": f"say {number}", "completion": " ".join(picked)}
             file.write(json.dumps(example) + "\n")
     return path
+
+
+def held_out_loss(model: Any, data: Path, cache: Path) -> float:
+    """Return the mean loss of `model` over the learned tokens of the held-out rows of `data`."""
+    rows = load_data(
+        data, make_tokenizer(), sequence_length=96, packing=False, held_out=0.1, seed=1, cache=cache
+    ).held_out
+    total = 0.0
+    for row in range(len(rows)):
+        batch = rows.batch([row])
+        with torch.no_grad():
+            out = model(input_ids=torch.as_tensor(batch.input_ids)).logits[0, :-1]
+        labels = torch.as_tensor(batch.labels)[0, 1:]
+        total += F.cross_entropy(out, labels, reduction="sum").item()
+    return total / int(rows.label_tokens.sum())

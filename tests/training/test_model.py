@@ -10,10 +10,9 @@ import torch
 import torch.nn.functional as F
 from peft import PeftModel
 from support.facts import refuses
-from support.plainly import held_out_loss
 from support.ranks import loaded, metrics, python, succeeded, train_forked
 from support.several import on_ranks
-from support.tiny_model import make_model, make_seeing_model, make_tokenizer
+from support.tiny_model import held_out_loss, make_model, make_seeing_model, make_tokenizer
 from transformers import (
     AutoModelForCausalLM,
     Gemma3TextConfig,

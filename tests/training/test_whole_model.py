@@ -8,9 +8,8 @@ import pytest
 import torch
 from safetensors.torch import load_file
 from support.facts import refuses
-from support.plainly import held_out_loss
 from support.ranks import loaded, metrics, stopped, succeeded, train_forked
-from support.tiny_model import CHAT_TEMPLATE, make_model
+from support.tiny_model import CHAT_TEMPLATE, held_out_loss, make_model
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
 from hearth.base.errors import CheckpointError

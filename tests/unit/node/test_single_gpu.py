@@ -5,8 +5,7 @@ import sys
 from dataclasses import asdict
 
 import pytest
-from support.facts import assert_names
-from support.lines import assert_line
+from support.facts import assert_line, assert_names
 from support.programs import run
 from support.repository import ROOT
 from support.waiting import HANG

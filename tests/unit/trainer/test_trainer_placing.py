@@ -5,8 +5,7 @@ from __future__ import annotations
 from types import SimpleNamespace
 
 import pytest
-from support.facts import refuses
-from support.lines import assert_line
+from support.facts import assert_line, refuses
 from support.tiny_model import make_model
 
 from hearth.base.errors import ConfigError, ModelError

@@ -7,8 +7,7 @@ from types import SimpleNamespace
 
 import pytest
 from support.facts import refuses
-from support.login import NOISE, login
-from support.programs import run
+from support.programs import NOISE, login, run
 
 from hearth_controller.base.node_program import (
     SHELL_ENDS,

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 from support import launches
-from support.facts import assert_names, refuses
+from support.facts import assert_line, assert_names, refuses
 from support.launches import GIB, TIMEOUTS, finish, inspections, look, prepared
-from support.lines import assert_line
 from support.nodes import talk
 
 from hearth.base.errors import LaunchError

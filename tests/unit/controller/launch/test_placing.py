@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 from support import launches
-from support.facts import assert_names, refuses
+from support.facts import assert_line, assert_names, refuses
 from support.launches import GIB, finish, inspections, look
-from support.lines import assert_line
 
 from hearth.base.errors import LaunchError
 from hearth.config import load_preset, run_of

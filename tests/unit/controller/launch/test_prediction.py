@@ -5,9 +5,8 @@ from __future__ import annotations
 from dataclasses import replace
 
 import pytest
-from support.facts import assert_names, refuses
+from support.facts import assert_line, assert_names, refuses
 from support.launches import asked
-from support.lines import assert_line
 
 from hearth.base.errors import ConfigError
 from hearth.plan.prediction import fetch_seconds

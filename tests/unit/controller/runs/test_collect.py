@@ -19,7 +19,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 from support.facts import assert_names
-from support.login import NOISE, login
+from support.programs import NOISE, login
 
 from hearth.record.send import ANNOUNCEMENT, NOT_SENT, send
 from hearth_controller.base.node_program import NodeProgram

@@ -11,8 +11,8 @@ from types import SimpleNamespace
 import psutil
 import pytest
 from support.facts import assert_names, refuses
-from support.login import NOISE, login
 from support.metric_lines import slow_links, start_line, step_line, team_line, written
+from support.programs import NOISE, login
 from support.waiting import until
 
 from hearth.base.files import write_whole

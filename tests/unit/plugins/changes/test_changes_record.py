@@ -24,7 +24,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 from support.facts import assert_names
 from support.plugins import load
-from support.trees import tree
+from support.programs import tree
 from support.waiting import HANG
 
 

@@ -14,7 +14,7 @@ from ansible.module_utils.hearth_node.changes.record import Journal
 from ansible.module_utils.testing import patch_module_args
 from support.facts import assert_names
 from support.plugins import load
-from support.trees import tree
+from support.programs import tree
 
 KEY = "ssh-ed25519 AAAAC3NzaC1lZDI1NTE5AAAAIA+uem/Rim3DPkNcO5w3JqDgxwPepweGSrsUgljlAANw"
 SECRET = "root:$6$salt$hash"
