@@ -5,6 +5,7 @@ from __future__ import annotations
 import json
 from contextlib import nullcontext
 from pathlib import Path
+from types import SimpleNamespace
 
 import pytest
 import torch
@@ -108,3 +109,13 @@ def test_the_layers_of_a_small_model_are_timed_without_embeddings_and_head(
     probe_layers(settings, tmp_path, torch.device("cpu"), "fp32", 1, nullcontext)
     (timed,) = [each for each in computed if each[0] == "layer"]
     assert computed == {timed, ("model.embed_tokens", 0, 0), ("lm_head", layers, layers)}
+
+
+@pytest.mark.parametrize(
+    ("parameters", "count", "timed"),
+    [(40_000_000, 5, 1), (10_000_000, 5, 3), (10_000_000, 2, 2), (1_000_000, 40, 8)],
+)
+def test_layers_are_timed_together_until_they_fill_the_cache(parameters, count, timed):
+    shape = SimpleNamespace(linear_parameters=4 * parameters, num_hidden_layers=4)
+    assert layer_probe._several(shape, count) == timed
+    assert layer_probe._several(None, count) == 1
