@@ -98,7 +98,7 @@ def test_an_archive_that_breaks_off_leaves_nothing_behind(tmp_path, place, monke
     module = load("modules", "hearth_tree")
     monkeypatch.setattr(module, "unpack", full)
     with refuses(OSError, "Errno 28"):
-        module.lay(archive(tmp_path), str(place), sums(), str(tmp_path))
+        module.replace(archive(tmp_path), str(place), sums(), str(tmp_path))
     assert not list(place.parent.iterdir())
 
 
