@@ -17,6 +17,9 @@ from typing import Any, TypeVar
 from hearth.base.errors import HearthError
 from hearth.base.files import alone, write_whole
 
+LAST = "done"
+"""Name of the last stage: any other that is still to come has been missed."""
+
 Answers = Mapping[str, Sequence[Mapping[str, Any]]]
 """By node the results of its calls in a stage; a node that has left the play has failed."""
 
@@ -115,7 +118,8 @@ class StageJournal:
             for task in self._tasks:
                 stage = stages.send(self._answers(task))
             if stage.name != wanted:
-                return Step(skipped=True)
+                missed = f"the playbook has no task for the stage {stage.name!r}"
+                return Step(error=missed) if wanted == LAST else Step(skipped=True)
             if stage.local:
                 stage.local()
         except StopIteration:

@@ -60,3 +60,7 @@ def test_a_launch_has_a_secret_of_its_own_which_no_other_user_can_read(tmp_path)
     assert first.key != second.key
     assert StageJournal(tmp_path / "a").key == first.key
     assert stat.S_IMODE((tmp_path / "a").stat().st_mode) == 0o700
+
+
+def test_a_stage_that_no_task_has_played_is_an_error_in_the_end(journal):
+    assert "'inspect'" in journal.step("t1", "done", two_stages)[0].error
