@@ -202,6 +202,7 @@ def test_what_the_supervisors_share_is_in_their_launch_specs_alone(trained):
 @pytest.mark.rotated("a short run")
 def test_short_output_tells_what_changed_and_what_to_do_next(short):
     _, screen = short
+    assert screen.index("held out;") < screen.index("Start the supervisors")
     how_to_look = screen.index("hearth attach short")
     assert how_to_look < screen.index("step 3/3") < screen.index("short finished: 3 of 3 steps")
     for word in ("held-out perplexity", "held-out question", "before", "after", "adapter", "logs"):

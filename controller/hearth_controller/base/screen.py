@@ -8,7 +8,7 @@ import sys
 import time
 from typing import Protocol
 
-from hearth.base.text import duration, plain
+from hearth.base.text import duration, folded, plain
 from hearth_controller.base.pulse import SILENCE
 
 # Evaluated on import in Ansible's main process, because the worker processes that run plugins have
@@ -72,7 +72,8 @@ class Screen:
     def line(self, text: str) -> None:
         """Print a permanent line."""
         self._said = time.monotonic()
-        self._display.display(f"{_CLEAR if self._live else ''}  {plain(text)}")
+        text = f"  {plain(text)}"
+        self._display.display(_CLEAR + folded(text, COLUMNS) if self._live else text)
 
     def end(self) -> None:
         """Clear the progress line for further output."""

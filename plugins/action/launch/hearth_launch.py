@@ -115,6 +115,9 @@ class ActionModule(ActionBase):
         if new and step.error:
             return result | {"failed": True, "msg": step.error, "together": True}
         said = dict(step.result) if new else {}
+        if step.calls and "say" in said:  # what a run is about is read before it starts
+            for line in str(said.pop("say")).splitlines():
+                Screen(self._display).line(line.removeprefix("  "))
         node = task_vars["inventory_hostname"]
         if not (calls := step.calls.get(node)):
             return result | said | ({} if said else {"skipped": True})
