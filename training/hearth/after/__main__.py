@@ -39,7 +39,7 @@ def check(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
 
 
 def finish(run_file: Path, spec: dict[str, Any]) -> dict[str, Any]:
-    """Do what the run asks for whose `run_file` is in its folder.
+    """Evaluate, copy and push a finished run, as its `run_file` requests.
 
     The spec has the `hearth` command for the run's inventory, for messages.
     """
@@ -56,7 +56,7 @@ def finish(run_file: Path, spec: dict[str, Any]) -> dict[str, Any]:
 def again(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
     """Do the `words` of a request for a `run` of this node; return that something `changed`.
 
-    Raises `ConfigError` with whatever was not done.
+    Raises `ConfigError` with the reason if a part fails.
     """
     from hearth.after import finished
     from hearth.supervisor.record import node_lock

@@ -65,7 +65,7 @@ def copy_result(
     `files` are paths of files and folders by their names in the copy, `texts` further files. An
     earlier copy of the same run is replaced.
 
-    Raises `SupplyError` if it cannot be written; what was written of it is removed then.
+    Raises `SupplyError` if it cannot be written; a partial copy is removed then.
     """
     if is_folder(target):
         return str(_copy_to_folder(folder_of(target), run, files, texts))

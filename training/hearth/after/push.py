@@ -124,7 +124,7 @@ def push(
 ) -> str:
     """Upload the weights in `folder` and the `card` in one commit; return the page's address.
 
-    The repository is made if it is not there. What it has already is not sent again. `base`
+    The repository is made if it is not there. Files that it has already are not sent again. `base`
     replaces the base model's path in the adapter's configuration, if it is a path of this node.
 
     Raises `SupplyError` if the Hub refuses it, or did not answer to several attempts.

@@ -21,7 +21,7 @@ _DAY = timedelta(days=1)
 
 
 def boot_clock() -> float:
-    """Return a time in seconds that nobody sets and that goes on while the machine is suspended."""
+    """Return monotonic seconds that also count while the machine is suspended."""
     return clock_gettime(CLOCK_BOOTTIME)
 
 
@@ -35,9 +35,9 @@ def local_time(
 def time_of(text: str, now: datetime) -> datetime:
     """Return the time that a person means by `07:00` (the next one) or `2026-11-27 06:30`.
 
-    Both are those of the clocks in the zone of `now`, which must be aware. A time that they show
-    twice, on the night on which daylight saving ends, is the first one after `now`; one that they
-    skip is as long after midnight as on other days.
+    Both are local times in the zone of `now`, which must be aware. If clocks show a time twice, as
+    daylight saving ends, the first one after `now` counts; one that they skip is as long after
+    midnight as on other days.
 
     Raises `ValueError` if it is neither, or has passed.
     """
@@ -61,7 +61,7 @@ def time_of(text: str, now: datetime) -> datetime:
 
 
 def _instants(local: datetime, zone: tzinfo | None) -> list[datetime]:
-    """Return the instants in UTC at which clocks show a local time: two on one night a year."""
+    """Return the UTC instants of a local time: two if clocks show it twice that night."""
     folded = (local.replace(fold=fold, tzinfo=zone).astimezone(UTC) for fold in (0, 1))
     shown = [at for at in folded if at.astimezone(zone).replace(tzinfo=None, fold=0) == local]
     return sorted({*shown}) or [local.replace(tzinfo=zone).astimezone(UTC)]

@@ -83,7 +83,7 @@ def run_verb(verbs: Mapping[str, Verb]) -> int:
 
 
 class _Sparing(io.FileIO):
-    """A file of which the writes that its disk does not take are dropped."""
+    """A file that drops writes when its disk is full or fails."""
 
     def write(self, content: bytes) -> int:  # type: ignore[override]
         """Write, or drop what the disk has no room for."""
@@ -96,9 +96,9 @@ class _Sparing(io.FileIO):
 
 
 def spare_output() -> None:
-    """Let this process's output be dropped where the disk of its log is full or fails.
+    """Drop this process's output while the disk of its log is full or fails.
 
-    Whatever is printed would end the process else.
+    Otherwise any print would end the process.
     """
     for name, descriptor in (("stdout", 1), ("stderr", 2)):
         getattr(sys, name).flush()

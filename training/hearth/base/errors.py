@@ -14,7 +14,7 @@ from hearth.base.addresses import without_credentials
 
 
 class HearthError(Exception):
-    """One or more findings, each a whole sentence: what is wrong, why, what to do.
+    """One or more findings, each a whole sentence: the problem, its cause, its remedy.
 
     Addresses in them are shown without credentials, whoever wrote the text.
     """

@@ -1,7 +1,7 @@
 """Packages that a node fetches with pip when something needs them: sets aside, and wheels.
 
-Each set has a lock with hashes in `training/extras`, without what every node has already. A set
-lies in a folder of its own, so that the environment that trains stays as it was provisioned.
+Each set has a lock with hashes in `training/extras`, without what every node has already. A set has
+a folder of its own, so that the environment that trains stays as it was provisioned.
 """
 
 from __future__ import annotations
@@ -57,8 +57,7 @@ def ensure_extra(
 ) -> Path:
     """Return the folder of the set `name`, installed if this is the first time.
 
-    `what` names in messages the setting that needs it. `install` lays the set down in another way
-    than pip does.
+    `what` names in messages the setting that needs it. `install` installs the set instead of pip.
 
     Raises `SupplyError` if it cannot be installed; nothing half-installed stays.
     """

@@ -36,7 +36,7 @@ def tail(path: Path, most: int, start: int = 0) -> str:
 def open_regular(path: str | Path) -> IO[bytes]:
     """Open a regular file, or /dev/stdin, for reading, as bytes.
 
-    Raises `OSError` also for another pipe or device, from which a reader could wait for ever.
+    Raises `OSError` also for another pipe or device: a reader could wait for ever.
     """
     if str(path) == "/dev/stdin":  # whoever started this process writes there
         return open(0, "rb", closefd=False)
@@ -53,7 +53,7 @@ def _at_once(path: str, flags: int) -> int:
 
 
 def path_fault(text: str) -> str:
-    """Return the reason for which a text can be no path, or ''."""
+    """Return why a text cannot be a path, or ''."""
     try:
         path = os.path.expanduser(text)
         if path.startswith("~"):
@@ -132,7 +132,7 @@ def replaced_folder(final: Path) -> Iterator[Path]:
 
 
 def _put_back(before: Path, final: Path) -> None:
-    """Give a folder its name again if it was not replaced, else remove what is left of it."""
+    """Restore a folder's name if it was not replaced; else remove its remains."""
     if before.exists() and not final.exists():
         before.rename(final)
     shutil.rmtree(before, ignore_errors=True)

@@ -72,7 +72,7 @@ def is_unreachable(error: BaseException) -> bool:
 def refusal(
     error: BaseException, kind: str, page: str, similar: str, gated: bool = False
 ) -> str | None:
-    """Return the reason for which the Hub refused a request; None if it did not refuse it.
+    """Return why the Hub refused a request; None if it did not refuse it.
 
     `kind` of the repository is "model" or "data set", `page` its path on huggingface.co, `similar`
     a hint from `did_you_mean`. The error may hide that a repository is `gated`.

@@ -60,7 +60,7 @@ def family_of(address: str) -> str:
 
 
 def source_towards(address: str) -> str:
-    """Return the address from which this machine connects to `address`. Sends no packet."""
+    """Return this machine's source address for connections to `address`. Sends no packet."""
     with socket.socket(getattr(socket, family_of(address)), socket.SOCK_DGRAM) as probe:
         probe.connect((address, 9))
         return str(probe.getsockname()[0])

@@ -1,4 +1,4 @@
-"""NVIDIA's driver and GPUs: what it lists, what its cards can, how its modules are signed.
+"""NVIDIA's driver and GPUs: listing, capabilities, signatures of its modules.
 
 Standard library only: modules ship this file to machines that have no Hearth yet.
 """
@@ -35,8 +35,8 @@ CUDA = 768 << 20
 def room_mib(total: int, reserved: int | None, used: int | None, ours: int = 0) -> int:
     """Return the MiB of a card that a run can have, of its `total`.
 
-    The driver has `reserved` some for itself. Of what is `used`, `ours` is Hearth's own and other
-    programs hold the rest, such as a desktop. A figure that the driver does not tell is None.
+    The driver has `reserved` some for itself. Of the `used` memory, `ours` is Hearth's own; other
+    programs, such as a desktop, hold the rest. A figure that the driver does not report is None.
     """
     return max(total - (reserved or 0) - max((used or 0) - ours, 0), 0)
 
@@ -95,7 +95,7 @@ def supports(arch: Sequence[str], capability: str) -> bool:
 
 
 def unsupported_gpus(facts: Mapping[str, Any]) -> list[Mapping[str, Any]]:
-    """Return a node's GPUs for which its torch has no code, as far as both are known."""
+    """Return a node's GPUs that its torch has no code for, as far as both are known."""
     return [
         gpu
         for gpu in facts["gpus"]

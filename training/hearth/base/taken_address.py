@@ -1,7 +1,7 @@
 """Find an address that two machines have, by what each machine knows of its network.
 
-A machine knows its own addresses, and from its neighbour table the MACs at which it reaches others,
-both without root. Standard library only: modules ship this file to machines without Hearth.
+A machine knows its own addresses, and the MACs of others from its neighbour table, both without
+root. Standard library only: modules ship this file to machines without Hearth.
 """
 
 from __future__ import annotations
@@ -73,8 +73,8 @@ def taken_twice(
     """Return the two machines that have a node's `address`, each with its MAC, or ''.
 
     `views` are by node the results of `network_view`; an unreachable node has none. One may have
-    the `claimants` of addresses, too (MACs by address), from an ARP probe. The MAC at which others
-    reach a node that is `reached` proves nothing: a Wi-Fi repeater shows its own.
+    the `claimants` of addresses, too (MACs by address), from an ARP probe. If the node is
+    `reached`, the others' MAC for it proves nothing: a Wi-Fi repeater shows its own.
     """
     own = views.get(node, {})
     machines = {own["addresses"][address]: node} if address in own.get("addresses", {}) else {}
@@ -103,7 +103,7 @@ class AddressWatch:
         self._macs: dict[str, str] = {}
 
     def connected(self, node: str) -> None:
-        """Note the MAC at which a node is reached, once it has proved that it is the node."""
+        """Note the MAC of a connected node, which has proved its identity."""
         address = self._addresses.get(node)
         if address and (mac := network_view([address], ask=False)["neighbours"].get(address)):
             self._macs[node] = mac

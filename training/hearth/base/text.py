@@ -137,7 +137,7 @@ def folded(text: str, columns: int) -> str:
 def fitted(rows: Sequence[Sequence[str]], columns: int) -> list[str]:
     """Format rows as `aligned` does, in lines of at most `columns`.
 
-    Columns that do not fit follow in further tables, each of which begins with the first column.
+    Columns that do not fit follow in further tables; each begins with the first column.
     One that does not fit beside the first even so has its cells wrapped, or below the first.
     """
     wide = [max(map(len, column)) for column in zip(*rows, strict=True)]

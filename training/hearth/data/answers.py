@@ -35,7 +35,7 @@ class Region:
     """The characters `start` to `stop` of a rendered conversation that one message became.
 
     `shown` names the parts of the message that the template wrote: `content`, `thought`, and the
-    names of called functions. `glue` is what it wrote between them.
+    names of called functions. `glue` is the template's text between them.
     """
 
     start: int
@@ -74,8 +74,8 @@ class Ends:
     def find(self, text: str, behind: int, limit: int, calls: bool) -> tuple[int, str] | None:
         """Return where the first end in `text` from `behind` to `limit` is over, and that end.
 
-        Where nothing stops generation, it is the special token right behind the answer, unless
-        that `calls`: what is behind the last argument belongs to the call.
+        Where nothing stops generation, it is the special token right behind the answer, unless that
+        `calls`: the text behind the last argument belongs to the call.
         """
         if found := self._stops.search(text, behind, limit):
             return found.end(), found[0]

@@ -4,7 +4,7 @@
 |---|---|
 | `messages`, or another of `CONVERSATIONS`: a list (see `conversation`) | the conversation |
 | one of `QUESTIONS` and one of `ANSWERS`: texts, or lists of messages | a question, its answer |
-| `text` | a plain text, all of whose tokens carry loss |
+| `text` | a plain text; all tokens carry loss |
 
 The first row that fits is used, and in a row the first names. An answer within a question that is a
 list is not learned. Beside a conversation or a question and its answer:

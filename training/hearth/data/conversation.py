@@ -229,7 +229,7 @@ def _message(number: int, value: Any) -> Message:
 
 
 def _unmarked(message: Message) -> Message:
-    """Return a message in which calls and results in the marks of Hermes are no text any more."""
+    """Remove Hermes' marks from a message: parse its calls, unwrap its result."""
     if message.role == "tool" and "<tool_response>" in message.content:
         return replace(message, content=unmarked_result(message.content))
     if message.role == "assistant" and not message.calls and "<tool_call>" in message.content:

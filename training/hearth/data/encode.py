@@ -190,7 +190,7 @@ def _marked(
 
 
 def _encode_texts(template: ChatTemplate, texts: Sequence[str]) -> list[Encoded | Problem]:
-    """Return the tokens of plain texts, all of which carry loss.
+    """Return the tokens of plain texts; all of them carry loss.
 
     A text that begins with a control token, or ends with an end, was rendered before: its special
     tokens are kept, and no second beginning or end is added. Elsewhere they are words.

@@ -34,7 +34,7 @@ class Endless(Problem):
 
     def __init__(self) -> None:
         super().__init__(
-            "the model's chat template does not come to an end with this conversation, or takes "
+            "the model's chat template does not end with this conversation, or takes "
             "too much memory; choose another model, or correct its template"
         )
 
@@ -176,7 +176,7 @@ def as_switch(value: Any) -> bool | None:
 
 
 def shown(value: Any) -> str:
-    """Return a value for a message: at most 60 characters of it, all of which can be printed."""
+    """Return at most 60 printable characters of a value, for a message."""
     return _SHORT.repr(value)
 
 

@@ -294,7 +294,7 @@ def packed_rows(
     seed: int,
     files: Sequence[str] = (),
 ) -> tuple[PackedRows, Cut]:
-    """Return rows of the `chosen` documents (a mask), and what was cut."""
+    """Return rows of the `chosen` documents (a mask), and the parts cut off."""
     cut = cut_to_length(documents, np.flatnonzero(chosen), sequence_length)
     pieces = cut.pieces
     rows = [[piece] for piece in range(len(pieces.starts))]

@@ -61,8 +61,7 @@ class Renderer:
 
         `variables` are those that the template knows beside it.
 
-        Raises `Problem` if the template refuses the conversation, `Endless` if it does not come to
-        an end.
+        Raises `Problem` if the template refuses the conversation, `Endless` if it does not end.
         """
         request = {
             "template": template,
@@ -156,7 +155,7 @@ def answer(request: dict[str, Any]) -> dict[str, str]:
 
 
 def main(seconds: float) -> None:
-    """Answer the requests on standard input, each within so many `seconds` of computing."""
+    """Answer the requests on standard input, each within `seconds` of computing."""
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process that asks
     resource.setrlimit(resource.RLIMIT_CORE, (0, 0))
     answer({"conversation": [], "tools": None, "template": "", "variables": {}})
@@ -205,7 +204,7 @@ def _problems(tokenizer: Any, template: str) -> Iterator[str]:
 def _try_out(tokenizer: Any, template: str) -> None:
     """Render conversations, which the template may refuse.
 
-    Raises `TemplateSyntaxError` if it is none, and `Endless` if it does not come to an end.
+    Raises `TemplateSyntaxError` if it is none, and `Endless` if it does not end.
     """
     with Renderer() as apart:
         for conversation in _CONVERSATIONS:

@@ -1,4 +1,4 @@
-"""A model's chat template: how it is rendered, what it knows, and which tokens end an answer.
+"""A model's chat template: its rendering, its abilities, and the tokens that end an answer.
 
 A model without a chat template (a base model) gets this one:
 
@@ -233,7 +233,7 @@ class ChatTemplate:
         return frozenset({*known, *found} - {None, "<think>", "</think>"})
 
     def _form_for(self, messages: Sequence[Message]) -> _MessageForm:
-        """Return the form for `messages`; only what they need is tried out."""
+        """Return the form for `messages`, trying only the features that they use."""
         form = self._form
         if any(message.thought for message in messages):
             form = replace(form, thoughts=self._has_thoughts)
@@ -310,7 +310,7 @@ class ChatTemplate:
 
 @contextmanager
 def _refusals() -> Iterator[None]:
-    """Turn whatever a template raises into a `Problem`, also if it does not come to an end."""
+    """Turn any error of a template into a `Problem`, endless rendering included."""
     try:
         with computing_at_most(SECONDS, Endless()):
             yield
@@ -327,7 +327,7 @@ def refusal(reason: object) -> str:
 
 @contextmanager
 def computing_at_most(seconds: float, error: Exception) -> Iterator[None]:
-    """Raise `error` within the block once it has computed for so many `seconds`.
+    """Raise `error` within the block once it has computed for `seconds`.
 
     Time that the process waits does not count. Only the main thread can be interrupted so, and only
     between two steps of Python; in another thread there is no limit.

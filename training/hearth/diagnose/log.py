@@ -31,7 +31,7 @@ _ECHO = re.compile(
     | timed\ out\ waiting\ \d+\s?ms\ for\ (recv|send)       # gloo
     | gloo.*(timed\ out|connect.*(failed|timeout|refused))
     | (DistNetworkError|DistStoreError)(?!.*(EADDRINUSE|gai\ error))  # the store is gone
-    | SignalException | SIGTERM | signal\ 15\b              # somebody else ended it
+    | SignalException | SIGTERM | signal\ 15\b              # another process ended it
     | KeyboardInterrupt
     """,
     re.IGNORECASE | re.VERBOSE | re.DOTALL,
@@ -96,7 +96,7 @@ def is_echo(message: str) -> bool:
 def first_failure(failures: Iterable[Any]) -> Any:
     """Return the earliest failure that is not an echo, else the earliest, else None.
 
-    `failures` are objects with a `message`, in the order in which they were detected.
+    `failures` are objects with a `message`, in the order of their detection.
     """
     known = list(failures)
     real = (failure for failure in known if not is_echo(failure.message))

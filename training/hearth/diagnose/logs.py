@@ -64,7 +64,7 @@ def _agreed(logs: Mapping[str, str]) -> FirstFailure | None:
 def _known_line(logs: Mapping[str, str]) -> FirstFailure | None:
     """Return the first line that matches the catalogue.
 
-    Logs of ranks are skipped: a line after which a rank continued is no failure.
+    Logs of ranks are skipped: if a rank continued after a line, it is no failure.
     """
     for node, text in logs.items():
         for line in [] if _OF_RANKS.search(text) else beginnings(text):

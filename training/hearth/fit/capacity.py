@@ -96,7 +96,7 @@ def rooms_of_ranks(
 
 
 def _on_card(gpu: Mapping[str, Any], ranks: int, free_mib: int) -> Room:
-    """Return the room of each of `ranks` ranks on a card of a computer with so much free memory."""
+    """Return each rank's room on a card of `ranks` ranks; `free_mib` is the host's free memory."""
     bf16 = _has_bf16(gpu)
     if not gpu["memory_mib"]:
         share = round(unified_share(free_mib << 20, ranks))
@@ -110,7 +110,7 @@ def _on_card(gpu: Mapping[str, Any], ranks: int, free_mib: int) -> Room:
 def least(rooms: Iterable[Room]) -> Room:
     """Return the smallest of `rooms`, in bf16 only if all of them have that.
 
-    So much at least each of them is.
+    Each of them has at least this room.
     """
     rooms = list(rooms)
     return replace(min(rooms, key=lambda room: room.size), bf16=all(room.bf16 for room in rooms))

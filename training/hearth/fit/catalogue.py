@@ -35,8 +35,8 @@ class Fitting:
         parameters, gated: None if they are not known.
         nodes: by width of the weights (`in 16 bits`) the nodes that hold the whole model; None for
             a model of unknown shape.
-        divided: the most bits in which the layers fit over all ranks; None if they do not, and
-            for one rank.
+        divided: the widest weights whose layers fit over all ranks; None if they do not, and for
+            one rank.
     """
 
     preset: str

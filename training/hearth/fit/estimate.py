@@ -77,7 +77,7 @@ class Case:
 
     @property
     def autocast(self) -> bool:
-        """Whether torch casts what it multiplies to 16 bits."""
+        """Whether torch casts the operands of multiplications to 16 bits."""
         return self.settings.precision in ("bf16", "fp16")
 
     @property
@@ -354,10 +354,10 @@ def saved_by_layer(shape: Shape, case: Case) -> list[tuple[int, int]]:
 
 
 def inputs_in_8_bits(shape: Shape, case: Case) -> list[tuple[int, int]]:
-    """Return the inputs of a layer's matrices in 8 bits, as `saved_by_layer` does.
+    """Return a layer's matrix inputs in 8 bits, as `saved_by_layer` does.
 
     bitsandbytes keeps them where Transformers' checkpointing does not find them, so they stay;
-    Unsloth's has no graph of what it computes again.
+    Unsloth's recomputes without a graph.
     """
     if not case.settings.load_in_8bit or case.unsloth:
         return []

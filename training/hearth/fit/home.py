@@ -108,7 +108,7 @@ def home_of(
     """Return the home that `ranks` make for a model of this `shape`.
 
     With `fit: warn` their memory counts as larger, all of it by the same factor, where it does not
-    suffice: what is lacking is then spread over all of them, unless `split` gives the layers.
+    suffice: the shortage is then spread over all of them, unless `split` gives the layers.
     """
     gpus = [bool(rank.room.gpu) for rank in ranks]
     settings = in_common_precision(settings.at_most(), (rank.room for rank in ranks))

@@ -36,7 +36,7 @@ def answer(command: str, folder: Path, timeout: float = TIMEOUT) -> tuple[int, s
     """Run the command in `folder` once; return its exit status and, unless it is 0, the reason.
 
     A command that does not end in time says no, with the status of a shell's `timeout`, 124. Its
-    output is read to the end and not kept; what it leaves running is killed.
+    output is read to the end and not kept; processes that it leaves running are killed.
     """
     process = start_aside(
         # `timeout` ends it where this process is killed before it can.

@@ -69,8 +69,8 @@ class Processes:
     ) -> bool:
         """Note in `found` whether a process and those above it are ours, and return it.
 
-        A process keeps what it was found to be, also when its parent dies; with another name it is
-        another program.
+        A process keeps its classification when its parent dies; with another name it is another
+        program.
         """
         if (process := found.get(pid)) is None:
             return False

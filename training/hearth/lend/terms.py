@@ -1,8 +1,8 @@
 """The terms on which a node lends: the inventory's lend_when, lend_hours, lend_after, lend_command.
 
 Hours are in the node's local time. A window is a span of the clock on the wall: on the night that
-skips 02:00 to 03:00 the window 02:15-02:45 does not come; on the night that has that hour twice it
-comes twice.
+skips 02:00 to 03:00 the window 02:15-02:45 does not open; on the night that has that hour twice it
+opens twice.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ class Hours:
     def parse(cls, text: str) -> Hours:
         """Return the hours that a text such as `22:30-07:00, 12:00-13:00` describes; '' is always.
 
-        Raises `ValueError` with what is wrong.
+        Raises `ValueError` with the fault.
         """
         if not text.strip():
             return cls()
@@ -48,7 +48,7 @@ class Hours:
         return not self.windows or any(_within(minute, *window) for window in self.windows)
 
     def next_opening(self, now: datetime) -> datetime:
-        """Return the first time from `now` on at which a window is open, in the zone of `now`.
+        """Return the next time, `now` included, with an open window, in the zone of `now`.
 
         `now` must be aware. Its zone tells changes of daylight saving only if it knows them.
         """
@@ -102,7 +102,7 @@ _LONGEST = 24 * 60
 
 @dataclass(frozen=True)
 class Terms:
-    """Conditions under which a node lends; without any it lends until a person says `off`.
+    """A node's conditions for lending; without any it lends until a person says `off`.
 
     `when` is "idle" or "", `after_minutes` the quiet time before it returns, and `command` a shell
     command that says no by an exit status other than 0, "" for none.

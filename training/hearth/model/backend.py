@@ -100,7 +100,7 @@ class TrainableModel(ABC):
         return [p for _, p in self.trainable() if p.ndim == 2 and id(p) not in outer]
 
     def learning(self) -> dict[str, str]:
-        """Return the kinds of layers that learn by LoRA, and a checksum of what is trainable.
+        """Return the kinds of layers that learn by LoRA, and a checksum of the trainable weights.
 
         Ranks compare them: backends differ in the layers that `all-linear` means. The checksum is
         of names, shapes and types.

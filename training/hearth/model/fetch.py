@@ -128,8 +128,8 @@ def fetch_model(
     """Return the folder of `source`, downloading or converting the model to `models` if needed.
 
     `known` are model names to suggest for a misspelled one. With `weights`, a local folder must
-    hold weights; for a model of the Hub `source` says so. With `part` a cached model is enough of
-    which a node has some layers only.
+    hold weights; for a model of the Hub `source` says so. With `part`, a cached model with only
+    some of the layers is enough.
 
     Raises `ModelError` if the model cannot be obtained, with the remedy.
     """

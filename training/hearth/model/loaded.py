@@ -22,7 +22,7 @@ from hearth.model.backend import TrainableModel
 def layers_of(base: torch.nn.Module, lacking: str) -> list[torch.nn.Module]:
     """Return the layers of the model `base`, from first to last.
 
-    Raises `ModelError`, which says what is `lacking` without them, if it does not declare them.
+    Raises `ModelError` with the consequence `lacking` if the model does not declare them.
     """
     names = getattr(base, "_no_split_modules", None) or ()
     layers = [each for each in base.modules() if type(each).__name__ in names]

@@ -1,15 +1,15 @@
 """Optimizers: their choice, the learning-rate schedule, and Muon.
 
 Muon is for the hidden layers: momentum, orthogonalised matrix by matrix; AdamW is for the rest.
-The method is Keller Jordan's (https://kellerjordan.github.io/posts/muon). Its rate is scaled by
-0.2 √max(rows, columns), after which learning rate and weight decay of AdamW fit both parts (Liu et
-al. 2025, "Muon is Scalable for LLM Training", arXiv:2502.16982).
+The method is Keller Jordan's (https://kellerjordan.github.io/posts/muon). Its rate is scaled by 0.2
+√max(rows, columns), so that learning rate and weight decay of AdamW fit both parts (Liu et al.
+2025, "Muon is Scalable for LLM Training", arXiv:2502.16982).
 
 torch.optim.Muon is not used for two reasons. It orthogonalises in bf16, which turns a rounding
 error of the gradient's sum, 1e-7, into 1e-2 of the update, so that each split would give another
-result; here it is 3e-6. And every rank would orthogonalise every matrix: twice the work of what is
-needed, and unlike processors round matrix products differently, so that their weights would drift
-apart. Here each matrix is orthogonalised by one rank, for all.
+result; here it is 3e-6. And every rank would orthogonalise every matrix: twice the necessary work,
+and unlike processors round matrix products differently, so that their weights would drift apart.
+Here each matrix is orthogonalised by one rank, for all.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ def _preview(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
 def _prepare(run_file: Path, wanted: dict[str, Any]) -> dict[str, Any]:
     """Prepare this node for the run; return the facts about it, and the speed of its ranks.
 
-    The spec says whether to `fetch` what is missing (else the node is only checked), the number of
+    The spec says whether to `fetch` missing parts (else the node is only checked), the number of
     ranks (`nproc`, 0: one per GPU), the `gpus` that the driver lists, whether to `measure`, else
     whether speeds that were `kept` count, and for the link tests this node's `address` and the
     addresses that it answers (`allowed`).

@@ -49,7 +49,7 @@ def inspect_node(run_file: Path, wanted: Mapping[str, Any]) -> dict[str, Any]:
         shape: the sizes of the model, as far as they are known `here`, or with `hub` also there.
         slurm: with Slurm's `nodes` and the job's `options`, whether Slurm takes such a job.
         lends: whether the run heeds the node's terms of lending, which are in `lend`: is the node
-            `away` now, for which reason?
+            `away` now, and why?
         kept: with `nproc` and `gpus`, the outcome of an earlier preparation (`prepared`); then this
             node also answers the addresses `allowed` in their link tests.
     """
@@ -106,7 +106,7 @@ def _shape(run: Run, layout: Layout, hub: bool) -> Shape | None:
 
 
 def answering(wanted: Mapping[str, Any]) -> dict[str, Any]:
-    """Return the `port` at which this node now answers the link tests of the others, if any."""
+    """Return the `port` where this node now answers the link tests of the others, if any."""
     if not wanted["measure"] or len(wanted["allowed"]) < 2:
         return {}
     return {"port": start(wanted["address"], wanted["allowed"], IDLE)}
@@ -146,7 +146,7 @@ def check_folder(folder: Path, least_free: int = LEAST_FREE_BYTES) -> None:
 
 
 def created_in(run_file: Path) -> str:
-    """Return the time at which the run in a run file was made, '' if that is not known.
+    """Return the creation time in a run file, '' if it is not known.
 
     The file may be that of a person's script, which `read_run` does not know.
     """
@@ -172,6 +172,6 @@ def another_run(folder: Path, created: str, in_workspace: bool) -> list[str]:
         else "delete that folder and its checkpoints"
     )
     return [
-        f"run: another run '{folder.name}' lies in {folder}, made "
-        f"{made or 'nobody knows when'}; choose another name, or {remove}"
+        f"run: another run '{folder.name}' exists in {folder}, made "
+        f"{made or 'at an unknown time'}; choose another name, or {remove}"
     ]

@@ -1,6 +1,6 @@
 """Time the parts of a model on this rank: a decoder layer, the embeddings, the head with the loss.
 
-Their weights are random, so that a model that fits no card, and lies on no disk here, can be timed.
+Their weights are random, so that a model can be timed that fits no card and is on no disk here.
 """
 
 from __future__ import annotations

@@ -138,10 +138,10 @@ async def _connected(here: Peer, peer: Peer, wanted: bytes) -> AsyncIterator[Str
 
 
 def ask(own: str, peers: Sequence[Peer], patience: float = PATIENCE) -> dict[str, str]:
-    """Return by name of the peer the reason why it does not answer on the port of the run.
+    """Return by peer why it does not answer on the port of the run.
 
     All nodes ask at the same time: each listens on its own port and connects to the others'.
-    `peers` are all nodes, `own` among them, on whose port this node answers meanwhile.
+    `peers` are all nodes. This node, `own`, answers on its port meanwhile.
 
     Raises `LaunchError` if this node cannot listen on its port.
     """

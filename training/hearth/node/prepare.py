@@ -80,7 +80,7 @@ def warn_of_idle_gpu(say: Callable[[str], None]) -> None:
 
 
 def _check_name(run: Run, layout: Layout) -> None:
-    """Raise if another run of this name lies in the run's folder."""
+    """Raise if the run's folder holds another run of this name."""
     if findings := another_run(layout.run_dir(run.name), run.created, layout.in_workspace):
         raise HearthError(*findings)
 

@@ -35,7 +35,7 @@ class Preview:
 
 
 def for_preview(run: Run) -> Run:
-    """Return `run` as one of which only the data matter: no weights, on whatever computer."""
+    """Return `run` reduced to its data: no weights, and it fits any computer."""
     settings = run.settings.model_copy(update={"fit": "warn"})
     run = replace(run, settings=settings, source=replace(run.source, weights=False))
     return in_parallel(run, "ddp")

@@ -33,7 +33,7 @@ class Trouble:
 
 @dataclass(frozen=True)
 class Examined:
-    """A machine: the facts that `judge` needs, its passes, that of Unsloth, and what is wrong."""
+    """A machine: the facts that `judge` needs, its passes, that of Unsloth, and the findings."""
 
     machine: Mapping[str, Any]
     passes: list[Pass]

@@ -198,7 +198,7 @@ def measured_here(
     say: Callable[[str], None],
     environment: Mapping[str, str] = os.environ,
 ) -> Measured:
-    """Return the speed at which this rank computes the rows of `run`, measured now if need be.
+    """Return this rank's speed with the rows of `run`, measured now if need be.
 
     Raises `HearthError` if not even one row fits into the memory.
     """
@@ -233,7 +233,7 @@ def layers_here(
     say: Callable[[str], None],
     environment: Mapping[str, str] = os.environ,
 ) -> MeasuredLayers:
-    """Return the speed at which this rank computes parts of the model, measured now if need be.
+    """Return this rank's speed with parts of the model, measured now if need be.
 
     Raises `HearthError` if the model cannot be divided, or not even one row fits into the memory.
     """

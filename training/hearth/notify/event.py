@@ -19,14 +19,14 @@ READY, RETURN = "launch_ready_timeout", "launch_return_timeout"
 
 @dataclass(frozen=True)
 class Limit:
-    """The timeout after which a run gives up waiting for nodes, and the setting that it has.
+    """A run's timeout for missing nodes, and its setting.
 
     Attributes:
         seconds: the timeout, from the beginning of the wait.
         setting: its name.
         answering: seconds of the timeout for a machine that answers without a supervisor of the
             run, where that ends the wait sooner; else 0.
-        refused: by node the time (since 1970) from which its machine has answered so.
+        refused: by node the time (since 1970) of its machine's first such answer.
     """
 
     seconds: float
@@ -43,12 +43,12 @@ class Event:
         run: name of the run.
         nodes: all its nodes, in rank order.
         about: the node that failed, or those that the run waits or waited for.
-        began: time at which the supervisor, or the wait, began.
+        began: time when the supervisor, or the wait, began.
         at: time of the event.
-        ends: time at which the run gives up waiting at the latest, if it does.
+        ends: time when the run gives up waiting at the latest, if it does.
         limit: name of the setting that ends the wait then.
-        answering: seconds after which it gives up sooner, once the machines answer without a
-            supervisor of the run; 0 where it does not.
+        answering: seconds of a shorter timeout, once the machines answer without a supervisor of
+            the run; 0 where there is none.
         message: the cause, as recorded.
         by_rank: whether it is the error of a rank.
         begun: whether the ranks have trained.

@@ -150,7 +150,7 @@ def _error(event: Event) -> str:
 
 
 def _shortened(text: str, longest: int) -> str:
-    """Return one line of at most so many characters, without its middle if it is longer.
+    """Return one line of at most `longest` characters, without its middle if it is longer.
 
     An error of Hearth's own begins with its cause and ends with its cure.
     """

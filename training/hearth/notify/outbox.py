@@ -104,9 +104,9 @@ _SAID = {
 
 
 def _environment() -> dict[str, str]:
-    """Return the environment of the child: nothing secret, and nothing by which it is found.
+    """Return the child's environment: no secrets, and not the name of its workspace.
 
-    A supervisor that comes after this one ends the processes that carry the name of its workspace.
+    A later supervisor ends the processes that carry that name.
     """
     own = {"PYTHONPATH": str(_CODE), "PYTHONSAFEPATH": "1"}
     return environment_aside("SLURM_") | own

@@ -38,10 +38,9 @@ def scheme_of(url: str) -> str:
 
 
 def deliver(urls: Sequence[str], message: PhoneMessage, seconds: float) -> list[str]:
-    """Send a message to all addresses at once; return for each what came of it, in words.
+    """Send a message to all addresses at once; return each one's outcome, in words.
 
-    What has not arrived after `seconds` is given up; the threads that still wait end with this
-    process.
+    Deliveries that take longer than `seconds` are given up; their threads end with this process.
     """
     library, until = _apprise(), time.monotonic() + seconds
     heard = _Refusals()
@@ -103,7 +102,7 @@ class _Refusals(logging.Handler):
 
 
 def _asset(library: Any) -> Any:
-    """Return the name under which messages come; without pictures, which a phone would fetch."""
+    """Return the sender's name for messages; without pictures, which a phone would fetch."""
     return library.AppriseAsset(
         app_id="Hearth", app_desc="Hearth", app_url="", image_url_mask="", image_url_logo=""
     )

@@ -23,7 +23,7 @@ class Waits:
 
 @dataclass(frozen=True)
 class GoesOn:
-    """The run goes on after a wait for these nodes that a person was told of."""
+    """The run goes on after a reported wait for these nodes."""
 
     nodes: tuple[str, ...]
     since: float

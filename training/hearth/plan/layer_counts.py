@@ -24,7 +24,7 @@ CLEARLY = 1e-9
 
 
 def is_faster(seconds: float, than: float) -> bool:
-    """Return whether a step of so many `seconds` is clearly shorter."""
+    """Return whether a step of `seconds` is clearly shorter."""
     return seconds < than * (1 - CLEARLY)
 
 
@@ -210,7 +210,7 @@ def _limits(
 
 
 def _shared_out(allowed: np.ndarray, layer: np.ndarray, layers: int) -> np.ndarray:
-    """Return layer counts (n, number of stages) within what is `allowed`, where that suffices.
+    """Return layer counts (n, number of stages) within the `allowed` ones, where these suffice.
 
     A stage has at least one, and those that take least for a `layer` have as many as they may.
     """

@@ -1,7 +1,7 @@
 """Finds the links that became slow, from what the ranks measure of each exchange. Pure.
 
-A ring is as fast as its slowest hop, and the bytes of each hop, over the seconds in which its link
-carried them, tell which one that is (`hearth.ranks.hop`): waiting for a neighbour is none of them.
+A ring is as fast as its slowest hop, and the bytes of each hop, over the seconds that its link took
+for them, tell which one that is (`hearth.ranks.hop`): waiting for a neighbour is none of them.
 Where the carrier shows no hops (NCCL, gloo), the exchange is judged as a whole.
 """
 

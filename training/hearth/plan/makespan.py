@@ -1,11 +1,11 @@
 """Seconds of a step of a pipeline: a simulation of its passes, in their order.
 
-A stage computes what is there first (`hearth.trainer.pipeline`): a backward pass if its gradient
-has arrived, else a forward pass if not too many micro-batches are under way. The formula for GPipe
-and 1F1B (Zheng et al. 2022, "Alpa", equation 2: all stages and links once, and for each further
-micro-batch the slowest) holds for the last stage only. An early one runs ahead with forward passes
-while the first gradient is on its way to it, and has backward passes left while the last one is.
-So a step is up to a fifth shorter where the slowest stage comes first.
+A stage computes an available pass at once (`hearth.trainer.pipeline`): a backward pass if its
+gradient has arrived, else a forward pass if not too many micro-batches are under way. The formula
+for GPipe and 1F1B (Zheng et al. 2022, "Alpa", equation 2: all stages and links once, and for each
+further micro-batch the slowest) holds for the last stage only. An early one runs ahead with forward
+passes while the first gradient is on its way to it, and has backward passes left while the last one
+is. So a step is up to a fifth shorter where the slowest stage comes first.
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ def in_flight(micro_batches: int, position: int, stages: int) -> int:
 def makespan(
     stages: Sequence[float], there: Sequence[float], back: Sequence[float], micro_batches: int
 ) -> float:
-    """Return the seconds of a step of so many `micro_batches`.
+    """Return the seconds of a step of `micro_batches`.
 
     `stages` are the seconds of the forward and backward pass of one, `there` those of its
     activations from a stage to the next one, and `back` those of its gradient on the same link.

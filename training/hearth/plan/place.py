@@ -185,7 +185,7 @@ def _label(home: Home, rank: int) -> str:
 def shortage(home: Home, layers: int, rows: int, micro_batch: int = 1) -> str:
     """Return the finding that `layers` layers fit no placement, and by how much, or ''.
 
-    It is judged with micro-batches of so many rows, and regardless of speed.
+    The finding assumes micro-batches of `micro_batch` rows, and ignores speed.
     """
     step = Step(home, layers, rows, micro_batch)
     order = roomiest(step)

@@ -156,7 +156,7 @@ class Replayed(Planner):
     rows of a rank that is absent now are divided among the others in proportion to their own.
 
     Attributes:
-        record: what is repeated.
+        record: the repeated record.
 
     Raises `HearthError` if the earlier run began with another number of ranks.
     """

@@ -206,7 +206,7 @@ def stop_grace(
     Three times the `seconds` of a step or round are allowed; they are the full duration if
     `measured`, else only a part. `learned` are the bytes of the trainable weights (0 if unknown),
     `judging` the seconds of a held-out evaluation, which a stop does not interrupt, and `gathering`
-    those in which the stages of a pipeline send each other what a checkpoint has of all of them.
+    those that the stages of a pipeline take to send each other their parts of a checkpoint.
     """
     checkpoint = _CHECKPOINT + _OF_LEARNED * learned / _WRITTEN
     return max(

@@ -44,7 +44,7 @@ def _mixed(parts: tuple[Part, ...], seed: int, epoch: int) -> np.ndarray:
 
 
 def _identity(order: np.ndarray) -> dict[str, str]:
-    """Return a checksum of an order, by a name that says what it depends on."""
+    """Return a checksum of an order, by a name that states its dependency."""
     digest = hashlib.sha256(order.astype("<i8").tobytes())
     return {"order of the rows, which NumPy's version decides": digest.hexdigest()[:12]}
 
@@ -53,7 +53,7 @@ def _identity(order: np.ndarray) -> dict[str, str]:
 class RowOrder:
     """The seeded order of a run's rows; every epoch has its own.
 
-    `parts` are those of a mixture, in whose order the `rows` are numbered.
+    `parts` are those of a mixture; the `rows` are numbered in their order.
     """
 
     rows: int

@@ -27,8 +27,8 @@ class SlowLinks:
     Attributes:
         part: of a step that the exchange takes.
         hops: sender and receiver of each; () if the carrier of the exchange shows none.
-        mbit: what the slowest of them carries, in Mbit/s.
-        began: what it carried when the run began; None if that was not seen.
+        mbit: speed of the slowest of them, in Mbit/s.
+        began: its speed when the run began; None if that was not measured.
         advice: the fastest first.
     """
 
@@ -62,7 +62,7 @@ class SlowLinks:
 
     @property
     def text(self) -> str:
-        """A sentence that names the links, and says what they carry."""
+        """A sentence that names the links and their speed."""
         return f"the exchange takes {self.part:.0%} of a step; {self.links}"
 
     @property

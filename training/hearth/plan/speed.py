@@ -72,7 +72,7 @@ UNKNOWN = Speed((1,), (1.0,))
 def micro_batches(rows: int, most: int, least_pieces: int = 0) -> tuple[int, ...]:
     """Return the sizes of the micro-batches for `rows`, none above `most`.
 
-    As few as possible, but at least `least_pieces`, of which some may be empty; and nearly equal,
+    As few as possible, but at least `least_pieces` (some may be empty); and nearly equal,
     so that none needs more memory than necessary.
     """
     pieces = max(math.ceil(rows / most), least_pieces)

@@ -161,9 +161,8 @@ def seconds_of(plans: Plans, speeds: Sequence[Speed]) -> float:
 def better_global_batch(rows: int, speeds: Sequence[Speed], exchange: float) -> int | None:
     """Return the nearest global batch that loses little to whole rows, if `rows` loses much.
 
-    A step loses time because a row cannot be cut in two. `exchange` are the seconds in which the
-    ranks exchange gradients. The range is half to twice `rows`; None if `rows` is good enough or no
-    size is better.
+    A step loses time because a row cannot be cut in two. `exchange` are the seconds of the gradient
+    exchange. The range is half to twice `rows`; None if `rows` is good enough or no size is better.
     """
     # The end times of steps of 1, 2 … rows are the sorted times of all ranks.
     over = np.sort(np.concatenate([speed.times(2 * rows)[1:] for speed in speeds]))

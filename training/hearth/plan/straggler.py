@@ -48,8 +48,8 @@ def waited_for(
     """Return the names of the nodes that the others wait for; empty if all are about equally fast.
 
     By rank: its compute time before the exchange, its tokens (or tokens a second), the name of its
-    node, and the seconds that it waited, if known: the least of them is the exchange itself, for
-    which no rank is to blame. An idle rank waits too, but not because another is slow.
+    node, and the seconds that it waited, if known: the least of them is the exchange itself, which
+    no rank is to blame for. An idle rank waits too, but not because another is slow.
     """
     ranks = zip(compute_seconds, tokens, nodes, strict=True)
     busy = [(time, node) for time, count, node in ranks if count]

@@ -53,7 +53,7 @@ class Alarm:
 
 
 class Deadline:
-    """A point in time until which something is waited for."""
+    """The end of a wait."""
 
     def __init__(self, seconds: float) -> None:
         self._end = time.monotonic() + seconds

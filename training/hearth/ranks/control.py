@@ -1,7 +1,7 @@
-"""A rank's side of the socket to its supervisor: it tells what it does, and is given orders.
+"""A rank's side of the socket to its supervisor: it reports its work, and receives orders.
 
 A thread reads the orders, so that an `Interrupt` reaches a rank that waits for a peer. If the
-supervisor dies, the rank ends. Ranks that take no orders only tell what they do.
+supervisor dies, the rank ends. Ranks that take no orders only report their work.
 """
 
 from __future__ import annotations

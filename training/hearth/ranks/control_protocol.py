@@ -129,7 +129,7 @@ class Waiting:
         generation: of the last group that it was in or should have formed; 0 if there was none.
         step: steps that it has done.
         loaded: whether it has a model.
-        message: the error with which that group broke or was not formed.
+        message: the error that broke that group or kept it from forming.
     """
 
     why: str
@@ -155,7 +155,7 @@ class Formed:
 class Doing:
     """The rank begins a piece of work.
 
-    `allowed` are the seconds after which it hangs; 0: it waits for others, or has no bound. While
+    `allowed` is the timeout in seconds; 0: it waits for others, or has no bound. While
     it receives a part of the exchange, `sender` is the node it comes from, at `mbit` Mbit/s.
     """
 
@@ -169,7 +169,7 @@ class Doing:
 
 @dataclass(frozen=True)
 class Alive:
-    """The rank's process lives, whatever it is at: one that was stopped says nothing."""
+    """The rank's process lives, at any work: one that was stopped sends nothing."""
 
 
 @dataclass(frozen=True)
@@ -247,7 +247,7 @@ def ranks_of(layout: NodeRanks, nodes: Collection[str]) -> tuple[int, ...]:
 
 
 def listen_for_ranks(folder: Path) -> socket.socket:
-    """Return the socket in a results folder at which its supervisor listens for its ranks.
+    """Return the socket in a results folder where its supervisor listens for its ranks.
 
     Only processes of the same user may connect. A socket that an earlier supervisor left there is
     replaced.

@@ -46,12 +46,12 @@ class Source(Protocol):
 class Counter:
     """A counter of energy that only rises, until it begins again.
 
-    It also does when its driver is loaded again, or its computer wakes up. What it showed in
-    between is then unknown and not counted.
+    It also does when its driver is loaded again, or its computer wakes up. Its joules in between
+    are then unknown and not counted.
 
     Args:
         ask: returns the joules that it shows; None if it does not answer.
-        span: joules at which it begins again at 0 by itself; None if it does not.
+        span: joules that it counts before it begins again at 0 by itself; None if it does not.
         clock: as that of `Power`.
     """
 
@@ -139,7 +139,7 @@ class Meter:
     def open(cls, world: World) -> Meter:
         """Return the meter of this rank; one of a node's ranks measures for all of them.
 
-        Where two nodes are one computer, the first of them counts what they share.
+        Where two nodes are one computer, the first of them counts the shared sources.
         """
         if world.local_rank:
             return cls()
@@ -243,7 +243,7 @@ def _meter_of_zones(found: Sequence[Path]) -> Meter:
 
 
 def _joules_in(file: Path) -> Callable[[], float]:
-    """Return a function that reads a file of the kernel, in which microjoules stand."""
+    """Return a function that reads joules from a kernel file of microjoules."""
     return lambda: int(file.read_text()) / 1e6
 
 

@@ -1,4 +1,4 @@
-"""Speed of a hop: the link over which a member of a ring receives from the one before it.
+"""Speed of a hop: a link of a ring, to a member from the one before it.
 
 Waiting for a neighbour that still computes, or that has nothing to send on yet, must not look like
 a slow link. The sender holds a whole piece before it sends its first byte, so a hop is measured
@@ -33,7 +33,7 @@ A sender that is not scheduled within a piece makes it slow, a queue that was em
 
 @dataclass(frozen=True)
 class Hop:
-    """Bytes received over a hop, and the seconds in which the link carried them; 0: not seen."""
+    """Bytes received over a hop, and the seconds that the link took for them; 0: not measured."""
 
     bytes: int = 0
     seconds: float = 0.0

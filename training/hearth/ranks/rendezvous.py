@@ -1,6 +1,6 @@
 """The rendezvous of a group: from an order to connections between its members in a ring.
 
-Every member tells the first one at which port it listens, and is told all others' addresses; then
+Every member tells the first one its port, and is told all others' addresses; then
 each connects to the next. All of them answer the addresses of the nodes only, and both ends of each
 connection prove that they know the key of the order; no stranger is told or believed anything:
 

@@ -53,7 +53,7 @@ class Ring:
         index: of this member.
         names: of all members, for people.
         alarm: ends all waiting.
-        patience: seconds without a byte after which the group is broken.
+        patience: seconds without a byte before the group is broken.
     """
 
     def __init__(
@@ -179,7 +179,7 @@ class Ring:
         self._exchange(what, size, outgoing, relayed())
 
     def _announced(self, most: int, pieces: list[bytearray]) -> Iterator[memoryview]:
-        """Yield a buffer for a length, at most `most`, and then buffers for so many bytes.
+        """Yield a buffer for a length, at most `most`, and then buffers for that many bytes.
 
         The latter are put into `pieces`. Each is made once the one before it is full: a length
         alone takes no memory.

@@ -45,7 +45,7 @@ class World:
         size: number of ranks in the whole run.
         local_rank: number of this rank on its node.
         node: name of this rank's node.
-        device: on which this rank computes.
+        device: that this rank computes on.
         layout: the node of every stable rank.
         members: stable ranks of the group, ascending; this rank alone if it is in none.
         generation: number of the launch, or of the newest group formed in place; 0 by hand.
@@ -118,7 +118,7 @@ class World:
 
     @property
     def receives(self) -> tuple[str, float]:
-        """The node from which a part of a sum arrives now, and Mbit/s; "" and 0 if none does.
+        """The node that sends a part of a sum now, and Mbit/s; "" and 0 if none does.
 
         For any thread.
         """
@@ -228,8 +228,7 @@ class World:
     def enter(self) -> dict[str, Any] | None:
         """Wait for the supervisor's orders until this rank is in a group or shall load alone.
 
-        Returns the choices with which to load alone, None if all members of the group load
-        together.
+        Returns the choices for loading alone, None if all members of the group load together.
 
         Raises:
             SystemExit: the supervisor wants the rank to leave (status 0), or has died.
@@ -251,7 +250,7 @@ class World:
                         return None
 
     def form(self, order: Form) -> None:
-        """Leave the group and form that of an order, in which this rank is.
+        """Leave the group and form that of an order, which includes this rank.
 
         Raises `GroupBroken` if it cannot be formed, or the supervisor interrupts that.
         """

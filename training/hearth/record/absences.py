@@ -1,4 +1,4 @@
-"""Nodes that a run was without: who left, who came back, and what it cost. Pure."""
+"""Nodes that a run was without: departures, returns, and their cost. Pure."""
 
 from __future__ import annotations
 

@@ -110,7 +110,7 @@ class RunEvent:
 
     Attributes:
         time: When it was recorded (ISO 8601); '' if unknown.
-        when: `before`, `during` or `after` the training, for what is taken at these times.
+        when: `before`, `during` or `after` the training, for measurements at these times.
         at: Seconds since the run began, once it is part of a `Story`.
         launch, team: Then also the index of its launch, and the number of regroups of it so far.
     """
@@ -420,10 +420,10 @@ class ScoresEvent(RunEvent):
 
 @dataclass(kw_only=True)
 class SharedEvent(RunEvent):
-    """A part of what was to follow the training: `what` is `eval`, `copy_to` or `push`.
+    """A part that follows the training: `what` is `eval`, `copy_to` or `push`.
 
-    `place` is the address of what was done, `error` why it was not and `again` the command that
-    repeats it.
+    `place` is the address of the result, `error` the reason of a failure and `again` the command
+    that repeats it.
     """
 
     kind: Literal["shared"] = "shared"

@@ -74,7 +74,7 @@ class Story:
         regroups: Number of times that nodes left or joined, in all launches.
         loss, learning_rate, tokens_per_second, eta_seconds: As of the last step, if they are known.
         slow_links: The links that hold up the exchange as of the last step; None without any.
-        links: The steps at which a link became slow, or no link was slow any more.
+        links: The steps when a link became slow, or no link was slow any more.
         joules: Energy of all nodes so far, None if none is measured.
         disks: By node that writes no checkpoints now, the reason.
         disk_news: The changes of that.
@@ -382,7 +382,7 @@ class Story:
         self.samples[event.question] = Sample(event.question, **answers)
 
     def _present(self, launch: int, regroups: int | None) -> tuple[str, ...]:
-        """Return the nodes of a launch after so many of its regroups, or after all."""
+        """Return the nodes of a launch after `regroups` of its regroups, or after all."""
         teams = [team for team in self.teams if team.launch == launch][:regroups]
         return tuple(teams[-1].nodes) if teams else self.launches[launch].present
 

@@ -27,7 +27,7 @@ _READER_TIMEOUT = 60
 
 
 class Tail:
-    """A growing file; `place` is its inode and the offset up to which the reader has it.
+    """A growing file; `place` is its inode and the offset of the reader.
 
     `lines` skips all but the last lines of a file that is new to the reader.
     """
@@ -146,7 +146,7 @@ def _lives(record: dict[str, Any]) -> bool:
 
 
 def _start_of_last(file: Any, lines: int) -> int:
-    """Return the offset at which the last lines of a file begin."""
+    """Return the offset of the last lines of a file."""
     starts: deque[int] = deque(maxlen=lines)
     offset = 0
     for line in file:

@@ -71,7 +71,7 @@ def thinned(windows: Sequence[Window], most: int) -> list[Window]:
 
 
 def by_team(windows: Iterable[Window]) -> list[list[Window]]:
-    """Return the windows of each team, in the order in which the teams trained."""
+    """Return the windows of each team, in the order of training."""
     return [list(group) for _, group in itertools.groupby(windows, _team_of)]
 
 

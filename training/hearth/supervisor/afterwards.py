@@ -34,7 +34,7 @@ async def do_afterwards(
     """Do what a run of `spec` asks for once it has finished, if it is for this node to do.
 
     `absent` are the nodes that are not there. It ends early when `wanted_elsewhere` gives a reason.
-    What it says goes to the run's log; it records itself what was done.
+    Its output goes to the run's log; it records itself which parts are done.
     """
     if not spec.afterwards or speaker(spec.nodes, absent) != spec.node:
         return

@@ -51,7 +51,7 @@ class Availability:
         threading.Thread(target=self._watch, name="owner", daemon=True).start()
 
     async def first(self, seconds: float) -> None:
-        """Wait for the first answer, for at most so many seconds."""
+        """Wait for the first answer, for at most `seconds`."""
         with suppress(TimeoutError):
             await asyncio.wait_for(self._answered.wait(), seconds)
 

@@ -82,12 +82,12 @@ def main(arguments: list[str] | None = None) -> int:
 
 
 def _known_specs(workspace: Path) -> list[Path]:
-    """Return the specs with which train.yml has started runs on this node, the newest last."""
+    """Return the specs of runs that train.yml has started on this node, the newest last."""
     return sorted((workspace / "config").glob("*.json"), key=lambda path: path.stat().st_mtime)
 
 
 def spec_by_hand(workspace: Path, rank: int, run: str | None) -> Spec:
-    """Return the spec with which `run`, or the run started last, was started on this node.
+    """Return the spec of `run`, or of the run started last, on this node.
 
     Addresses and interface are those of CONFIG. Raises `LaunchError` if there is no such run, this
     node has another rank in it, or the network differs from CONFIG.

@@ -2,7 +2,7 @@
 
 The last node that trains leaves the newest checkpoint on its own disk. A node that lends again when
 no other has the run's state in memory fetches it before it starts its ranks. The supervisors tell
-each other only who has which checkpoint, and at which port its server listens.
+each other only who has which checkpoint, and the port of its server.
 """
 
 from __future__ import annotations
@@ -54,7 +54,7 @@ class CheckpointTransfer:
 
     @property
     def port(self) -> int:
-        """The port at which the file server listens."""
+        """The port of the file server."""
         return self._server.port if self._server else 0
 
     def newest(self) -> str:
@@ -69,8 +69,8 @@ class CheckpointTransfer:
     async def bring(self, held: Mapping[str, NodeReport]) -> str:
         """Fetch the newest checkpoint that these reports name, if it is newer than those here.
 
-        If that fails, fetch the next older one. Return a sentence on what was brought, or why
-        nothing could be; "" if nothing is newer.
+        If that fails, fetch the next older one. Return a sentence on the result or the failure; ""
+        if nothing is newer.
         """
         own = step_of(self.newest())
         newer = {node: each for node, each in held.items() if step_of(each.checkpoint) > own}

@@ -1,4 +1,4 @@
-"""Ranks that hang: each tells its supervisor what it does and how long that may take. Pure."""
+"""Detects ranks that hang: each reports its work and a timeout to its supervisor. Pure."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class _Work:
 
     @property
     def due(self) -> float:
-        """Time from which on the rank hangs."""
+        """Time when the rank counts as hanging."""
         return min(self.since + self.allowed, self.heard + SILENT)
 
 
@@ -71,7 +71,7 @@ class HangWatch:
         self._work[local_rank] = _Work(what, now, allowed, now)
 
     def alive(self, local_rank: int, now: float) -> None:
-        """Note a sign of life of a rank, whatever it is at."""
+        """Note a sign of life of a rank, at any work."""
         if work := self._work.get(local_rank):
             work.heard = now
 
@@ -113,7 +113,7 @@ class HangWatch:
         self._work.clear()
 
     def slept(self, seconds: float) -> None:
-        """Note that the machine, or this process, was suspended for so many seconds."""
+        """Note that the machine, or this process, was suspended for `seconds`."""
         for work in self._work.values():
             work.since += seconds
             work.heard += seconds

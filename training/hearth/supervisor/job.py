@@ -91,7 +91,7 @@ def _refusals(nodes: Iterable[str], options: Sequence[str], partitions: list[str
     """Return a finding if Slurm refuses a job on these nodes with these options.
 
     It is submitted on hold and cancelled at once: `--test-only` would also refuse a drained node,
-    for which a job may wait.
+    and a job may wait for one.
     """
     names = ",".join(nodes)
     where = [f"--nodes={names.count(',') + 1}", f"--nodelist={names}", "--ntasks-per-node=1"]

@@ -110,7 +110,7 @@ class NodeSupervisor:
         raise NotImplementedError
 
     def _in_queue(self) -> set[str]:
-        """Return the nodes on which the run waits for its turn now."""
+        """Return the nodes that keep the run waiting for its turn now."""
         raise NotImplementedError
 
     def _ends_afterwards(self, event: Any) -> str:

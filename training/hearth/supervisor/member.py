@@ -293,7 +293,7 @@ class Member(RanksKeeper):
     # Actions
 
     async def _carry_out(self, action: Action) -> End | Event | None:
-        """Carry out an action; return what is known after it, or the end of this node's part."""
+        """Carry out an action; return the event that follows, or the end of this node's part."""
         match action:
             case Say(words):
                 self._say(words)
@@ -357,7 +357,7 @@ class Member(RanksKeeper):
         self._record.write(self._spec.record)
 
     def _record_waiting(self, waits: SayWaiting) -> None:
-        """Record for whom this node waits."""
+        """Record the nodes that this one waits for."""
         self._record.missing = list(waits.missing)
         if waits.missing:
             if self._record.state != "waiting":
@@ -417,9 +417,9 @@ LOOPBACK = "127.0.0.1"
 def meeting_place(
     spec: Spec, nodes: tuple[str, ...], source: Callable[[str], str]
 ) -> tuple[str, int, tuple[str, ...]]:
-    """Return address and port at which the ranks of a team meet, and who may connect to it.
+    """Return the address and port where the ranks of a team meet, and who may connect to it.
 
-    `source` returns the address from which a connected node's programs connect to the others.
+    `source` returns the source address of a connected node's programs.
 
     Raises:
         LaunchError: this node has no such address now.

@@ -112,7 +112,7 @@ class Mesh:
         )
 
     def source(self, node: str) -> str:
-        """Return the address from which a connected node's programs connect to the others.
+        """Return the source address of a connected node's programs.
 
         Raises `ConnectionError` if it is connected no longer.
         """
@@ -155,7 +155,7 @@ class Mesh:
             self.tell(node, message)
 
     async def close(self) -> None:
-        """Close all connections, once what was told is sent or the silence timeout is over."""
+        """Close all connections, once all messages are sent or the silence timeout is over."""
         for task in self._tasks:
             task.cancel()
         if self._server:

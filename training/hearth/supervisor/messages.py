@@ -45,8 +45,7 @@ class Challenge:
 class Hello:
     """The caller's answer: its name, and its proof.
 
-    `source` is the address from which its machine connects to the answerer's where a program binds
-    none.
+    `source` is its machine's default source address for connections to the answerer's.
     """
 
     node: str
@@ -117,7 +116,7 @@ class Beat:
     Attributes:
         step: the step that its ranks are in, or have just done; 0: none.
         doing: what its ranks do that keeps them from the exchange of that step; "": nothing.
-        sender: the node from which they receive a part of the exchange just now; "": none.
+        sender: the node that sends them a part of the exchange just now; "": none.
         mbit: the speed of that link in Mbit/s.
     """
 
@@ -145,7 +144,7 @@ class Reaches:
 
     Attributes:
         reached: the nodes that its connections reach, as it has proved.
-        joining: the nodes for whose joining the team it was proved.
+        joining: the nodes that were to join the team when it was proved.
         unreached: the nodes that its connections do not reach, with where and why.
     """
 
@@ -161,12 +160,12 @@ class NodeReport:
     Attributes:
         node: the node that it is about, and that sent it.
         state: of its ranks together.
-        votes: what it remembers of teams.
+        votes: its memory of teams.
         connected: the nodes that it is connected to.
         generation: of the team that it was last told to form, since its supervisor's start; 0:
             none. It stays when the ranks are started again.
-        trained: generation of the last group in which the ranks that now live have trained; 0:
-            none, so that they do not have the run's state.
+        trained: generation of the last group that the ranks that now live have trained in; 0: none,
+            so that they do not have the run's state.
         step: the greatest number of steps that its ranks have done.
         choices: values that a rank needs to load alone; None until its ranks know them.
         why: the reason why its ranks left their last group, or could not form it, as they told it;
@@ -318,7 +317,7 @@ async def present(
 ) -> str:
     """Prove to the answerer that `node` belongs to the run; return its source, proved likewise.
 
-    `source` is the address from which this machine connects where a program binds none.
+    `source` is this machine's default source address.
 
     Raises:
         ProtocolError: the answerer refused this node for good, or does not belong to the run.
@@ -364,7 +363,7 @@ async def challenge(
 def welcome(writer: asyncio.StreamWriter, token: str, hello: Hello, source: str) -> None:
     """Admit the caller of `hello`, with the proof that this side knows the token too.
 
-    `source` is the address from which this machine connects to the caller's.
+    `source` is this machine's source address for connections to the caller's.
     """
     writer.write(encode(Welcome(welcome_proof(token, hello, source), source)))
 

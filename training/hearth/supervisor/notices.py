@@ -36,8 +36,8 @@ class Notices:
         """Send a message when the run has waited long for nodes, and when it goes on after that.
 
         Call it every few seconds. `absent` are the nodes that are not there now, `limit` is the
-        timeout after which the run gives up, and `in_queue` are absent ones on which it waits for
-        its turn, as it was asked to.
+        run's timeout for them, and `in_queue` are absent ones that keep the run waiting for its
+        turn, as it was asked to.
         """
         self._outbox.collect()
         spec, record = self._spec, self._record
@@ -145,7 +145,7 @@ class Notices:
 
 
 def _end_of(limit: Limit, nodes: Collection[str], since: float) -> dict[str, Any]:
-    """Return when and by which setting a wait for `nodes` ends, as fields of an event."""
+    """Return the end of a wait for `nodes` and the setting that ends it, as fields of an event."""
     refused = [limit.refused.get(node) for node in nodes]
     if limit.answering and None not in refused:
         return {"ends": max(since, *refused) + limit.answering, "limit": READY}

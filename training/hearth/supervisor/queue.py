@@ -34,8 +34,8 @@ class QueueEntry:
 
     Attributes:
         position: lower ones come first; the same on all nodes of the run.
-        at: the time before which it does not start, with its zone; None for as soon as possible.
-        submitted: the time at which it was put into the queue (ISO 8601).
+        at: its earliest start, with its zone; None for as soon as possible.
+        submitted: the time when it was put into the queue (ISO 8601).
         alive: whether a supervisor waits here for its turn, or comes back to do so.
         begun: whether the run has begun on another node.
         up: whether its supervisor is up now.
@@ -51,7 +51,7 @@ class QueueEntry:
 
     @property
     def order(self) -> tuple[bool, float, str]:
-        """The key by which runs are served."""
+        """The sort key of runs."""
         return not self.begun, self.position, self.run
 
     def is_due(self, now: datetime) -> bool:
@@ -74,8 +74,8 @@ def _before(entry: QueueEntry, own: QueueEntry) -> bool:
 def why_not_yet(own: QueueEntry, others: Iterable[QueueEntry], holder: str, now: datetime) -> str:
     """Return why it is not the turn of `own` yet, in words; '' if it is.
 
-    `holder` is the run that has the node, '' if it is free. `now` is the time, in the zone in which
-    times are written.
+    `holder` is the run that has the node, '' if it is free. `now` is the time, in the zone for
+    written times.
     """
     if own.at and not own.is_due(now):
         return f"starts at {when(own.at, now)}"

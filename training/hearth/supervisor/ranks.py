@@ -65,7 +65,7 @@ class Left:
 
 
 class Channel:
-    """Accepts this node's `count` ranks, and puts what they say into a queue.
+    """Accepts this node's `count` ranks, and puts their messages into a queue.
 
     `say` takes lines for the log.
     """

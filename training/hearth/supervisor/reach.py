@@ -111,7 +111,7 @@ class Reach:
                 self._running[node] = self._spawn(self._attempt(node, port))
 
     def forget(self, node: str) -> None:
-        """Forget what was proved of a node, which has lost its connection or got a new one."""
+        """Forget the attempts to reach a node, which has lost its connection or got a new one."""
         self._attempts.pop(node, None)
 
     def close(self) -> None:

@@ -76,7 +76,7 @@ class RelaunchedMember(Member):
 
     @property
     def _watched(self) -> dict[str, str]:
-        """The variable by which Hearth's own ranks tell what they do; a user's script does not."""
+        """The variable that has Hearth's own ranks report their work; a user's script does not."""
         return {} if self._spec.scripted else {WATCHED: "1"}
 
     def _end_hanging_ranks(self) -> list[Event]:

@@ -23,11 +23,11 @@ _PLACE = re.compile(r"\{(results|data)\}")
 class Spec:
     """One node's part in one run. Times are seconds.
 
-    `nodes` lists the names in rank order, `addresses` their cluster addresses, `ports` those at
-    which their supervisors listen, and `nprocs` their numbers of ranks; `token` is the secret that
-    this run's supervisors share. `generation` is higher than that of any launch before.
-    `return_timeout` is the time a run waits for a lost node; 0 ends it at the first loss. With
-    `elastic` the others go on meanwhile, if they are at least `min_nodes`.
+    `nodes` lists the names in rank order, `addresses` their cluster addresses, `ports` those of
+    their supervisors, and `nprocs` their numbers of ranks; `token` is the secret that this run's
+    supervisors share. `generation` is higher than that of any launch before. `return_timeout` is
+    the time a run waits for a lost node; 0 ends it at the first loss. With `elastic` the others go
+    on meanwhile, if they are at least `min_nodes`.
 
     Ranks that are `resident` live on through a loss, and form new groups. Others (of fsdp, of
     pipeline, of a user's script) are relaunched: the ranks of all nodes end, and start again.
@@ -40,8 +40,8 @@ class Spec:
     start; 0 if the node computes on its processor. `lend` are the node's terms of lending, as in
     `hearth.lend.terms`, for resident ranks; {}: the run keeps the node, whatever the owner wants.
 
-    `script` is the program that torchrun starts, by its path in the workspace, with `arguments`, in
-    which `{results}` and `{data}` stand for paths on this node. Without a `folder` it is Hearth's
+    `script` is the program that torchrun starts, by its path in the workspace, with `arguments`;
+    `{results}` and `{data}` in them stand for paths on this node. Without a `folder` it is Hearth's
     trainer, which polls the stop file and writes checkpoints. With one it is a user's script,
     independent of Hearth: `folder` (in the workspace) holds its copy and is its working directory,
     `data` (in the workspace) the files shipped with it.
@@ -226,7 +226,7 @@ def with_secrets(spec: Spec, spec_file: Path) -> Spec:
     """Return the spec with the secrets beside its file, if any, added to its environment.
 
     The addresses that get messages and the token for a push are this supervisor's alone: the ranks
-    do not get them. A job of Slurm has them in its environment, from which they are taken.
+    do not get them. A job of Slurm has them in its environment; they are removed from it.
 
     Raises `LaunchError` if they cannot be read; the message shows no content of the file.
     """

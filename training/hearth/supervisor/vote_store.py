@@ -1,4 +1,4 @@
-"""A node's votes on its disk: what it has promised survives a crash or a power cut."""
+"""A node's votes on its disk: promises survive a crash or a power cut."""
 
 from __future__ import annotations
 
@@ -44,9 +44,9 @@ class VoteStore:
     def read(self, known: int = -1) -> Votes:
         """Return the saved votes, and log it if the file has to be ignored.
 
-        `known` is the newest generation in which this node is known to have trained in this launch.
+        `known` is the newest generation that this node is known to have trained in, in this launch.
         A file that is damaged, was copied from another node or run, or is older than that (as out
-        of a backup), says nothing of what this node promised. The node is then one with an empty
+        of a backup), says nothing of this node's promises. The node is then one with an empty
         disk: that is always safe, since it does not count until a team has taken it in.
 
         Raises `VotesError` if there is a file that cannot be read.

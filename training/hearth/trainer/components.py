@@ -65,7 +65,7 @@ class RunFacts:
         inputs: fingerprints of data and model.
         identity: what must be equal on all ranks, these fingerprints among it.
         placement: of the model's layers, if each rank has some of them.
-        power: what is known of the limit on the power of this rank's GPU.
+        power: facts about the power limit of this rank's GPU.
     """
 
     rows: Rows

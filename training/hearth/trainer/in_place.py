@@ -149,7 +149,7 @@ class InPlaceTrainer:
         """Bring the members of a new group to the state of the one that is furthest.
 
         Raises `GroupBroken` if a rank is lost or has other data, model or software; this rank's
-        state is then what it was, or the other's. Raises `HearthError` if this rank is the one.
+        state is then its old one, or the other's. Raises `HearthError` if this rank is the one.
         """
         trainer, world, progress = self._trainer, self._world, self._trainer.progress
         self._work.wait()

@@ -105,7 +105,7 @@ class Trainer:
         return not (self.settings.parallel == "fsdp" or self.facts.placement)
 
     def go_on(self) -> str | None:
-        """Do what is left of the run; return `finished` or `stopped`, None for a pause.
+        """Do the rest of the run; return `finished` or `stopped`, None for a pause.
 
         It may be called again after a lost rank has interrupted it anywhere.
         """

@@ -1,7 +1,6 @@
-"""Weights & Biases beside a run: a thread starts it and sends what the run logs, in order.
+"""Weights & Biases beside a run: a thread starts it and sends the run's log, in order.
 
-However long it takes to start or to send, or whatever it raises, the training goes on, and other
-ranks never wait for it.
+However slow it is, and despite any error, the training goes on, and other ranks never wait for it.
 """
 
 from __future__ import annotations
@@ -68,7 +67,7 @@ class WeightsAndBiases:
                 self._give_up(f"it has not taken the last {_MOST} lines")
 
     def leave(self, failed: bool) -> None:
-        """End its run, after what is still to be sent; `failed`: whether the training failed."""
+        """End its run once the rest is sent; `failed`: whether the training failed."""
         if self._begun:
             self._begun = False
             self._calls.put(functools.partial(self._finish, failed))

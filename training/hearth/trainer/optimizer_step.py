@@ -1,7 +1,7 @@
 """The optimizer step: clipping, optimizer, learning-rate schedule, loss scale.
 
-It is proposed, then committed: what needs the other ranks comes first and changes nothing that
-lasts, so that a step in which a rank is lost is undone and taken again.
+It is proposed, then committed: the part with the other ranks comes first and changes nothing that
+lasts, so that a step that loses a rank is undone and taken again.
 """
 
 from __future__ import annotations

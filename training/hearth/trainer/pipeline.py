@@ -1,8 +1,8 @@
 """A pass of micro-batches through the stages of a model (`parallel: pipeline`).
 
 Each rank computes its own layers. Hidden states go on to the next stage, their gradients come back;
-nothing else travels, since every node has the data and knows all rows of a step. A rank computes
-what is there first: a backward pass if its gradient has arrived, else a forward pass if not too
+nothing else travels, since every node has the data and knows all rows of a step. A rank computes an
+available pass at once: a backward pass if its gradient has arrived, else a forward pass if not too
 many micro-batches are under way. With one more under way per stage than 1F1B has, links and unequal
 stages cost less time. A stage takes the micro-batches in their order, forward and backward, so the
 sums of its gradients have the same bits whatever came first.
@@ -37,7 +37,7 @@ from hearth.ranks.world import World
 
 @dataclass(frozen=True)
 class Series:
-    """Tensors of one kind: from which rank, of which type, and the shape of each, in order."""
+    """Tensors of one kind: their source rank, their type, and the shape of each, in order."""
 
     source: int
     dtype: torch.dtype
@@ -341,10 +341,10 @@ class _Pass:
             self._free(target, number - self._most + 1)  # Nothing comes back.
 
     def _free(self, target: int, end: int) -> None:
-        """Let go of what was sent to `target` of the micro-batches before `end`.
+        """Free the tensors sent to `target` for micro-batches before `end`.
 
         Gloo cannot tell whether a tensor has been sent, so this is called once it must have been,
-        where waiting takes no time, or to wait for it. A lost rank is noticed by what waits for it.
+        where waiting takes no time, or to wait for it. A wait for a lost rank notices the loss.
         """
         while self._freed.get(target, 0) < end:
             self._sent[target].popleft()[0].wait()

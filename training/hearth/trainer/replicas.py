@@ -27,7 +27,7 @@ _SUMS = 8
 
 @dataclass(frozen=True)
 class Drift:
-    """The tensors, of `all` there are, in which ranks differed from the leader.
+    """The tensors, out of `all`, that differed from the leader's.
 
     Attributes:
         numbers: of these tensors.

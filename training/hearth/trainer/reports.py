@@ -220,7 +220,7 @@ class Reports:
     def links(self, watch: LinkWatch, result: StepResult, seconds: float, given: int) -> None:
         """Let `watch` find slow links in a step, or a round, that took `seconds`.
 
-        Each rank gives `given` bytes to an exchange. What is new is announced.
+        Each rank gives `given` bytes to an exchange. Changes are announced.
         """
         before = watch.named and watch.named.hops
         slow = watch.observe(exchanged(self._world, self._run.settings, result, seconds, given))

@@ -96,7 +96,7 @@ class StageCompute(Computing):
         Its times are those of all attempts. It has waited for the others to the end of their
         passes, too: a stage whose passes are over early waits for those that are not.
 
-        `attempt` gets the sizes of the micro-batches; see `gradients` for what it raises.
+        `attempt` gets the sizes of the micro-batches; see `gradients` for its errors.
         """
         own_tokens = int(rows.tokens[own].max())
         seconds = waited = 0.0

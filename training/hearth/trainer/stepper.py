@@ -9,7 +9,7 @@ these sums are added over the ranks, and the gradient of a sum is the sum of the
 N is known to every rank beforehand from the token index and needs no communication. A rank without
 rows adds zero. (This does not hold for rounds of local steps: see `rounds`.)
 
-For the same reason a step in which a rank is lost can be taken again by the others. Until the last
+For the same reason, a step that loses a rank can be taken again by the others. Until the last
 exchange of a step has succeeded, nothing that lasts is changed: parameters, optimizer, schedule,
 planner and record. `Stepper.abandon` undoes the rest.
 """
@@ -75,7 +75,7 @@ class Stepper:
         `flags` returns this rank's flags for `StepSum`; it is called just before the exchange.
 
         Raises `HearthError` before the first if the record of an earlier run does not fit them all,
-        `GroupBroken` if a rank is lost; `abandon` then undoes what was done.
+        `GroupBroken` if a rank is lost; `abandon` then undoes the attempt.
         """
         if not self._plans and isinstance(self._planner, Replayed):
             # Check now: failing at that step would waste everything computed before it.

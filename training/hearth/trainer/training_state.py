@@ -62,7 +62,7 @@ def hand_over(world: World, source: int, state: Any, lacks: bool = True) -> Any:
 
 
 def take_apart(state: Any, tensors: list[torch.Tensor]) -> Any:
-    """Return `state` as JSON, in which numbers stand for the tensors that are added to `tensors`.
+    """Return `state` as JSON, with numbers for the tensors, which are added to `tensors`.
 
     Raises `TypeError` for a value that is none of those that a state may have.
     """

@@ -74,8 +74,8 @@ def step_of(name: str) -> int:
 def fetch(folder: Path, name: str, giver: Peer, address: str, secret: str) -> None:
     """Fetch the checkpoint `name` of `giver` into `folder`, from this node's `address`.
 
-    It gets its name once every file is proved. What has arrived of it is kept and taken up by the
-    next call, of this giver or another.
+    It gets its name once every file is proved. The next call, of this giver or another, resumes a
+    partial one.
 
     Raises:
         SupplyError: the giver did not send it, or the disk has no room for it.
@@ -99,7 +99,7 @@ def fetch(folder: Path, name: str, giver: Peer, address: str, secret: str) -> No
 
 
 def remove_partial(folder: Path, but: Path | None = None) -> None:
-    """Remove what has arrived of checkpoints, save of the one that is to be at `but`."""
+    """Remove partial checkpoints, save the one whose final path is `but`."""
     for left in folder.glob(".step-*.arriving"):
         if but is None or left != arriving(but):
             shutil.rmtree(left)

@@ -5,7 +5,7 @@ renamed when all are complete and verified. The pieces of a file arrive in order
 the file shows its progress; a later call reads the existing part and resumes after the last valid
 piece.
 
-What is known of models is imported where one is at hand: supervisors, which hold checkpoints, load
+Code for models is imported only where there is a model: supervisors, which hold checkpoints, load
 as little as they can.
 """
 

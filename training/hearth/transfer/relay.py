@@ -50,7 +50,7 @@ class RelayTask:
 
     Attributes:
         call: identifies this call among earlier ones.
-        address: of this node in the cluster, on which it listens at `port`.
+        address: of this node in the cluster; it listens there at `port`.
         secret: shared by the relays of this call.
         allowed: addresses that are answered.
         givers: upstream nodes, nearest first; empty for the node that sends.

@@ -94,7 +94,7 @@ class FileServer(socketserver.ThreadingTCPServer):
 
     @property
     def port(self) -> int:
-        """The port at which it listens."""
+        """The port of this server."""
         return int(self.socket.getsockname()[1])
 
     def admit(self, address: str) -> None:
@@ -242,7 +242,7 @@ class _FileHandler(BaseHTTPRequestHandler):
         self.wfile.write(body)
 
     def send_error(self, code: int, *_: Any) -> None:
-        """Refuse what is no request, and hang up."""
+        """Refuse an invalid request, and hang up."""
         self.close_connection = True
         self._answer(HTTPStatus(code))
 

@@ -1,4 +1,4 @@
-"""The decisions when a node is lost, joins, leaves or fails: pure functions of what it knows.
+"""The decisions when a node is lost, joins, leaves or fails: pure functions of its state.
 
-`transition.transition` is the way in: from an event to what the node does about it.
+`transition.transition` is the way in: from an event to the node's actions.
 """

@@ -42,7 +42,7 @@ class FormGroup:
 
 @dataclass(frozen=True)
 class StopRanks:
-    """Stop the run: write the stop file, at which trainers end after the step, unless at once."""
+    """Stop the run: unless at once, write the stop file; it ends trainers after their step."""
 
     stop: Stop
 
@@ -135,7 +135,7 @@ class SayUnreached:
 
 @dataclass(frozen=True)
 class RecordAway:
-    """Record why the owner has the machine, on which there are no ranks."""
+    """Record why the owner has the machine, which has no ranks."""
 
     why: str
 

@@ -70,7 +70,7 @@ def decide(state: State) -> tuple[State, list[Action]]:
 
 
 def _seek_team(state: State) -> tuple[State, list[Action]]:
-    """Return the proposal of a team, or for whom this node waits, or the end of its wait."""
+    """Return moves: the proposal of a team, news of the missing nodes, or the end of the wait."""
     plan, memory = _plan(state), state.memory
     missing, why = _missing(state, plan)
     wanted = _held_up(state, missing)
@@ -124,7 +124,7 @@ def _made(state: State, move: Action) -> State:
 
 
 def _after_refusal(state: State, silent: tuple[str, ...]) -> State:
-    """Return the state of a proposer whose proposal came to nothing: it waits a little.
+    """Return the state of a proposer after a failed proposal: it waits a little.
 
     It leaves out the voters that did not answer again, as their disks are slow, if others can go
     on. They may answer at any time, so a node that needs their votes goes on asking.

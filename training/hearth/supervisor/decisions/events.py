@@ -1,4 +1,4 @@
-"""The events from which a node decides: all that it hears, of the others, its ranks, its owner."""
+"""The events that a node decides on: messages of other nodes, of its ranks, of its owner."""
 
 from __future__ import annotations
 

@@ -29,7 +29,7 @@ class TeamSettings:
         return_timeout: for nodes that are missing later, while too few are left; 0: the first loss
             ends the run.
         first_generation: lowest generation of a team that this node proposes, 1 or more.
-        relaunched: whether ranks live for one team only, and do not tell what they do.
+        relaunched: whether ranks live for one team only, and do not report their work.
     """
 
     nodes: tuple[str, ...]

@@ -27,7 +27,7 @@ class Rank:
 
 @dataclass(frozen=True)
 class LocalRanks:
-    """The ranks of this node: what they do, and what the node's report says of them.
+    """The ranks of this node: their state, and their part of the node's report.
 
     Attributes:
         ranks: by local rank.
@@ -104,7 +104,7 @@ class LocalRanks:
 
     @property
     def trained(self) -> int:
-        """Generation of the last group in which all of these ranks have trained; 0: none."""
+        """Generation of the last group that all of these ranks have trained in; 0: none."""
         return min(rank.trained for rank in self.ranks)
 
     @property

@@ -12,7 +12,7 @@ from hearth.supervisor.messages import TEAMED, WAITING, NodeReport
 
 
 def observe(state: State) -> State:
-    """Return the state with what it shows in its memory."""
+    """Return the state with its observations in its memory."""
     state = _observe_nodes(state)
     state = _observe_own(state)
     state = state.remember(lost=_loss(state) or state.memory.lost)

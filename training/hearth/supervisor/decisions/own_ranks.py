@@ -94,7 +94,7 @@ def _ended_too_soon(state: State) -> str:
     for node in state.newest.nodes if state.newest else ():
         report = state.reports.get(node)
         if node not in state.memory.ended and (report is None or report.state not in TEAMED):
-            return f"{node} did not come to the end with the others"
+            return f"{node} did not finish with the others"
     return ""
 
 
@@ -161,7 +161,7 @@ def _stays(state: State, report: NodeReport) -> bool:
 
 
 def _choices(state: State) -> dict[str, object] | None:
-    """Return the choices with which ranks load alone, from the node that has trained last."""
+    """Return the choices for ranks that load alone, from the node that has trained last."""
     reports = [each.report for each in state.heard.values() if each.report.trained]
     known = [report for report in reports if report.choices is not None]
     newest = max(known, key=lambda report: report.trained, default=None)

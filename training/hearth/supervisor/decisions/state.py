@@ -62,17 +62,17 @@ class Memory:
         leaving: reason by node that leaves in order, even if it is gone since.
         failures: by node, in the order heard, its ranks' own error and the time it was heard.
         lost: the last loss of a member of this node's team.
-        left_at: time at which this node was asked to leave.
+        left_at: time when this node was asked to leave.
         returns: whether it was asked by its owner, and comes back.
         waits_at: time since which its ranks wait, in no group; None while they do not.
-        team_at: time at which this node was told to form its team.
+        team_at: time when this node was told to form its team.
         team: that team's generation.
         judged: generation of the last team whose break was judged.
         interrupted, paused: generation of the last group that was interrupted or paused.
         told_leave: whether the ranks that now live were told to leave.
-        free_by: time at which they are ended if they have not done it by themselves; None: never.
+        free_by: time when they are ended if they have not done it by themselves; None: never.
         broken: breaks of groups that nothing else explains.
-        failed_at: time at which this node's ranks failed; None if they have not, or live again.
+        failed_at: time when this node's ranks failed; None if they have not, or live again.
         trains_since: time since which they have trained in their last group; None before it.
         restarts: failures of this node's ranks in a row.
         failed_forms: groups in a row that could not be formed.
@@ -81,11 +81,11 @@ class Memory:
         strikes: times in a row that a node did not form a group with the others, or vote on it.
         silent: the voters that did not answer this node's last proposal in time.
         promise: this node's last promise.
-        retry_at: time before which this node proposes nothing.
+        retry_at: earliest time of this node's next proposal.
         refusals: refused proposals in a row.
         idle_since: time since which no node that is connected trains; None while one does.
-        held_until: last time at which nothing but owners, or queues, held up the run.
-        verdict_at: time at which it was known that the run failed.
+        held_until: last time when nothing but owners, or queues, held up the run.
+        verdict_at: time when it was known that the run failed.
         said: the missing nodes that were last said.
         said_wanted: the nodes that their owners want, with reasons, that were last said to be
             waited for.
@@ -151,7 +151,7 @@ LONG_START = 10.0
 
 @dataclass(frozen=True)
 class Heard:
-    """The last report of a connected node, and the time at which it arrived."""
+    """The last report of a connected node, and its time of arrival."""
 
     report: NodeReport
     at: float
@@ -178,7 +178,7 @@ class Proposal:
     Attributes:
         attempt: the proposed team and its voters.
         fresh: as in `Propose`.
-        since: time at which it was sent.
+        since: time when it was sent.
         yes: the voters that promised, this node too once its promise is on its disk.
         refused: reasons by voter.
     """
@@ -196,11 +196,11 @@ class State:
 
     Attributes:
         now: the time of the last event.
-        began: time at which this supervisor began.
+        began: time when this supervisor began.
         ranks: this node's own.
-        votes: what it remembers of teams; they bind it once they are on its disk.
+        votes: its memory of teams; they bind it once they are on its disk.
         voteless: the reason why its disk takes no votes; "": it does.
-        tried_at: time at which votes were last sent to the disk.
+        tried_at: time when votes were last sent to the disk.
         teams: the team that it was last told to form, since its supervisor's start, and its record.
         heard: by connected node (never this one) its last report.
         gone: by node that is not connected now, but was, or that refuses to be, its absence.
@@ -217,7 +217,7 @@ class State:
         checkpoint: the name of its newest checkpoint, while there are no ranks.
         reaches: the nodes that its connections reach, and those that they do not.
         reported: the report that the others have.
-        memory: what its decisions have to remember.
+        memory: that of its decisions.
     """
 
     settings: TeamSettings
@@ -306,7 +306,7 @@ class State:
 
     @cached_property
     def queued(self) -> dict[str, str]:
-        """By connected node on which the run waits for its turn, the reason."""
+        """By connected node that keeps the run waiting for its turn, the reason."""
         found = {node: each.report for node, each in self.heard.items()}
         return {node: report.why for node, report in found.items() if report.state == "queued"}
 

@@ -7,11 +7,11 @@ the node knows:
 |---|---|---|
 | Tick | four times a second | looks at the clock, and tries a full disk again |
 | Joined | a node is connected | tells it how things stand here |
-| Gone | a node is lost, or left | notes why, and forgets a proposal on which that node votes |
+| Gone | a node is lost, or left | notes why, and forgets a proposal that needs its vote |
 | PeerSaid | a node sent a message | notes its report; votes; counts its vote; forms a team; stops |
 | RankSaid | an own rank waits, trains or has ended | notes it, and records the training |
 | RankLeft | an own rank died | takes the group for broken |
-| RanksFailed | torchrun told why | keeps the error, by which it starts them again or ends |
+| RanksFailed | torchrun told why | keeps the error, and starts them again or ends by it |
 | Evaluates | the own ranks evaluate, or cease to | waits less long for them if it has to leave |
 | Reaches | connections to others were tried | tells whom it reaches, before a team grows |
 | Holds | a node without ranks has a checkpoint | tells it, for one that comes back |

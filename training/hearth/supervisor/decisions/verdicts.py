@@ -228,7 +228,7 @@ def _stopped_alone(state: State) -> Conclude | None:
 
 
 def _futile(state: State) -> Conclude | None:
-    """Return the end of a run in which trying again does not help."""
+    """Return the end of the run if another retry would not help, else None."""
     own, team, memory = state.own, state.team, state.memory
     settings = state.settings
     if memory.broken.count >= FUTILE and team:

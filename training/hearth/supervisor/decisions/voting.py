@@ -17,7 +17,7 @@ asks `commit` whether that order still holds. The proof needs the caller to keep
    voter's connection breaks, or `PROPOSAL_LIFETIME` seconds after it was sent, whichever is first.
    It looks at the clock when it counts a vote, not only when it waits for one.
 
-Votes from an empty disk: such a node may have promised what it no longer knows. It can be taken
+Votes from an empty disk: such a node may have forgotten a promise. It can be taken
 into a team, but it does not count until it has committed a team that it promised since. A launch
 begins with nothing but such nodes; the first team therefore needs all nodes of the run. When all
 of them vote, no team can be training elsewhere, whatever anyone remembers: this always suffices.
