@@ -7,11 +7,11 @@ from pathlib import Path
 from typing import Any
 
 from hearth_controller.launch.answers import Inspection
-from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.course import Course, Site
 from hearth_controller.launch.planning import LaunchPlan, plan_launch
 from hearth_controller.launch.ready import ReadyRun, prepare
-from hearth_controller.launch.request import requested
+from hearth_controller.launch.request import LaunchRequest
+from hearth_controller.launch.resolve import requested
 from support.words import TRAIN
 
 TIMEOUTS = {"ready_timeout": 60.0, "silence_timeout": 15.0, "return_timeout": 0.0}

@@ -7,9 +7,9 @@ from dataclasses import replace
 from typing import Any
 
 from hearth_controller.launch.answers import Inspection, facts_of
-from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.checks import on_one_computer
 from hearth_controller.launch.course import Course, Site
+from hearth_controller.launch.request import LaunchRequest
 from hearth_controller.launch.stages import LaunchStage, NodeCall, Played, Stages, program
 from hearth_controller.transfer.distribution import DataFile, Distribution, Transfer
 

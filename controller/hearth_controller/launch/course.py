@@ -9,7 +9,7 @@ from typing import Any
 
 from hearth.base.errors import HearthError, LaunchError
 from hearth_controller.doctor.message import message
-from hearth_controller.launch.asked import LaunchRequest
+from hearth_controller.launch.request import LaunchRequest
 from hearth_controller.launch.stages import Answers, LaunchStage, NodeCall, Played, program
 from hearth_controller.transfer.distribution import DIRECT
 

@@ -16,7 +16,7 @@ from hearth.fit.capacity import Room, rooms_of_ranks
 from hearth.fit.home import Candidate, too_small, unplaceable
 from hearth.fit.misfits import holding, imprecise, misfits, unknown
 from hearth_controller.launch.answers import Inspection
-from hearth_controller.launch.asked import LaunchRequest
+from hearth_controller.launch.request import LaunchRequest
 
 
 @dataclass(frozen=True)

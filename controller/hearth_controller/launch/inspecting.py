@@ -9,13 +9,13 @@ from hearth_controller.launch.answers import (
     Inspection,
     LinkSpeeds,
 )
-from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.checks import (
     Findings,
     closed_ports,
     on_one_computer,
 )
 from hearth_controller.launch.course import Course
+from hearth_controller.launch.request import LaunchRequest
 from hearth_controller.launch.stages import NodeCall, Played, program
 
 

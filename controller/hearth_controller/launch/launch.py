@@ -11,17 +11,18 @@ from hearth.base.nvidia import ranks_of
 from hearth.node.preview import lines, of_answer
 from hearth_controller.base.screen import TABLE_WIDTH
 from hearth_controller.doctor.message import message
-from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.bring import bring, mark
 from hearth_controller.launch.checks import (
+    device_of,
+    gpus_of,
     idle_gpus,
     node_warnings,
 )
 from hearth_controller.launch.course import NOTHING, Course, Site
-from hearth_controller.launch.devices import device_of, gpus_of
 from hearth_controller.launch.inspecting import inspect, try_ports
 from hearth_controller.launch.planning import LaunchPlan, place_layers, plan_launch
 from hearth_controller.launch.ready import SAME, SCRIPT_GRACE, ReadyRun, make_ready, prepare
+from hearth_controller.launch.request import LaunchRequest
 from hearth_controller.launch.spec import NodeRanks
 from hearth_controller.launch.stages import LaunchStage, NodeCall, Played, Stages
 from hearth_controller.launch.start import start

@@ -10,26 +10,25 @@ from hearth.base.errors import LaunchError
 from hearth.config import in_precision
 from hearth.config.shape import shape_of
 from hearth.fit.capacity import automatic_precision
-from hearth_controller.launch.alternatives import measured_node
 from hearth_controller.launch.answers import (
     Inspection,
     LayerTimes,
     LinkSpeeds,
 )
-from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.bring import planned_transfer
 from hearth_controller.launch.checks import (
     Findings,
+    device_of,
     idle_gpus,
     unable_to_lend,
     unlike_ranks,
 )
 from hearth_controller.launch.course import Course, nothing_started
-from hearth_controller.launch.devices import device_of
 from hearth_controller.launch.fit import check_fit, rooms_of, shape_of_run
 from hearth_controller.launch.inspecting import measure_links
-from hearth_controller.launch.placing import place_run
-from hearth_controller.launch.resume import left_behind
+from hearth_controller.launch.placing import measured_node, place_run
+from hearth_controller.launch.prediction import left_behind
+from hearth_controller.launch.request import LaunchRequest
 from hearth_controller.launch.stages import LaunchStage, Played
 from hearth_controller.transfer.distribution import Transfer
 

@@ -1,8 +1,8 @@
-"""Choose the nodes of a run from what they measured, and describe the expected speed."""
+"""Choose the nodes of a run by their measured speeds and checkpoints; describe the speed. Pure."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from hearth.base.errors import ConfigError
@@ -24,8 +24,7 @@ from hearth.plan.prediction import (
 from hearth.plan.speed import Speed
 from hearth.plan.split import Division, better_global_batch, by_speed, in_shares
 from hearth_controller.launch.answers import LinkSpeeds, Preparation
-from hearth_controller.launch.asked import LaunchRequest
-from hearth_controller.launch.resume import going_on, left_behind
+from hearth_controller.launch.request import LaunchRequest
 
 
 @dataclass(frozen=True)
@@ -296,3 +295,45 @@ def _fetches(request: LaunchRequest, ranks: int, rows: int) -> int:
     # `auto` may come to one row: a rank cannot measure its memory without the other ranks.
     micro_batch = request.settings.micro_batch
     return turns(rows, 1 if micro_batch == "auto" else micro_batch, request.shares or None, ranks)
+
+
+def left_behind(
+    run: str, chosen: Sequence[str], reached: Mapping[str, int | None], recorded: int | None
+) -> list[str]:
+    """Return reasons not to resume a run on the `chosen` nodes: its checkpoint is elsewhere.
+
+    They would restart from an earlier step or from scratch and overwrite the run's later results.
+    `reached` is the step of each node's newest checkpoint, None without any; `recorded` is the step
+    of the newest checkpoint in the controller's record of the run.
+    """
+    best, here = _most(reached.values()), _most(reached[node] for node in chosen)
+    if best is not None and (here is None or here < best):
+        holder = next(node for node, step in reached.items() if step == best)
+        have = "have none" if here is None else f"have that of step {here}"
+        return [
+            f"resume: the newest checkpoint of {run}, of step {best}, is on {holder}, and the "
+            f"nodes that would train ({', '.join(chosen)}) {have}: take it in with "
+            f"-e nodes={','.join([*chosen, holder])}"
+        ]
+    if here is None and recorded is not None:
+        return [
+            f"resume: {run} has kept checkpoints up to step {recorded}, and none of "
+            f"{', '.join(reached)} has one; take the node that does, or train anew under another "
+            "name"
+        ]
+    return []
+
+
+def going_on(chosen: Sequence[str], reached: Mapping[str, int | None], recorded: int | None) -> str:
+    """Describe the resume point of a run in one line; '' without a checkpoint."""
+    here = _most(reached[node] for node in chosen)
+    if here is None:
+        return ""
+    later = recorded is not None and recorded > here
+    return f"goes on from step {here}" + (
+        f"; the checkpoint of step {recorded} is on none of these nodes" if later else ""
+    )
+
+
+def _most(steps: Iterable[int | None]) -> int | None:
+    return max((step for step in steps if step is not None), default=None)

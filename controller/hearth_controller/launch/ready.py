@@ -13,18 +13,18 @@ from hearth_controller.launch.answers import (
     LinkSpeeds,
     Preparation,
 )
-from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.checks import (
+    device_of,
+    gpus_of,
     idle_gpus,
     node_warnings,
 )
 from hearth_controller.launch.course import Course, nothing_started
-from hearth_controller.launch.devices import device_of, gpus_of
 from hearth_controller.launch.inspecting import measure_links
-from hearth_controller.launch.job import job_script
 from hearth_controller.launch.planning import LaunchPlan
 from hearth_controller.launch.prediction import ChosenNodes, NodeFacts, choose_nodes
-from hearth_controller.launch.spec import NodeRanks, node_specs
+from hearth_controller.launch.request import LaunchRequest
+from hearth_controller.launch.spec import NodeRanks, job_script, node_specs
 from hearth_controller.launch.stages import Played
 
 SAME = [*LIBRARIES, "Hearth", "data", "model", "shared"]

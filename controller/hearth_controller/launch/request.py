@@ -1,188 +1,258 @@
-"""Resolve the variables typed after `-e` to the request for a launch, or to findings."""
+"""The requested run and its launch options: typed, and as facts of a play."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime
+import json
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, field, replace
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from hearth.base.clock import local_time, time_of
-from hearth.base.errors import ConfigError, DataError
-from hearth.config import Run, newest_run, resolve_run
-from hearth.config.layout import Layout
-from hearth.config.presets import known_shape
-from hearth.model.code import code_warning
-from hearth.node.preview import for_preview
-from hearth.record.story import read_story
-from hearth_controller.inventory.words import EVERY_NODE, Specs, complete, strangers
-from hearth_controller.launch.asked import LaunchOptions, LaunchRequest
-from hearth_controller.launch.typed import (
-    SLURM_WORDS,
-    foreign,
-    launch_words,
-    sort_out,
-    without_all,
-)
-from hearth_controller.runs.outcome import Outcome
-from hearth_controller.script.request import WORDS, ScriptRequest, new_request, resumed_request
+from pydantic import BaseModel
+
+from hearth.config import Run, Settings, in_parallel, run_of, run_text
+from hearth.config.layout import staged_name
+from hearth.config.run import PlannedPipeline
+from hearth.config.shape import Shape
+from hearth_controller.script.request import ScriptRequest
+from hearth_controller.script.run import ScriptRun, script_of, script_text
+from hearth_controller.script.tree import Tree
 
 
 @dataclass(frozen=True)
-class Resolution:
-    """The request that was typed, or the findings that rule it out; the words of the playbook."""
+class LaunchOptions:
+    """Options for the launch of a run, as typed beside its settings.
 
-    findings: list[str]
-    words: dict[str, Any]
-    request: LaunchRequest | None = None
-    warnings: list[str] = field(default_factory=list)
+    `nodes` are names, `all` or `auto`. `queue` is empty for a run that starts at once, else it says
+    when it was `submitted`, and `at` which time it may start (None for as soon as it can).
+    `preview` is the number of examples to show instead of training.
+    """
+
+    nodes: tuple[str, ...] = ("auto",)
+    elastic: bool | None = None
+    min_nodes: int = 0
+    meeting_port: int = 0
+    cpu: bool = False
+    lend: bool = True
+    launcher: str = ""
+    queue: dict[str, str | None] = field(default_factory=dict)
+    wait: bool = True
+    preview: int = 0
+    job_options: tuple[str, ...] = ()
+
+    @property
+    def named(self) -> bool:
+        """Whether single nodes were asked for by name."""
+        return self.nodes not in (("all",), ("auto",))
+
+
+@dataclass(frozen=True)
+class Parcel:
+    """Files of the controller for a place in each workspace: the options of `hearth_tree`."""
+
+    source: str
+    files: dict[str, str]
+    size: int
+    place: str
+
+    @classmethod
+    def from_tree(cls, tree: Tree, place: str) -> Parcel:
+        """Return the parcel of a tree for `place`."""
+        return cls(str(tree.source), dict(tree.files), tree.size, place)
+
+
+@dataclass(frozen=True)
+class ScriptFiles:
+    """The part of a script's run that its record does not hold: its files, and its `spec`."""
+
+    spec: dict[str, Any]
+    code: Parcel
+    data: Parcel | None = None
+    summary: tuple[str, ...] = ()
+    resumes: bool = False
+
+
+@dataclass(frozen=True)
+class PlacedLayers:
+    """The layers of a pipeline, placed.
+
+    `parts` has the stages of each node, as first layer and the one after the last; `learned` are
+    the bytes of all trainable weights, `gathering` the seconds that a checkpoint takes to gather.
+    """
+
+    parts: dict[str, list[list[int]]]
+    learned: int
+    gathering: float
+
+
+class _Fields(BaseModel):
+    """The fields of a request that are read from facts as they are."""
+
+    requested: tuple[str, ...]
+    options: LaunchOptions
+    shape: Shape | None
+    recorded: int | None
+    files: ScriptFiles | None
+
+
+@dataclass(frozen=True)
+class LaunchRequest:
+    """A run, and the nodes that are to train it.
+
+    Attributes:
+        requested: names of the nodes, in order of rank.
+        shape: sizes of the model, None if this computer does not know them.
+        recorded: step of the newest checkpoint in the controller's record of a resumed run.
+        files: those of a script's run.
+        whole_on: with `auto` resolved to `pipeline`, the nodes that hold the whole model.
+        placed: the layers of a pipeline, once they are placed.
+    """
+
+    run: Run | ScriptRun
+    requested: tuple[str, ...]
+    options: LaunchOptions = LaunchOptions()
+    shape: Shape | None = None
+    recorded: int | None = None
+    files: ScriptFiles | None = None
+    whole_on: tuple[str, ...] = ()
+    placed: PlacedLayers | None = None
+
+    @classmethod
+    def from_script(
+        cls, script: ScriptRequest, requested: tuple[str, ...], options: LaunchOptions
+    ) -> LaunchRequest:
+        """Return the request for the run of a script."""
+        data = Parcel.from_tree(script.data, script.data_place) if script.data else None
+        files = ScriptFiles(
+            script.spec,
+            Parcel.from_tree(script.code, script.code_place),
+            data,
+            tuple(script.summary),
+            script.resumes,
+        )
+        return cls(script.run, requested, options, files=files)
 
     @property
     def facts(self) -> dict[str, Any]:
-        """The resolution as the result of a task."""
-        known = self.request.facts if self.request else {}
-        return {"findings": self.findings, "words": self.words, "warnings": self.warnings} | known
+        """The request as facts of a play."""
+        return {
+            "name": self.name,
+            "requested": list(self.requested),
+            "options": asdict(self.options),
+            "file": self.text,
+            "shape": self.shape and asdict(self.shape),
+            "recorded": self.recorded,
+            "files": self.files and asdict(self.files),
+        }
 
+    @classmethod
+    def from_facts(cls, facts: Mapping[str, Any]) -> LaunchRequest:
+        """Return the request that a play has as `facts`."""
+        known = json.loads(json.dumps(dict(facts), default=str))  # without Ansible's tags
+        text = known["file"]
+        fields = {name: known[name] for name in _Fields.model_fields}
+        run = (script_of if known["files"] else run_of)(text, "the run")
+        return replace(cls(run, ()), **dict(_Fields.model_validate(fields)))
 
-def requested(
-    typed: Mapping[str, Any],
-    runs: Path,
-    words: Specs,
-    known: list[str],
-    names: list[str],
-    resume: bool,
-    say: Callable[[str], None] = print,
-) -> Resolution:
-    """Resolve what was typed.
+    @property
+    def name(self) -> str:
+        """The name of the run."""
+        return self.run.name
 
-    `runs` is the folder of runs, `words` are those of the playbook, `known` are names that belong
-    to roles or the inventory, `names` those of the nodes. With `resume` an earlier run goes on:
-    `run=NAME`, or else the newest.
-    """
-    given, launch, findings = sort_out(typed, words, known)
-    nodes = launch.get("nodes") or ["auto"]
-    everywhere = nodes in EVERY_NODE
-    findings += [] if everywhere else strangers(nodes, names)
-    wanted = tuple(name for name in names if everywhere or name in nodes)
-    values = complete(launch, words)[0]
-    options = _options(launch, nodes)
-    if options.preview and (resume or "resume" in given):
-        findings.append("-e preview: a run that goes on keeps its data; leave it out")
-    file = launch.get("config")
-    try:
-        options = replace(options, queue=_queue(launch))
-    except ConfigError as error:
-        findings += error.findings
-    try:
-        if resume:
-            altered = bool(given or WORDS & launch.keys())
-            earlier = given.get("run") or newest_to_go_on(runs, altered)
-            given.setdefault("resume", earlier)
-        if "script" in launch:
-            findings += foreign(given, launch)
-        if script := _script(given, launch, runs):
-            if script.resumes:
-                findings += foreign(given, launch)
-            return Resolution(findings, values, LaunchRequest.from_script(script, wanted, options))
-        findings += [
-            f"-e {word}: it counts only together with -e script=FILE"
-            for word in sorted(WORDS & launch.keys())
+    @property
+    def resumes(self) -> bool:
+        """Whether an earlier run goes on."""
+        return self.files.resumes if self.files else self.training.resumes
+
+    @cached_property
+    def text(self) -> str:
+        """The text of `run.yml`."""
+        return run_text(self.run) if isinstance(self.run, Run) else script_text(self.run)
+
+    @property
+    def training(self) -> Run:
+        """The run, which Hearth's own trainer trains."""
+        if not isinstance(self.run, Run):
+            raise TypeError(f"{self.name} is the run of a script")
+        return self.run
+
+    @property
+    def settings(self) -> Settings:
+        """The settings of the run."""
+        return self.training.settings
+
+    @cached_property
+    def at_most(self) -> Settings:
+        """The settings, with those of the steps that are `auto` at their largest."""
+        return self.settings.at_most()
+
+    @property
+    def resident(self) -> bool:
+        """Whether ranks form new groups in place, so that nodes can leave and return."""
+        return not self.files and self.settings.holds_all
+
+    @property
+    def divided(self) -> bool:
+        """Whether each node has a part of the layers."""
+        return not self.files and self.settings.parallel == "pipeline"
+
+    @property
+    def afterwards(self) -> bool:
+        """Whether something follows the training, such as scores or a push."""
+        return not self.files and self.settings.goes_on_afterwards
+
+    @property
+    def streams(self) -> bool:
+        """Whether ranks read the data from the Hub while they train."""
+        return not self.files and bool(self.settings.streaming)
+
+    @property
+    def lends(self) -> bool:
+        """Whether nodes may leave and return between two steps: not with `-e lend=off`."""
+        return self.resident and self.options.lend
+
+    @property
+    def measures(self) -> bool:
+        """Whether speeds are needed before the run starts."""
+        return self.settings.wants_speeds or self.settings.parallel == "fsdp"
+
+    @property
+    def by_speed(self) -> bool:
+        """Whether rows are divided by speed."""
+        return self.settings.split == "auto" and self.settings.replay is None
+
+    @property
+    def shares(self) -> list[int]:
+        """The shares of `split`, empty if none were given."""
+        return [] if isinstance(self.settings.split, str) else list(self.settings.split)
+
+    @property
+    def title(self) -> str:
+        """The model and the data, or the script, for people."""
+        if not isinstance(self.run, Run):
+            return self.run.program
+        data = " + ".join(Path(name).name for name in self.settings.data_sets)
+        return f"{self.run.source.name} on {data}"
+
+    @property
+    def data_files(self) -> list[dict[str, str]]:
+        """The run's data files on the controller: `source`, and the name on a node (`staged`)."""
+        run = self.training
+        several = {shard.dataset for shard in run.shards}
+        sources = {shard.path: shard.sha256 for shard in run.shards} | {
+            name: sha256 for name, sha256 in run.data_checksums.items() if name not in several
+        }
+        return [
+            {"source": source, "staged": staged_name(sha256, source)}
+            for source, sha256 in sources.items()
+            if sha256
         ]
-        run = resolve_run(given, runs, "-e", file and Path(str(file)).expanduser(), say=say)
-    except ConfigError as error:
-        return Resolution(findings + error.findings, values)
-    if options.preview:  # any one node can read the data
-        run = for_preview(run)
-        wanted, options = wanted[:1], replace(options, queue={}, launcher="")
-    # A resumed run keeps the launch words of its last launch that had any.
-    run = replace(run, launch=launch_words(typed, launch) or run.launch)
-    findings += _bad_records(run)
-    findings += without_all(run.settings, options.elastic, options.min_nodes)
-    request = LaunchRequest(
-        run,
-        wanted,
-        options,
-        shape=known_shape(run.settings.model, run.source, Layout.from_environment().models),
-        recorded=read_story(runs / run.name, skim=True).reached,
-    )
-    trusts = run.settings.trust_remote_code
-    return Resolution(findings, values, request, [code_warning(run.source.id)] if trusts else [])
 
+    def was_auto(self, name: str) -> bool:
+        """Return whether the setting `name` was resolved from `auto`."""
+        return self.training.origins.get(name) == "auto"
 
-def _options(launch: Mapping[str, Any], nodes: list[str]) -> LaunchOptions:
-    """Return the options among the launch words, whose defaults are those of `LaunchOptions`."""
-    names = ("elastic", "min_nodes", "meeting_port", "cpu", "lend", "launcher", "preview")
-    return LaunchOptions(
-        nodes=tuple(nodes),
-        wait=launch.get("wait", not (launch.get("queue") or "at" in launch)),
-        job_options=tuple(
-            f"{option}={launch[word]}" for word, option in SLURM_WORDS.items() if word in launch
-        ),
-        **{name: launch[name] for name in names if name in launch},
-    )
-
-
-def _bad_records(run: Run) -> list[str]:
-    """Return the problems of the data files on this computer, as far as it can read them.
-
-    One that only directs lacks the packages that read them: the nodes find it then.
-    """
-    try:
-        from hearth.node.preview import check_records
-    except ModuleNotFoundError:
-        return []
-    try:
-        check_records(run)
-    except DataError as error:
-        return error.findings
-    return []
-
-
-def _queue(launch: Mapping[str, Any]) -> dict[str, str | None]:
-    """Return when a run may start and when it was submitted; {} for one that starts at once.
-
-    Raises `ConfigError` if that is no time, or if the run is to meet at a given port.
-    """
-    if not launch.get("queue") and "at" not in launch:
-        return {}
-    if launch.get("meeting_port"):
-        raise ConfigError(
-            "-e meeting_port: a run that waits in the queue meets at a free port of its own; two "
-            "runs with the same port would call each other instead of their own nodes, and be "
-            "turned away; leave it out"
-        )
-    submitted = datetime.now(UTC).isoformat(timespec="milliseconds")
-    if "at" not in launch:
-        return {"at": None, "submitted": submitted}
-    try:
-        at = time_of(str(launch["at"]), local_time())
-    except ValueError as error:
-        raise ConfigError(f"-e at: {error}") from error
-    return {"at": at.astimezone(UTC).isoformat(), "submitted": submitted}
-
-
-def newest_to_go_on(runs: Path, altered: bool) -> str:
-    """Return the name of the newest run in the folder `runs`.
-
-    Raises `ConfigError` if there is none, or if it is known to have finished and no setting is
-    `altered`: a script would start over, and perhaps another run is meant.
-    """
-    name = newest_run(runs)
-    outcome = Outcome.read(runs / name)
-    if outcome and outcome.state == "finished" and not altered:
-        raise ConfigError(
-            f"resume: {name}, the run begun last from here, has finished; say which one is to go "
-            "on with -e run=NAME, and to train one longer -e max_steps=NUMBER as well"
-        )
-    return name
-
-
-def _script(
-    given: Mapping[str, Any], launch: Mapping[str, Any], runs: Path
-) -> ScriptRequest | None:
-    """Return the new or resumed run of a script; None if none was requested."""
-    said = {word: launch[word] for word in WORDS & launch.keys()}
-    if "script" in launch:
-        return new_request(said | {"run": given["run"]} if "run" in given else said, runs)
-    return resumed_request(str(given["resume"]), said, runs) if "resume" in given else None
+    def with_parallel(self, parallel: str, planned: PlannedPipeline | None = None) -> LaunchRequest:
+        """Return the request with `parallel` resolved, and its planned pipeline."""
+        return replace(self, run=in_parallel(self.training, parallel, planned))

@@ -9,9 +9,9 @@ from typing import Any
 
 from hearth.base.errors import LaunchError
 from hearth_controller.doctor.message import message
-from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.course import Course
 from hearth_controller.launch.ready import ReadyRun
+from hearth_controller.launch.request import LaunchRequest
 from hearth_controller.launch.stages import Answers, LaunchStage, NodeCall, Played
 from hearth_controller.runs.collect import forget, keep
 

@@ -17,10 +17,10 @@ from ansible.utils.color import ANSIBLE_COLOR
 from hearth_controller.base.node_program import after_mark, marked
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import Screen
-from hearth_controller.launch.asked import LaunchRequest
 from hearth_controller.launch.bring import distribute
 from hearth_controller.launch.course import Site
 from hearth_controller.launch.launch import launch
+from hearth_controller.launch.request import LaunchRequest
 from hearth_controller.launch.stages import NodeCall, StageJournal
 from hearth_controller.supply.code import bring_code
 from hearth_controller.transfer.receive import Receiver

@@ -19,7 +19,7 @@ from ansible.plugins.action import ActionBase
 from hearth_controller.base.options import argument_spec
 from hearth_controller.base.screen import Screen
 from hearth_controller.inventory.variables import verb_options
-from hearth_controller.launch.request import requested
+from hearth_controller.launch.resolve import requested
 
 DOCUMENTATION = r"""
 module: hearth_run

@@ -27,7 +27,7 @@ from hearth.config import (
 from hearth.config.cli import parse_command_line
 from hearth.config.run import describe_settings
 from hearth_controller.inventory.words import parsed
-from hearth_controller.launch.request import requested
+from hearth_controller.launch.resolve import requested
 
 MODEL = {"model": "smollm2-135m", "run": "night"}
 NAMED = {"question": "frage", "answer": "antwort"}

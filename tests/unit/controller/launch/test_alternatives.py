@@ -9,7 +9,7 @@ from hearth.fit.capacity import GIB, Room
 from hearth.fit.misfits import needs
 from hearth.plan.placement import LayerSpeed
 from hearth.plan.speed import Speed
-from hearth_controller.launch.alternatives import MeasuredNode, undivided
+from hearth_controller.launch.placing import MeasuredNode, undivided
 
 SHAPE = load_preset("llama2-7b").shape
 ROWS = 32

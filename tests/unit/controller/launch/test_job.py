@@ -7,7 +7,7 @@ import subprocess
 import pytest
 from support.programs import stand_in
 
-from hearth_controller.launch.job import job_script
+from hearth_controller.launch.spec import job_script
 
 NODES = {"desk": "tower", "laptop": "laptop"}
 

@@ -10,8 +10,7 @@ from support.launches import asked
 
 from hearth.base.errors import ConfigError
 from hearth_controller.launch.answers import Preparation
-from hearth_controller.launch.prediction import NodeFacts, choose_nodes
-from hearth_controller.launch.resume import going_on, left_behind
+from hearth_controller.launch.prediction import NodeFacts, choose_nodes, going_on, left_behind
 
 NODES = ("desk", "laptop", "oldbox")
 

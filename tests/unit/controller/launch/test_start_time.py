@@ -8,7 +8,7 @@ import pytest
 from support.facts import assert_names
 from support.words import TRAIN
 
-from hearth_controller.launch.request import requested
+from hearth_controller.launch.resolve import requested
 
 
 def asked(tmp_path, **typed):

@@ -9,7 +9,7 @@ from support.words import TRAIN
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
 from hearth_controller.inventory.words import strangers
-from hearth_controller.launch.request import newest_to_go_on, requested
+from hearth_controller.launch.resolve import newest_to_go_on, requested
 from hearth_controller.launch.typed import launch_words, sort_out, without_all
 from hearth_controller.runs.outcome import Outcome
 
