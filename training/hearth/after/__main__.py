@@ -30,7 +30,7 @@ from hearth.config.run import find_run
 
 
 def check(run_file: Path, _: dict[str, Any]) -> dict[str, Any]:
-    """Find whatever would be in the way once the run in `run_file` has finished."""
+    """Find the obstacles to a request once the run in `run_file` has finished."""
     from hearth.after import finished
 
     run = read_run(run_file)

@@ -19,7 +19,7 @@ from hearth.data.template import speaks_plainly
 from hearth.model.backend import GREEDY
 
 _NEXT_QUESTION = "\nUser:"
-"""Text with which a base model begins the next question, after the plain template."""
+"""Text of a base model that begins the next question, after the plain template."""
 
 Show = Callable[[str], None]
 """Shows a piece of an answer."""
@@ -64,7 +64,7 @@ class _Stream(TextStreamer, StoppingCriteria):
             super().put(value)
 
     def on_finalized_text(self, text: str, stream_end: bool = False) -> None:
-        """Show new text, but for an end that may be the beginning of `until`."""
+        """Show new text, except an end that may be the beginning of `until`."""
         text = self._held + text
         if self._until and self._until in text:
             self.found, text = True, text[: text.index(self._until)]

@@ -22,7 +22,7 @@ from hearth.record.events import Score
 from hearth.record.story import Story
 
 CARD_TAG = "hearth"
-"""Tag of each card, by which a repository is known as Hearth's."""
+"""Tag of each card; it marks a repository as Hearth's."""
 
 _NOT_SHOWN = frozenset(
     {

@@ -30,7 +30,7 @@ LEAST = 100_000_000
 """Free bytes that a folder must have before a run, whose adapter has no size yet."""
 
 _UNFINISHED = ".hearth-unfinished"
-"""File of a copy in a bucket that is being written, with the time at which its run was created."""
+"""File in a bucket that marks an unfinished copy, with the creation time of its run."""
 
 _BUCKETS = ("s3", "s3a", "gs", "gcs", "az", "abfs")
 """Schemes that obstore has; its settings and secrets are environment variables, such as AWS_…"""
@@ -113,7 +113,7 @@ def _check_folder(folder: Path, run: Run) -> None:
     if not folder.is_dir():
         raise SupplyError(
             f"copy_to: there is no folder {folder} on this node; mount it, or make it. It is not "
-            "made for you, since it would then lie below an empty mount point"
+            "made for you, since it would then be below an empty mount point"
         )
     with _explained(str(folder)):
         probe = folder / f".hearth-{secrets.token_hex(4)}"

@@ -103,7 +103,7 @@ def afterwards(folder: Path, request: ResultRequest, again: Again, say: Say) -> 
 def _attempt(
     part: ResultRequest, run: Run, folder: Path, result: Result, again: Again, say: Say
 ) -> bool:
-    """Do one part and record what came of it; return whether it was done."""
+    """Do one part and record its outcome; return whether it was done."""
     why = ""
     try:
         event = _do(part, run, folder, result, say)

@@ -163,7 +163,8 @@ def llama_cpp(say: Say, wheels: Path | None = None) -> LlamaCpp:
             ) from None
         except OSError as error:
             raise SupplyError(
-                f"{what} cannot be laid into {folder} ({error.strerror or error}); free some space"
+                f"{what} cannot be unpacked into {folder} ({error.strerror or error}); "
+                "free some space"
             ) from error
 
     return LlamaCpp(ensure_extra(SET, "llama.cpp's tools", say, install))

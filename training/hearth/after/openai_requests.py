@@ -1,6 +1,6 @@
 """Requests of OpenAI's API as they arrive: the fields that are read, their types and bounds. Pure.
 
-What a request cannot mean is refused with the field at fault. Nothing in a request replaces the
+An invalid request is refused with the field at fault. Nothing in a request replaces the
 model's chat template, which is a program.
 """
 
@@ -96,7 +96,7 @@ class _CompletionRequest(_Request):
 
 
 class _Item(BaseModel):
-    """A message of the Responses API, or a call of a function, or what came of one."""
+    """A message of the Responses API, or a call of a function, or its result."""
 
     model_config = ConfigDict(strict=True)
     type: str | None = None

@@ -188,7 +188,7 @@ class Session:
 def _interruptible() -> Iterator[Callable[[], bool]]:
     """Give a function that returns whether Ctrl-C was pressed, which raises no exception meanwhile.
 
-    One that comes where a library has just taken a lock would leave it taken for ever.
+    One that comes where a library has just taken a lock would leave it locked for ever.
     """
     pressed: list[int] = []
     before = signal.signal(signal.SIGINT, lambda number, _: pressed.append(number))
@@ -213,7 +213,7 @@ def chat(
     system: str,
     complete: bool,
 ) -> None:
-    """Let a person talk to `sides` at the terminal, in whatever characters it has.
+    """Let a person talk to `sides` at the terminal, in the characters that it has.
 
     With `complete` each line is a text to go on with, without chat template and history.
     """

@@ -2,7 +2,7 @@
 
 fsspec chains addresses by `::`. Each of them has a protocol of its own, and so a place for a
 password of its own. What a library reads as a password differs between protocols, so an address is
-judged by what a person can have meant: every form of it, also decoded, must be free of credentials.
+judged by all its possible meanings: every form of it, also decoded, must be free of credentials.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ _CHAIN = "::"
 _PROTOCOL = re.compile(r"[A-Za-z][A-Za-z0-9+.-]*")
 
 _MOST_DECODED = 4
-"""Rounds of percent-decoding; nobody encodes a name more often."""
+"""Rounds of percent-decoding; no name is encoded more often."""
 
 _SECRET_WORDS = frozenset(
     {
@@ -31,7 +31,7 @@ _SECRET_WORDS = frozenset(
         *("accesstoken", "authtoken", "sessiontoken", "secretaccesskey"),
     }
 )
-"""Words of which one is in the name of a password, key or token."""
+"""Words in the names of passwords, keys and tokens."""
 
 _WORDS = re.compile(r"[A-Z]?[a-z]+|[A-Z]+(?![a-z])")
 _ASSIGNMENT = re.compile(r"([A-Za-z][\w.-]{0,60})[=:](?!//)(?=.)", re.DOTALL)

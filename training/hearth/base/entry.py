@@ -64,7 +64,7 @@ Verb = Callable[[Path, dict[str, Any]], Mapping[str, Any]]
 def run_verb(verbs: Mapping[str, Verb]) -> int:
     """Run the verb on the command line, print its answer and return the exit status.
 
-    The status is 0, or 2 if there are findings. What a verb prints goes to standard error.
+    The status is 0, or 2 if there are findings. A verb's output goes to standard error.
     """
     parser = argparse.ArgumentParser()
     parser.add_argument("verb", choices=verbs)
@@ -86,7 +86,7 @@ class _Sparing(io.FileIO):
     """A file that drops writes when its disk is full or fails."""
 
     def write(self, content: bytes) -> int:  # type: ignore[override]
-        """Write, or drop what the disk has no room for."""
+        """Write, or drop the content if the disk has no room for it."""
         try:
             return super().write(content)
         except OSError as error:

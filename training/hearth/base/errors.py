@@ -16,7 +16,7 @@ from hearth.base.addresses import without_credentials
 class HearthError(Exception):
     """One or more findings, each a whole sentence: the problem, its cause, its remedy.
 
-    Addresses in them are shown without credentials, whoever wrote the text.
+    Addresses in them are shown without credentials, in texts of other programs too.
     """
 
     def __init__(self, *findings: str) -> None:

@@ -120,7 +120,7 @@ def replaced_folder(final: Path) -> Iterator[Path]:
     try:
         yield unfinished
         sync_below(unfinished)
-        # Renamed, since a network disk does not remove files that somebody reads.
+        # Renamed, since a network disk does not remove files that are being read.
         if final.exists():
             final.rename(before)
         unfinished.rename(final)

@@ -63,7 +63,7 @@ class JsonLines:
 
 
 def _plain(value: Any) -> Any:
-    """Return a JSON value whose texts may be shown and logged, whoever has sent it."""
+    """Return a JSON value of any sender with texts that may be shown and logged."""
     match value:
         case str():
             return plain(value)
@@ -121,5 +121,5 @@ def _hints(kind: type[Any]) -> dict[str, Any]:
 
 
 def same(given: str, expected: str) -> bool:
-    """Compare a secret in constant time, whatever characters the `given` text has."""
+    """Compare a secret in constant time; the `given` text may have any characters."""
     return hmac.compare_digest(given.encode(errors="replace"), expected.encode())

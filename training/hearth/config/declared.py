@@ -1,7 +1,7 @@
 """The values in a model's JSON files that libraries take as they are: their types and sizes. Pure.
 
-A model's folder can come from anybody. A wrong type would end in an error of a library that names
-no file, a wrong size would never end, and some names would be fetched from the Hub as code.
+A model's folder can come from any source. A wrong type would end in an error of a library that
+names no file, a wrong size would never end, and some names would be fetched from the Hub as code.
 """
 
 from __future__ import annotations

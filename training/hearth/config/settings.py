@@ -343,7 +343,7 @@ class Settings(BaseModel):
     @field_validator("push")
     @classmethod
     def _repository(cls, value: str | None) -> str | None:
-        """Refuse what the Hub does not take as the name of a repository."""
+        """Refuse a name that the Hub does not accept for a repository."""
         if value is not None and not REPOSITORY.fullmatch(value):
             raise ValueError(
                 "write owner/name: each of letters, digits, '.', '_' and '-', not beginning or "

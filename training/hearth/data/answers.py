@@ -96,7 +96,7 @@ class Chat:
     Attributes:
         text: the rendering.
         answers: the answers that carry loss.
-        regions: what each message became; those behind the end of `text` are of no use.
+        regions: the text of each message; those behind the end of `text` are of no use.
         notes: remarks for the user, such as a thought that the template leaves out.
     """
 

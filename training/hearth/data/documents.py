@@ -133,7 +133,7 @@ def tokenise(
 def held_out_mask(hashes: np.ndarray, marks: np.ndarray, fraction: float) -> np.ndarray:
     """Return the mask of held-out documents, bool (documents,).
 
-    If the file marks any document, its marks alone decide, whatever `fraction` is. Otherwise a
+    If the file marks any document, its marks alone decide, and `fraction` is ignored. Otherwise a
     document is held out if its content's hash falls below `fraction` of the hash's range: this
     does not depend on the order of the file, keeps a document on its side when others are added,
     and puts equal documents on the same side. At least one document is held out if `fraction` is

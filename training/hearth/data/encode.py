@@ -91,7 +91,7 @@ _Piece = tuple[str, bool]
 
 
 def _holds_control(template: ChatTemplate, messages: Sequence[Message]) -> bool:
-    """Return whether a text of `messages` contains what the template writes as a control token."""
+    """Return whether a text of `messages` contains a control token of the template."""
     return any(
         token in text for each in messages for text in each.texts for token in template.control
     )

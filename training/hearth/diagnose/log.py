@@ -49,7 +49,7 @@ _HEARTH = re.compile(r"^hearth: error: (?P<message>.+)")
 _TRACEBACK = "Traceback (most recent call last):"
 _FRAME = re.compile(r'^  File "(?P<path>[^"]*)", line (?P<line>\d+)')
 _FATAL = re.compile(r"^Fatal Python error: .+")
-_LAST_WORDS = re.compile(r"(?<=what\(\):).+")  # of a C++ exception that nobody caught
+_LAST_WORDS = re.compile(r"(?<=what\(\):).+")  # of an uncaught C++ exception
 _NOT_STARTED = re.compile(r"^\S*python\S*: (?P<message>can't open file .+|No module named .+)")
 _EXCEPTION = re.compile(r"^(?!Failures:)[A-Za-z_][\w.]*(?:: .*|:?\s*)$")  # not torchrun's heading
 _USAGE, _USAGE_STATUS = re.compile(r"^\S+: error: .+"), 2  # of argparse

@@ -38,7 +38,7 @@ _LARGEST = 32 << 20
 """Bytes of the heap's largest block, and so of its largest hole (mallopt(3), M_MMAP_THRESHOLD)."""
 
 _OFFLOADED = 2 << 20
-"""Bytes from which Unsloth's checkpointing moves a layer's input to the computer's memory."""
+"""Least bytes of a layer's input that Unsloth's checkpointing moves to the computer's memory."""
 
 _RECOMPUTED = 2
 """Copies of a recomputed layer's tensors under Unsloth: each one and, beside it, its gradient. With

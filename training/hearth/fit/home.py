@@ -20,7 +20,7 @@ ALIKE = LayerSpeed(UNKNOWN, UNKNOWN, UNKNOWN)
 """Speed of an unmeasured rank: only the memory then decides whether a model can be placed."""
 
 _ENLARGING, _ENLARGEMENTS = 1.1, 100
-"""Factor by which memory that does not suffice is taken to be larger, and how often at most."""
+"""Factor that enlarges insufficient memory in each attempt, and the most attempts."""
 
 
 @dataclass(frozen=True)

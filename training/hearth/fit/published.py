@@ -50,7 +50,7 @@ def config_beforehand(run: Run, layout: Layout, hub: bool) -> dict[str, Any]:
 def published_config(source: ModelSource) -> dict[str, Any] | None:
     """Return the content of config.json of a model on the Hub.
 
-    None if it cannot be fetched, whatever the reason: the download that follows reports it.
+    None if it cannot be fetched, for any reason: the download that follows reports it.
     """
     if source.kind != "hub":
         return None

@@ -1,6 +1,6 @@
 """The person's word on lending, in lend.json in the node's workspace.
 
-`off` keeps the node away from runs, `on` lends it whatever else says no, and `auto`, which is the
+`off` keeps the node away from runs, `on` lends it despite all else, and `auto`, which is the
 same as no file, leaves it to the node's terms.
 """
 
@@ -23,7 +23,7 @@ RETURNS = "it returns as soon as its ranks have loaded the model, as at the star
 
 @dataclass(frozen=True)
 class LendChoice:
-    """A person's word since a time, up to `until` (None: for ever); times are aware.
+    """A person's choice since a time, up to `until` (None: for ever); times are aware.
 
     `trouble` is the reason why a broken file counts as `off`.
     """
@@ -46,7 +46,7 @@ def choice_file(workspace: Path) -> Path:
 def read(workspace: Path) -> LendChoice:
     """Return the person's word on this node; a broken file counts as `off`.
 
-    The person's wish is then unknown, and the owner comes first.
+    The person's choice is then unknown, and the owner comes first.
     """
     path = choice_file(workspace)
     if not path.exists():

@@ -83,7 +83,7 @@ def _of_choice(choice: LendChoice, local: datetime) -> str:
 
 
 COMPUTE_MIB, COMPUTE_SM = 64, 10.0
-"""Memory, or share of the GPU's time in percent, from which a compute process counts."""
+"""Least memory, or share of the GPU's time in percent, of a compute process that counts."""
 
 GRAPHICS_MIB, GRAPHICS_SM = 1024, 20.0
 """The same for a process that draws: browsers and players stay below."""

@@ -32,7 +32,7 @@ _SUPPLIES = Path("/sys/class/power_supply")
 class Sensors:
     """Everything that a node's terms depend on, read together.
 
-    A reading takes milliseconds, but for the first one, which waits for the first answer of
+    A reading takes milliseconds, except the first one, which waits for the first answer of
     lend_command. With GPUs, which `find` opens, their processes are read, else the load of the
     processor; a driver may appear later, as after a start of the machine.
     """

@@ -157,7 +157,7 @@ def dropouts_in(folder: Path, own_code: bool) -> list[str]:
 
 
 def check_dropout(folder: Path, own_code: bool, dropout: float | None) -> None:
-    """Raise `ModelError` if the model in `folder` cannot drop out what the setting asks for."""
+    """Raise `ModelError` if the model in `folder` cannot apply the dropout of the settings."""
     if dropout and not dropouts_in(folder, own_code):
         raise ModelError(
             f"dropout: {folder}/config.json names no dropout, so {dropout:g} would do nothing; "

@@ -32,7 +32,7 @@ SILENCE = 2 * CONNECT
 """Seconds without any answer after which a port is taken for closed by a firewall."""
 
 PATIENCE = 30.0
-"""Seconds in which a slower machine has to begin to listen. Until then it refuses."""
+"""Seconds that a slower machine has to begin to listen. Until then it refuses."""
 
 RETRY = 0.2
 

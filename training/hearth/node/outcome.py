@@ -30,7 +30,7 @@ _NOT_OF_THE_INPUTS = (
     *("run", "resume", "wandb", "wandb_project"),
     *("eval", "eval_limit", "push", "private", "copy_to"),
 )
-"""Settings that change neither what is prepared nor how fast it is."""
+"""Settings that change neither the preparation nor the speed."""
 
 _KEPT = 50
 """Number of outcomes on a node; the oldest are removed."""

@@ -1,4 +1,4 @@
-"""Send a message by apprise, and say what came of it without showing an address."""
+"""Send a message by apprise, and report the outcome without showing an address."""
 
 from __future__ import annotations
 

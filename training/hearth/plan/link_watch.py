@@ -41,7 +41,7 @@ _BY_LINK = 0.5
 """Part of the exchange that a link must be busy, to be the reason why it is long."""
 
 _ALIKE = 2.0
-"""Links that carry at most so many times what the slowest carries are named with it."""
+"""Links are named with the slowest one up to this multiple of its speed."""
 
 _IN_A_ROW = 2
 """Steps after which a link is named, or no longer named."""

@@ -1,4 +1,4 @@
-"""Links that became slow: what a run says of them, on every screen and in its record. Pure."""
+"""Links that became slow: the messages on every screen and the record of them. Pure."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@ resolve the same values without talking. Many data get the largest steps and one
 smaller steps and up to five passes, since a handful of large steps teaches a model nothing. A step
 keeps several rows where it can, for several ranks. `tests.bench.defaults` measures the result.
 
-The learning rates have the shapes of Transformers' schedules, but for the warm-up: it begins above
+The learning rates have the shapes of Transformers' schedules, except the warm-up: it begins above
 0, since a step at rate 0 learns nothing. A decay reaches 0 after the last step, not at it.
 """
 

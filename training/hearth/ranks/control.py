@@ -207,7 +207,7 @@ class Control:
             os.kill(os.getpid(), signal.SIGTERM)
 
     def _take(self, line: bytes) -> None:
-        """Act on an order, or lay it down for `wait`.
+        """Act on an order, or queue it for `wait`.
 
         Raises `ProtocolError` if the line is no order.
         """
@@ -237,10 +237,10 @@ class Control:
 
 
 IMPORTING = 900.0
-"""Seconds in which the libraries must be imported, from a slow disk."""
+"""Seconds to import the libraries, from a slow disk."""
 
 PREPARING = 3600.0
-"""Seconds in which model and data must be ready, and the speed measured."""
+"""Seconds to load model and data, and to measure the speed."""
 
 FIRST_USE = 600.0
 """Seconds of the first use of the device."""
@@ -290,7 +290,7 @@ def connect(environment: Mapping[str, str] = os.environ) -> Control | Supervisor
 
 
 class Starting:
-    """Tells the supervisor what a rank does until it is in a group, and that its process lives."""
+    """Reports to the supervisor, until a rank is in a group, its work and that it lives."""
 
     def __init__(self, supervisor: Control | SupervisorWatch | None) -> None:
         self._supervisor = supervisor

@@ -1,7 +1,7 @@
 """Torch's process groups: all ranks of a run over gloo, and NCCL for gradients.
 
 Values (facts, names, files) travel over gloo, as JSON or bytes: torch would pickle objects, and
-unpickling runs code of whoever sent them. Gradients use NCCL if every rank has an NVIDIA GPU of its
+unpickling runs code of their sender. Gradients use NCCL if every rank has an NVIDIA GPU of its
 own, else gloo, so that a CPU or a shared card can join.
 """
 

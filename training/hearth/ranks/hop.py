@@ -92,7 +92,7 @@ class HopMeter:
 
 
 def stamp_arrivals(connection: socket.socket) -> None:
-    """Have the kernel note when what comes over a connection arrives."""
+    """Have the kernel note arrival times on a connection."""
     connection.setsockopt(socket.SOL_SOCKET, _STAMP, 1)
 
 

@@ -25,7 +25,7 @@ _OF_WINDOWS = 0.9
 and go on it."""
 
 _MMAP_THRESHOLD = -3
-"""Of mallopt(3): bytes from which a block is the system's own, not the heap's."""
+"""Of mallopt(3): least bytes of a block that is mapped apart from the heap."""
 
 # Most libraries have no error class for it: torch's CPU allocator, CUDA itself, cuBLAS, Triton,
 # Unsloth. (Triton's "out of resource" is a block of a kernel, not the card's memory.)

@@ -36,7 +36,7 @@ _KNOCK = 0.01
 """Seconds between two attempts to connect to a member that does not listen yet."""
 
 _PROBES = {socket.TCP_KEEPIDLE: 30, socket.TCP_KEEPINTVL: 30, socket.TCP_KEEPCNT: 9}
-"""Seconds and number of the probes of a connection on which nothing comes: 5 min without an answer.
+"""Seconds and number of the probes of a silent connection: 5 min without an answer.
 
 A router may forget an idle connection, while that of the supervisors lives on. No TCP_USER_TIMEOUT:
 it would also end the connection to a member that has not begun to read yet.
@@ -45,7 +45,7 @@ it would also end the connection to a member that has not begun to read yet.
 _NONCE = 16
 _PROOF = 32
 _HELLO = struct.Struct(f"!8sQIIH{_NONCE}s")
-"""Magic, generation, index of the member, purpose, port at which it listens, its nonce."""
+"""Magic, generation, index of the member, purpose, its listening port, its nonce."""
 
 _MAGIC = b"hearth-2"
 _TABLE, _RING = 0, 1
@@ -64,7 +64,7 @@ _MOST = 1 << 16
 
 @dataclass(frozen=True)
 class Neighbours:
-    """Connections of a member: what the one before sends, and what the one behind receives."""
+    """Connections of a member: from the one before it, and to the one behind it."""
 
     before: socket.socket
     behind: socket.socket
@@ -193,7 +193,7 @@ class _Meeting:
         return neighbours
 
     def _hello(self, purpose: int, port: int, challenge: bytes) -> tuple[bytes, bytes]:
-        """Return this member's hello, and its proof to whoever has sent or told the challenge."""
+        """Return this member's hello, and its proof to the sender of the challenge."""
         generation = self._order.generation
         hello = _HELLO.pack(_MAGIC, generation, self._index, purpose, port, self._nonce)
         return hello, self._mac(b"hello", challenge, hello)

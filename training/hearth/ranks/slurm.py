@@ -36,7 +36,7 @@ def first_host(nodes: str) -> str:
 def is_step(environment: Mapping[str, str], interactive: bool) -> bool:
     """Return whether this process is a task of a step whose ranks no other launcher has named.
 
-    What a person types in a shell of `srun --pty` is not, though the shell itself is a task.
+    A command typed in a shell of `srun --pty` is not, though the shell itself is a task.
     """
     return "SLURM_STEP_NODELIST" in environment and "RANK" not in environment and not interactive
 

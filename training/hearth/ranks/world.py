@@ -287,7 +287,7 @@ class World:
                 raise GroupBroken(f"no NCCL group could be formed: {error}") from error
 
     def drop(self) -> None:
-        """Leave the group at once, whatever its other members do."""
+        """Leave the group at once, without waiting for its other members."""
         with self._changing:
             group, gradients, alarm = self._group, self.gradients, self._alarm
             self._group = self.gradients = self._alarm = None

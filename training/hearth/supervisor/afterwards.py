@@ -31,7 +31,7 @@ _GRACE = 5.0
 async def do_afterwards(
     spec: Spec, absent: Set[str], wanted_elsewhere: Callable[[], str], say: Callable[[str], None]
 ) -> None:
-    """Do what a run of `spec` asks for once it has finished, if it is for this node to do.
+    """Do the parts that follow a finished run of `spec`, if they are for this node to do.
 
     `absent` are the nodes that are not there. It ends early when `wanted_elsewhere` gives a reason.
     Its output goes to the run's log; it records itself which parts are done.

@@ -33,9 +33,9 @@ class Availability:
     """Asks again and again whether the owner wants the machine, in a thread of its own.
 
     The thread enters what `make` returns, and calls what that yields every second. These may take
-    their time, and even hang: the supervisor does not wait for them. If one fails, `say` is told,
-    the last answer stands, and all begins anew. Each change of the answer, and the first one, goes
-    into the queue `events` of the running event loop.
+    their time, and even hang: the supervisor does not wait for them. If one fails, `say` gets the
+    error, the last answer stands, and all begins anew. Each change of the answer, and the first
+    one, goes into the queue `events` of the running event loop.
 
     Attributes:
         says: the last answer.

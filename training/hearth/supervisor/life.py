@@ -241,7 +241,7 @@ class NodeSupervisor:
         self._log.begin()
 
     async def _say_kernel_messages(self) -> None:
-        """Log what the kernel said since the launch began."""
+        """Log the kernel's messages since the launch began."""
         for line in await self._log.kernel():
             self._say(f"kernel: {line}")
 

@@ -69,7 +69,7 @@ from hearth.supervisor.spec import Spec
 from hearth.supervisor.vote_store import VoteStore
 
 MEETING = 2.0
-"""Seconds in which a supervisor that comes back meets those that are there."""
+"""Seconds that a returning supervisor has to meet those that are there."""
 
 End = LaunchOutcome | Interrupted
 

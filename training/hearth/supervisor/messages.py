@@ -277,7 +277,7 @@ async def receive(reader: asyncio.StreamReader) -> Message:
 
 
 HANDSHAKE_TIMEOUT = 10.0
-"""Seconds in which a caller has to prove itself."""
+"""Seconds that a caller has to prove itself."""
 
 
 MOST_CALLERS = 64

@@ -41,7 +41,7 @@ class Notices:
         """
         self._outbox.collect()
         spec, record = self._spec, self._record
-        # An evening at which the owner has the machines is no news.
+        # The owner's use of the machines is no news.
         wanted = record.cause is not None and record.cause.kind == "away"
         missing = () if wanted else tuple(n for n in record.missing if n not in in_queue)
         # The others train if this node, which the owner has, waits for no node.

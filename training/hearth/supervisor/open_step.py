@@ -16,7 +16,7 @@ from hearth.ranks.control_protocol import FOR_OTHERS, MICRO_BATCH, OPTIMIZER, SE
 from hearth.supervisor.messages import Beat
 
 OLD = 15.0
-"""Seconds from which a step is shown with its age; it is recorded a heartbeat earlier."""
+"""Least age in seconds of a step that is shown with it; it is recorded a heartbeat earlier."""
 
 _OF_A_STEP = (MICRO_BATCH, OPTIMIZER, SEARCH, FOR_OTHERS)
 """Pieces of work that belong to a step; any other one ends it."""

@@ -81,7 +81,7 @@ def environment(spec: Spec, group: Form) -> dict[str, str]:
         SUPERVISED: str(spec.workspace),
         "PYTHONUNBUFFERED": "1",
         "PYTHONPATH": python_path(spec.workspace / "scripts", os.environ),
-        # The run's folder, in which torchrun and Hearth's ranks start, holds data: Python must not
+        # The run's folder is the ranks' working directory and holds data: Python must not
         # import modules from it, nor Unsloth, which writes code and imports it.
         "PYTHONSAFEPATH": "1",
         "GLOO_SOCKET_IFNAME": spec.interface,

@@ -193,7 +193,7 @@ class Exchange:
             self.given += updates.numel() * updates.element_size()
 
     def _sum(self, buffer: torch.Tensor) -> None:
-        """Replace `buffer` by its sum over all ranks, whatever device it is on."""
+        """Replace `buffer` by its sum over all ranks, on any device."""
         if buffer.device.type == self._world.gradient_device.type:
             self._world.sum_(buffer)
         else:

@@ -1,6 +1,6 @@
 """The training loop under a supervisor that forms groups in place: it outlives its group.
 
-Whatever a lost rank interrupts is undone, and done again by the next group. That takes ranks that
+Work that a lost rank interrupts is undone, and done again by the next group. That takes ranks that
 hold the whole model: parts of one, as of `parallel: fsdp` and `pipeline`, are launched again.
 """
 
@@ -190,7 +190,7 @@ class InPlaceTrainer:
         progress.nodes, progress.generation = nodes, world.generation
 
     def _take_over(self, own: Standing, source: Standing, everyone: list[Standing]) -> None:
-        """Send the state, the record and the best weights of `source` to whoever lacks them."""
+        """Send the state, the record and the best weights of `source` to ranks without them."""
         trainer, evaluator = self._trainer, self._trainer.evaluator
         gives, state, text = own.rank == source.rank, None, b""
         if gives:

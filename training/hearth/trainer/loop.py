@@ -1,8 +1,8 @@
 """The training loop: a run from its first step, or its newest checkpoint, to its end.
 
 Everything that ranks do together is done in two parts: first all that needs the others, then what
-changes this rank, by itself. So what a lost rank interrupts can be undone, and be done again by
-another group (see `in_place`).
+changes this rank, by itself. So work that a lost rank interrupts can be undone, and be done again
+by another group (see `in_place`).
 """
 
 from __future__ import annotations

@@ -91,7 +91,7 @@ class Stepper:
         return result
 
     def abandon(self) -> None:
-        """Undo what an interrupted step or round has changed."""
+        """Undo the changes of an interrupted step or round."""
         self._work.abandon()
         self._learner.abandon()
         if self._rounds and self._in_round:

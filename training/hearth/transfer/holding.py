@@ -44,7 +44,7 @@ class Holding:
     Args:
         item: from the table.
         piece: bytes of a piece.
-        target: the folder of the model or checkpoint, or the data file; shards lie beside it.
+        target: the folder of the model or checkpoint, or the data file; shards are beside it.
         shards: paths of shards that are complete on this node, by name.
     """
 

@@ -47,7 +47,7 @@ _POLL = 0.1
 """Seconds until a server notices that it is to stop."""
 
 _IDLE_LINE = 60.0
-"""Seconds after which a connection on which nothing comes is closed."""
+"""Seconds before a silent connection is closed."""
 
 _STRANGER = 10.0
 """Likewise for a connection without a valid request so far."""

@@ -1,4 +1,4 @@
-"""The state of a node's ranks together, from what each of them tells its supervisor. Pure."""
+"""The common state of a node's ranks, from their messages to the supervisor. Pure."""
 
 from __future__ import annotations
 

@@ -27,19 +27,19 @@ EVALUATION_PATIENCE = 3.0
 """Seconds that it waits for the end of a held-out evaluation, which the others do again."""
 
 HANDOVER = 10.0
-"""Seconds in which waiting ranks may be needed to give the state of the run to others."""
+"""Seconds that waiting ranks are kept to give the state of the run to others."""
 
 HEARD_OF = 1.0
 """Seconds until others have heard that a node leaves, if they are to keep the state for it."""
 
 OWN_END = 5.0
-"""Seconds in which relaunched ranks end by themselves after those of another node.
+"""Seconds that relaunched ranks get to end by themselves after those of another node.
 
 Each torchrun tells its own error, and only one of them may be the cause.
 """
 
 FREE_WITHIN = 2.0
-"""Seconds in which ranks end that have nothing to save; then they are ended."""
+"""Seconds to exit for ranks that have nothing to save; then they are ended."""
 
 
 def orders(state: State) -> list[Action]:

@@ -207,7 +207,7 @@ class State:
         proposal: this node's own proposal in flight.
         owner: the reason why the owner wants this machine; "": the run may have it.
         owner_reported: the same as this node reports it. Once the ranks were told to leave, the
-            node is away before it returns: a wish that is over meanwhile still stands, or the
+            node is away before it returns: a request that is over meanwhile still stands, or the
             others would take their end for that of the run.
         leaving: the reason why this node leaves the others in order, to end.
         stop: the request to stop the run.

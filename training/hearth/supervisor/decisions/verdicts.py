@@ -30,7 +30,7 @@ that lasted so long has led somewhere.
 """
 
 LEFT_OUT_WITHIN = 10.0
-"""Seconds in which the others go on without a node that tries no more; else the run ends."""
+"""Seconds that the others have to go on without a node that tries no more; else the run ends."""
 
 
 def curable(failure: RanksFailure) -> bool:
@@ -62,7 +62,7 @@ def others_go_on(state: State) -> bool:
 
 
 COLLECT = 1.0
-"""Seconds in which the errors of other nodes may still arrive: the first real one is the cause."""
+"""Seconds to wait for the errors of other nodes: the first real one is the cause."""
 
 LEAVE_TIMEOUT = 40.0
 """Seconds after which a node that leaves goes, even if no team was formed without it.
