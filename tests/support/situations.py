@@ -10,7 +10,7 @@ from hearth.supervisor.decisions import decide
 from hearth.supervisor.decisions.actions import Conclude
 from hearth.supervisor.decisions.forming import TeamSettings
 from hearth.supervisor.decisions.local_ranks import LocalRanks, Rank
-from hearth.supervisor.decisions.state import Heard, Memory, NodeAbsence, State
+from hearth.supervisor.decisions.state import Disconnection, Heard, Memory, State
 from hearth.supervisor.decisions.team_record import TeamRecord
 from hearth.supervisor.decisions.voting import Config, Refusal, Votes
 from hearth.supervisor.messages import NodeReport, Propose, Reaches
@@ -46,7 +46,7 @@ def situation(own: NodeReport, *others: NodeReport, now: float = 100.0, **facts:
     """Return the state of the node of `own`; nodes that are not given broke off just now."""
     names = {own.node, *(each.node for each in others)}
     heard = {each.node: Heard(each, now) for each in others}
-    gone = {node: NodeAbsence("broke off", now) for node in NODES if node not in names}
+    gone = {node: Disconnection("broke off", now) for node in NODES if node not in names}
     team = facts.pop("team", Config(own.generation, NODES) if own.generation else None)
     ranks = replace(LocalRanks.starting(1), gained=facts.pop("gained", 0))
     if ends := facts.pop("verdict", None):

@@ -155,7 +155,7 @@ def _install(machine: GpuMachine, branch: int) -> DriverPlan:
         )
     if plan.findings:
         return DriverPlan("refuse", findings=plan.findings)
-    plan.note = _told(machine.cards, plan)
+    plan.note = _describe(machine.cards, plan)
     return plan
 
 
@@ -169,7 +169,7 @@ def _open_modules(cards: list[Card], branch: int) -> bool:
     return not old or branch > FLOOR or any(each.needs_open for each in cards)
 
 
-def _told(cards: list[Card], plan: DriverPlan) -> str:
+def _describe(cards: list[Card], plan: DriverPlan) -> str:
     """Return the note about an install."""
     kind = "open" if plan.open_modules else "proprietary"
     good = ", ".join(str(each) for each in cards if each.trains)

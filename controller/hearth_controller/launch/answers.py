@@ -18,7 +18,7 @@ class _Facts:
 
 @dataclass(frozen=True)
 class Inspection(_Facts):
-    """A node before a run: the facts of the module `hearth_look`.
+    """A node before a run: the facts of the module `hearth_inspect`.
 
     Attributes:
         own: absolute paths of the node (`python`, `workspace`, `models`) and its options in the

@@ -161,7 +161,7 @@ def _inspect(
     calls = {}
     for name in request.requested:
         spec = {"copies": True, "address": course.addresses[name], "shared": course.site.shared}
-        calls[name] = [NodeCall("hearth_look", {"spec": spec, "run_file": request.text})]
+        calls[name] = [NodeCall("hearth_inspect", {"spec": spec, "run_file": request.text})]
     answers = yield from course.stage(stage, calls)
     return {
         name: facts_of(results)["copies"]

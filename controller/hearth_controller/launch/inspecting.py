@@ -25,7 +25,7 @@ def inspect(course: Course, request: LaunchRequest) -> Played[dict[str, Inspecti
     for name in request.requested:
         first = name == request.requested[0]
         look = common | {"spec": _inspection_spec(course, request, name, first)}
-        calls[name] = [NodeCall("hearth_look", look, {"hub_token": "hub"})]
+        calls[name] = [NodeCall("hearth_inspect", look, {"hub_token": "hub"})]
         if course.site.notifies:
             calls[name].append(program("hearth.notify check", {}, secret="notify"))
         if first and request.afterwards:

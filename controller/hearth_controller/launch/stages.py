@@ -76,7 +76,7 @@ Stages = Played[None]
 
 
 @dataclass(frozen=True)
-class Step:
+class StageTask:
     """The part of a task in a launch: its calls by node, whether it is skipped, or an error."""
 
     calls: Mapping[str, list[NodeCall]] = field(default_factory=dict)
@@ -94,7 +94,7 @@ class StageJournal:
         with alone(folder):
             self.key = self._read("key") or self._write("key", secrets.token_hex(24))
 
-    def step(self, task: str, stage: str, launch: Callable[[], Stages]) -> tuple[Step, bool]:
+    def step(self, task: str, stage: str, launch: Callable[[], Stages]) -> tuple[StageTask, bool]:
         """Return the step of a task (an id) for the stage of this name, and whether it is new.
 
         It is skipped where the launch has no such stage now.
@@ -104,14 +104,14 @@ class StageJournal:
                 calls = {
                     name: [NodeCall(**each) for each in of] for name, of in known["calls"].items()
                 }
-                return Step(calls, known["result"], known["skipped"], known["error"]), False
+                return StageTask(calls, known["result"], known["skipped"], known["error"]), False
             step = self._next(stage, launch)
             self._write(f"{task}.step", asdict(step))
             if not step.skipped:
                 self._write("tasks", [*self._tasks, task])
             return step, True
 
-    def _next(self, wanted: str, launch: Callable[[], Stages]) -> Step:
+    def _next(self, wanted: str, launch: Callable[[], Stages]) -> StageTask:
         stages = launch()
         try:
             stage = next(stages)
@@ -119,17 +119,19 @@ class StageJournal:
                 stage = stages.send(self._answers(task))
             if stage.name != wanted:
                 missed = f"the playbook has no task for the stage {stage.name!r}"
-                return Step(error=missed) if wanted == LAST else Step(skipped=True)
+                return StageTask(error=missed) if wanted == LAST else StageTask(skipped=True)
             if stage.local:
                 stage.local()
         except StopIteration:
-            return Step(skipped=True)
+            return StageTask(skipped=True)
         except HearthError as error:
-            return Step(error="\n".join(error.findings))
+            return StageTask(error="\n".join(error.findings))
         except OSError as error:
-            return Step(error=f"{error.filename} cannot be written: {error.strerror}")
+            return StageTask(error=f"{error.filename} cannot be written: {error.strerror}")
         said = {"say": stage.say} if stage.say else {}
-        return Step({name: list(of) for name, of in stage.calls.items()}, {**stage.result, **said})
+        return StageTask(
+            {name: list(of) for name, of in stage.calls.items()}, {**stage.result, **said}
+        )
 
     def record(self, task: str, node: str, results: Sequence[Mapping[str, Any]]) -> None:
         """Keep the results of a node's calls."""

@@ -23,7 +23,7 @@ from hearth_controller.report.read import RunFolder, read
 from hearth_controller.report.repeat import explicit_settings, repeat_command
 from hearth_controller.report.svg import NARROW, WIDE, as_variables, colours_of
 from hearth_controller.runs.energy import energy_of, significant
-from hearth_controller.runs.listing import took
+from hearth_controller.runs.listing import time_taken
 
 FILE = "report.html"
 """The report's name in the run's folder."""
@@ -81,7 +81,7 @@ def contents(known: RunFolder) -> dict[str, Any]:
         "known": known,
         "story": story,
         "headline": _HEADLINES[known.state],
-        "took": took(story.length, story.seconds),
+        "took": time_taken(story.length, story.seconds),
         "nodes": node_rows(known),
         "launches": launch_rows(known),
         "teams": team_rows(known),

@@ -47,7 +47,7 @@ def perplexities(both: tuple[float | None, float | None]) -> str:
     return NOT_KNOWN if before == after == NOT_KNOWN else f"{before} → {after}"
 
 
-def took(elapsed: float | None, launched: float | None) -> str:
+def time_taken(elapsed: float | None, launched: float | None) -> str:
     """Return the time of a run in all and, if it was launched again, of its launches together."""
     if elapsed is None or launched is None:
         return NOT_KNOWN
@@ -95,7 +95,7 @@ def cells(run: ObservedRun, digits: int = 3) -> dict[str, str]:
         "perplexity": perplexities(run.story.perplexity),
         "model": run.model or run.program or NOT_KNOWN,
         "begun": local_time(run.begun),
-        "took": took(run.elapsed, run.seconds),
+        "took": time_taken(run.elapsed, run.seconds),
         "nodes": ", ".join(run.parts),
     }
 

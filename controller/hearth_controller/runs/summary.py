@@ -14,7 +14,7 @@ from hearth.config import read_run
 from hearth.record.absences import describe_cost
 from hearth.record.story import Story
 from hearth_controller.runs.energy import describe, energy_of
-from hearth_controller.runs.listing import took
+from hearth_controller.runs.listing import time_taken
 from hearth_controller.runs.outcome import Outcome
 from hearth_controller.script.run import ScriptRun, read_script
 
@@ -88,7 +88,7 @@ def summary(
     if state == "failed":
         rows.append(_what_happened(outcome, folder))
     ended = story.ended and state != "failed"
-    elapsed = f" in {took(story.length, story.seconds)}" if ended else ""
+    elapsed = f" in {time_taken(story.length, story.seconds)}" if ended else ""
     worse = textwrap.wrap(story.worse, _WIDTH) if story.worse else []
     headline = _headline(run, _steps(story, outcome), outcome, elapsed)
     return "\n".join([*worse, headline, *table(rows)])

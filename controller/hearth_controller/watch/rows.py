@@ -13,7 +13,7 @@ from hearth.base.text import NOT_KNOWN, byte_count, duration, plain
 from hearth.record.story import Story
 from hearth.record.windows import warmest
 from hearth.supervisor.open_step import describe_open_step
-from hearth_controller.runs.listing import took
+from hearth_controller.runs.listing import time_taken
 from hearth_controller.watch.view import SILENT, RunView
 
 TITLES = ("node", "rank", "state", "tokens/s", "share", "temp", "memory", "link")
@@ -77,7 +77,7 @@ def step_text(view: RunView) -> str:
         return view.progress
     steps = f"step {story.step}/{story.steps}"
     if story.ended:
-        return f"{steps} in {took(story.length, story.seconds)}"
+        return f"{steps} in {time_taken(story.length, story.seconds)}"
     if view.outcomes:
         return steps
     left = story.eta_seconds and f"{duration(story.eta_seconds)} left"

@@ -38,7 +38,7 @@ class ActionModule(ActionBase):
         self._extra = ExtraLock(Path(arguments.pop("extra_lock")))
         try:
             if arguments["verb"] == "look":
-                return result | self._look(arguments)
+                return result | self._inspect(arguments)
             return result | self._install(arguments)
         except SupplyError as error:
             return result | {"failed": True, "msg": str(error)}
@@ -46,7 +46,7 @@ class ActionModule(ActionBase):
     def _module(self, arguments: Mapping[str, Any]) -> dict[str, Any]:
         return self._execute_module("hearth_packages", dict(arguments), task_vars=self._vars)
 
-    def _look(self, arguments: dict[str, Any]) -> dict[str, Any]:
+    def _inspect(self, arguments: dict[str, Any]) -> dict[str, Any]:
         """Return the node's differing packages, with findings for those the lock cannot supply."""
         extra = arguments.pop("extra")
         pins = {kind: lock_in(self._locks, kind) for kind in KINDS}

@@ -52,7 +52,7 @@ options:
     type: dict
     required: true
   own:
-    description: Paths and options of this node, as M(hearth_look) takes them.
+    description: Paths and options of this node, as M(hearth_inspect) takes them.
     type: dict
     required: true
   before:
@@ -177,13 +177,13 @@ class ActionModule(ActionBase):
             name, _, variable = option.partition(".")
             known = self._secrets[secret]
             arguments[name] = arguments.get(name, {}) | {variable: known} if variable else known
-        if call.module == "hearth_look":
+        if call.module == "hearth_inspect":
             arguments = own | arguments
         elif call.module == "hearth_command":
             arguments = {name: own[name] for name in _OF_PROGRAMS} | arguments
         elif call.module == "hearth_workspace":
             arguments["path"] = own["workspace"]
-        if call.module in ("hearth_look", "hearth_workspace") and "source" in arguments:
+        if call.module in ("hearth_inspect", "hearth_workspace") and "source" in arguments:
             return bring_code(self, call.module, arguments, self._task_vars, C.DEFAULT_LOCAL_TMP)
         if self._shared_loader_obj.action_loader.find_plugin(call.module):
             return self._act(call.module, arguments)

@@ -28,7 +28,7 @@ options:
     elements: str
     required: true
   looks:
-    description: Results of M(hearth_look), in the order of O(nodes).
+    description: Results of M(hearth_inspect), in the order of O(nodes).
     type: list
     elements: dict
     required: true

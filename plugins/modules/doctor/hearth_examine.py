@@ -44,14 +44,14 @@ from ansible.module_utils.hearth.base import taken_address
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
 from ansible.module_utils.hearth_node.base import absolute, run_under_way, text_of
 from ansible.module_utils.hearth_node.doctor import copies, health, surroundings
-from ansible.module_utils.hearth_node.driver import inspect as driver_look
+from ansible.module_utils.hearth_node.driver.inspect import inspect_driver
 from ansible.module_utils.hearth_node.network.neighbours import claimants
 from ansible.module_utils.hearth_node.network.nics import see
 from ansible.module_utils.hearth_node.runs import digest, leftovers
 from ansible.module_utils.hearth_node.system.memory import host_memory
 
 
-def look(given: dict) -> dict:
+def inspect_node(given: dict) -> dict:
     """Return all facts: those of `surroundings.home`, and more.
 
     The `driver`, `card` of the cluster address, its `network`, `paths` to the peers, `disks`,
@@ -87,7 +87,7 @@ def look(given: dict) -> dict:
 
 def driver() -> dict:
     """Return a summary of the driver; `cards` are the PCI device ids of the NVIDIA cards."""
-    said = driver_look.look()
+    said = inspect_driver()
     cards = [each["device"] for each in said["cards"] if each["vendor"] == NVIDIA]
     names = (
         *("works", "restart", "next_boot", "remedy", "loaded", "modules", "library", "answers"),
@@ -134,7 +134,7 @@ def main() -> None:
     if given["verb"] == "health":
         speeds = os.path.join(given["workspace"], "data", "speeds")
         module.exit_json(changed=False, facts=health.load_of_node(given["address"], speeds))
-    facts = {"look": look, "claims": claims}[given["verb"]](given)
+    facts = {"look": inspect_node, "claims": claims}[given["verb"]](given)
     module.exit_json(changed=False, facts=facts)
 
 

@@ -115,12 +115,12 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    look = inspect.look()
+    look = inspect.inspect_driver()
     changed, output, findings = False, "", []
     given = module.params
     if given["installed"] is not None and not module.check_mode:
         changed, output = load(look)
-        look = inspect.look()
+        look = inspect.inspect_driver()
         if given["installed"]:
             with recorded(module, "What was installed cannot be noted"):
                 Journal("driver").note(note(given["installed"], look["installed"]))

@@ -52,7 +52,7 @@ def start(watts: int) -> list[str]:
     # Forget its earlier starts, of which systemd allows a number in a time.
     run("systemctl", "reset-failed", power_limit.UNIT)
     done = run("systemctl", "start", power_limit.UNIT, seconds=60)
-    cards, trouble = power_limit.look()
+    cards, trouble = power_limit.read_limits()
     if done.returncode or trouble:
         # The last lines are systemd's own; those of nvidia-smi say why.
         said = run("journalctl", "--unit", power_limit.UNIT, "--lines", "6", "--output", "cat")
@@ -63,7 +63,7 @@ def start(watts: int) -> list[str]:
 
 def without_cards(watts: int, trouble: str) -> tuple[str, str]:
     """Return the note and the finding on a machine whose driver lists no card, one of them ''."""
-    if wsl.look().gpu:
+    if wsl.inspect_wsl().gpu:
         return "", (
             f"power_limit: {watts}: Windows drives the GPU of this node, and only it can limit its "
             "power: type nvidia-smi -pl there as administrator, and set power_limit: 0 here"
@@ -86,8 +86,8 @@ def take_back(record: Journal, watts: int = 0) -> dict[str, Any]:
 def set_limit(record: Journal, watts: int) -> dict[str, Any]:
     """Hold all cards to `watts`, if each of them can be; return the module's result."""
     unchanged: dict[str, Any] = {"diff": [], "findings": [], "failed": False}
-    cards, trouble = power_limit.look()
-    if wsl.look().gpu or not cards:
+    cards, trouble = power_limit.read_limits()
+    if wsl.inspect_wsl().gpu or not cards:
         note, finding = without_cards(watts, trouble)
         if finding and record.check and trouble == "no nvidia-smi":
             # The stage before this one would install the driver, which can then be asked.

@@ -44,7 +44,7 @@ from ansible.module_utils.hearth_node.base import absolute, run
 from ansible.module_utils.hearth_node.environment.python import (
     CONDA_PYTHON,
     folder_of,
-    look,
+    inspect_environment,
     unfinished,
     was_interrupted,
 )
@@ -113,7 +113,7 @@ def main() -> None:
         supports_check_mode=True,
     )
     given, python = module.params, absolute(module.params["python"])
-    if look(python):
+    if inspect_environment(python):
         module.exit_json(changed=False)
     folder, base = folder_of(python), given["base"]
     try:

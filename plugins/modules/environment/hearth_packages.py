@@ -128,10 +128,10 @@ from ansible.module_utils.hearth_node.environment.python import (
     added,
     differing,
     glibc,
+    inspect_environment,
     is_own,
     lacks_name,
     lock_for,
-    look,
     note_added,
     was_interrupted,
 )
@@ -181,13 +181,13 @@ def conda_findings(python: str, miniforge: str, pinned: bool) -> list[str]:
     return findings
 
 
-def do_look(module: AnsibleModule) -> dict:
+def do_inspect(module: AnsibleModule) -> dict:
     """Return the packages that differ from the lock, and the facts needed to correct them."""
     params, findings = module.params, []
     gpus = len(os.listdir(_GPUS)) if os.path.isdir(_GPUS) else 0
     kind = lock_for(params["lock"], loaded()[0], gpus)
     python = absolute(params["python"])
-    here = look(python)
+    here = inspect_environment(python)
     locked = params["wanted"].get(kind, {})
     wrong = differing(locked, here.packages if here else {})
     others = {name: v for name, v in here.packages.items() if name not in locked} if here else {}
@@ -261,7 +261,7 @@ def do_install(module: AnsibleModule) -> dict:
     params = module.params
     python, folder = absolute(params["python"]), absolute(params["folder"])
     wanted = params["wanted"]["locked"]
-    before = look(python)
+    before = inspect_environment(python)
     here = before.packages if before else {}
     wrong, surplus = differing(wanted, here), sorted(added(python) - set(params["added"]))
     if not (wrong or surplus):
@@ -308,7 +308,7 @@ def install(module: AnsibleModule, python: str, folder: str) -> None:
             *("--no-index", "--find-links", folder, "--no-deps", "--require-hashes", "-r", path),
             seconds=None,
         )
-    after = look(python)
+    after = inspect_environment(python)
     left = differing(module.params["wanted"]["locked"], after.packages if after else {})
     if done.returncode or left:
         last = "\n".join((done.stdout + done.stderr).strip().splitlines()[-6:])
@@ -350,7 +350,7 @@ def main() -> None:
     if module.check_mode and verb != "look":
         module.exit_json(changed=False, missing=[], differing=[])
     try:
-        said = {"look": do_look, "stock": do_stock, "install": do_install}[verb](module)
+        said = {"look": do_inspect, "stock": do_stock, "install": do_install}[verb](module)
     except OSError as error:
         module.fail_json(msg=f"{error.filename}: {error.strerror}; correct that")
     module.exit_json(**{"changed": False} | said)

@@ -50,7 +50,13 @@ from ansible.module_utils.hearth_node.base import (
     text_of,
     write_private,
 )
-from ansible.module_utils.hearth_node.runs.digest import look, paths, remove, size, whole_models
+from ansible.module_utils.hearth_node.runs.digest import (
+    paths,
+    remove,
+    size,
+    summaries,
+    whole_models,
+)
 
 _STOP_TIMEOUT = 120.0
 
@@ -112,7 +118,7 @@ def main() -> None:
     if not run:
         models = module.params["models"] or os.path.join(workspace, "models")
         whole = whole_models(absolute(models))
-        module.exit_json(changed=False, runs=sendable(look(workspace)), whole=sendable(whole))
+        module.exit_json(changed=False, runs=sendable(summaries(workspace)), whole=sendable(whole))
     if not RUN_NAME.fullmatch(run):
         module.fail_json(msg=f"{run!r} cannot be the name of a run; nothing was removed")
     if is_in_queue(workspace, run) and run_under_way(workspace) != run and not module.check_mode:

@@ -109,13 +109,13 @@ def rooms(given: dict[str, Any], gpu: bool) -> list[str]:
 
 def limits(watts: int) -> list[str]:
     """Return the findings about a limit on the power of the GPUs, if the driver answers."""
-    return power_limit.findings(watts, power_limit.look()[0]) if watts else []
+    return power_limit.findings(watts, power_limit.read_limits()[0]) if watts else []
 
 
-def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
+def inspect_machine(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
     """Return the facts about this machine, and findings."""
     release = inspect.system()
-    windows = wsl.look()
+    windows = wsl.inspect_wsl()
     gpu = windows.gpu or any(card["vendor"] == NVIDIA for card in inspect.cards())
     own, systemd = is_own(given["address"]), os.path.isdir("/run/systemd/system")
     with ThreadPoolExecutor(len(given["peers"]) + 1) as threads:
@@ -155,7 +155,7 @@ def look(given: dict[str, Any]) -> tuple[dict[str, Any], list[str]]:
 
 
 def main() -> None:
-    """Run the module; return the `facts` and `findings` of `look`."""
+    """Run the module; return the `facts` and `findings` about this machine."""
     module = AnsibleModule(
         argument_spec={
             "address": {"type": "str", "required": True},
@@ -170,7 +170,7 @@ def main() -> None:
         },
         supports_check_mode=True,
     )
-    facts, findings = look(module.params)
+    facts, findings = inspect_machine(module.params)
     module.exit_json(changed=False, facts=facts, findings=findings)
 
 

@@ -56,7 +56,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.nvidia import ranks_of
 from ansible.module_utils.hearth_node.base import absolute
 from ansible.module_utils.hearth_node.network.nics import nic_with, see
-from ansible.module_utils.hearth_node.system.memory import look
+from ansible.module_utils.hearth_node.system.memory import inspect_memory
 from ansible.module_utils.hearth_node.system.user import lingers
 from ansible.module_utils.hearth_node.workspace.mark import FILES
 from ansible.module_utils.hearth_node.workspace.place import place_workspace
@@ -94,7 +94,7 @@ def main() -> None:
     if state["findings"]:
         module.exit_json(path=path, **state)
     if files:
-        memory = look(python)
+        memory = inspect_memory(python)
         state |= {
             "python": python,
             "interface": nic_with(see(), given["address"]),

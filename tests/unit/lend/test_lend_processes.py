@@ -46,7 +46,7 @@ def house():
 def test_what_is_below_this_process_is_ours_and_a_strangers_program_is_not(house, start):
     own, stranger = pid_of(start(PRINTS_ID_AND_WAITS)), pid_of(house)
     house.wait(HANG)
-    table = Processes().look()
+    table = Processes().snapshot()
     assert table[os.getpid()].ours
     assert table[own].ours
     assert not table[stranger].ours
@@ -67,9 +67,9 @@ def test_a_process_stays_ours_when_its_parent_dies(start):
     parent, processes = start(STAYS), Processes()
     orphan = pid_of(parent)
     try:
-        assert processes.look()[orphan].ours
+        assert processes.snapshot()[orphan].ours
         parent.communicate("")
-        table = processes.look()
+        table = processes.snapshot()
         assert table[orphan].parent != parent.pid
         assert table[orphan].ours
     finally:
@@ -101,7 +101,7 @@ subprocess.Popen([sys.executable, *{words!r}], env=os.environ | {variables!r},
         other, stranger = pid_of(parent), pid_of(house)
         parent.wait(HANG)
         house.wait(HANG)
-        table = Processes().look()
+        table = Processes().snapshot()
         assert table[other].ours
         assert not table[stranger].ours
     finally:
@@ -132,10 +132,10 @@ subprocess.Popen(["/bin/sh", "-c", script], cwd={str(tmp_path)!r}, start_new_ses
     try:
         parent.wait(HANG)
         processes = Processes()
-        processes.look()
+        processes.snapshot()
         (tmp_path / "go").touch()
         program_id = pid_of(parent)
-        assert processes.look()[program_id].ours
+        assert processes.snapshot()[program_id].ours
     finally:
         parent.communicate()
 
@@ -156,7 +156,7 @@ input()
 def test_the_time_of_children_that_have_ended_is_their_parents(start):
     burner = start(BURNS_IN_CHILDREN)
     assert burner.stdout.readline() == "burnt\n"
-    assert Processes().look()[burner.pid].seconds >= 1.4
+    assert Processes().snapshot()[burner.pid].seconds >= 1.4
 
 
 def table(*rows: tuple[int, int, float, bool]) -> dict[int, Process]:
@@ -213,6 +213,6 @@ def test_the_seconds_of_the_house_are_those_that_it_used(history):
 def test_every_visible_process_is_in_the_table():
     def complete() -> bool:
         there = {int(name) for name in os.listdir("/proc") if name.isdecimal()}
-        return os.getpid() in Processes().look().keys() <= there | {os.getpid()}
+        return os.getpid() in Processes().snapshot().keys() <= there | {os.getpid()}
 
     until(complete)

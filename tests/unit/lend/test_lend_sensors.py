@@ -71,7 +71,7 @@ def test_a_busy_program_of_another_session_is_seen_and_a_busy_rank_is_not(read, 
 
     def table() -> dict[int, Process]:
         """Return the two alone: other programs of this machine may be busy, too."""
-        found = processes.look()
+        found = processes.snapshot()
         return {pid: found[pid] for pid in (rank.pid, busy)}
 
     try:

@@ -240,7 +240,7 @@ def test_an_environment_without_a_package_is_named_once_and_asked_no_more(
     (finding,) = command()["findings"]
     assert_names(finding, python, "yaml", "hearth provision --tags python", "scripts/setup")
     answer = call(
-        "hearth_look", workspace=str(workspace), python=str(python), node="a", spec={"run": "r"}
+        "hearth_inspect", workspace=str(workspace), python=str(python), node="a", spec={"run": "r"}
     )
     assert answer["findings"] == [finding]
     assert answer["facts"] == {}

@@ -43,7 +43,7 @@ from hearth.supervisor.decisions.own_ranks import (
     SHUTDOWN_PATIENCE,
     STEP_PATIENCE,
 )
-from hearth.supervisor.decisions.state import LONG_START, WAITS, NodeAbsence, Proposal, State
+from hearth.supervisor.decisions.state import LONG_START, WAITS, Disconnection, Proposal, State
 from hearth.supervisor.decisions.team_record import TeamRecord
 from hearth.supervisor.decisions.verdicts import (
     COLLECT,
@@ -156,7 +156,7 @@ def test_a_team_that_trains_is_let_alone():
 )
 def test_ranks_are_interrupted_once_a_member_is_gone(why, told):
     why, taken, _ = why.partition(TAKEN)
-    mind, gone = Mind(), {"shelf": NodeAbsence(why, 100.0, taken)}
+    mind, gone = Mind(), {"shelf": Disconnection(why, 100.0, taken)}
     seen = everybody("training training gone", gone=gone)
     assert moves(seen, mind) == [TellRanks(Interrupt(5, told))]
     assert moves(seen, mind) == []
@@ -224,13 +224,13 @@ def test_too_few_wait_and_say_for_whom_and_why(terms, told):
 
 
 def test_a_node_whose_others_have_ended_does_not_wait_long():
-    gone = {node: NodeAbsence("refused", 0.0) for node in NODES[1:]}
+    gone = {node: Disconnection("refused", 0.0) for node in NODES[1:]}
     seen = situation(report("desk", "ready"), gone=gone, team=None, now=121)
     assert_names(end(moves(seen)).outcome.cause.message, "laptop, shelf", "120 s")
 
 
 def test_a_limit_that_is_not_the_one_for_lost_nodes_is_named():
-    gone = {name: NodeAbsence("refused", 0.0) for name in NODES[2:]}
+    gone = {name: Disconnection("refused", 0.0) for name in NODES[2:]}
     seen = everybody("broken broken gone", settings=TeamSettings(NODES, elastic=False))
     mind = Mind()
     moves(seen, mind)
@@ -901,7 +901,10 @@ def test_a_node_whose_ranks_are_long_in_starting_has_a_vote():
 
 
 def test_each_of_two_nodes_that_are_lost_together_has_its_own_reason():
-    gone = {"laptop": NodeAbsence("silent for 6 s", 94.0), "shelf": NodeAbsence("broke off", 99.0)}
+    gone = {
+        "laptop": Disconnection("silent for 6 s", 94.0),
+        "shelf": Disconnection("broke off", 99.0),
+    }
     found = parted(everybody("broken gone gone", gone=gone), ["desk"])
     assert_names(found["laptop"], "laptop was silent for 6 s")
     assert_names(found["shelf"], "supervisor of shelf broke off")

@@ -29,7 +29,7 @@ from hearth.supervisor.decisions.own_ranks import (
     HEARD_OF,
     STEP_PATIENCE,
 )
-from hearth.supervisor.decisions.state import NodeAbsence, State
+from hearth.supervisor.decisions.state import Disconnection, State
 from hearth.supervisor.decisions.transition import transition
 from hearth.supervisor.decisions.voting import Attempt, Config, Refusal, Votes
 from hearth.supervisor.messages import Propose, RanksFailure, Stop
@@ -237,7 +237,7 @@ def test_a_run_that_needs_the_node_waits_for_it_without_end_and_not_for_a_lost_o
 def test_no_time_counts_while_the_return_of_an_away_node_would_do_without_the_lost_one(me, lost):
     terms = TeamSettings(NODES, min_nodes=2)
     seen, mind = lent("broken away away", "laptop", lost, me=me, settings=terms), Mind()
-    gone = {lost: NodeAbsence("broke off", seen.now)}
+    gone = {lost: Disconnection("broke off", seen.now)}
     heard = {node: each for node, each in seen.heard.items() if node != lost}
     seen = replace(seen, heard=heard, gone=gone)
     moves(seen, mind)

@@ -179,7 +179,7 @@ def not_restarted(look: Mapping[str, Any]) -> str:
 def usable_gpus(memory: Mapping[str, Any]) -> int:
     """Return the number of GPUs that the driver lists and torch is built for.
 
-    `memory` are the facts of a node from the Ansible module `hearth_look`.
+    `memory` are the facts of a node from the Ansible module `hearth_inspect`.
     """
     return len(memory["gpus"]) if memory["cuda"] else 0
 

@@ -50,7 +50,7 @@ class Processes:
         self._proc = proc
         self._known: dict[tuple[int, int, str], bool] = {}  # ours, by id, start and name
 
-    def look(self) -> dict[int, Process]:
+    def snapshot(self) -> dict[int, Process]:
         """Return all processes that this user can see but the kernel's threads, by id."""
         found: dict[int, Process] = {}
         for entry in os.listdir(self._proc):

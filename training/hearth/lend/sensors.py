@@ -65,7 +65,7 @@ class Sensors:
         if self._cards is None and self._clock() >= self._next_search:
             self._cards = self._find()
             self._next_search = self._clock() + SEARCH_EVERY
-        table = self._processes.look() if self._cards is None else {}
+        table = self._processes.snapshot() if self._cards is None else {}
         return Reading(
             word,
             gpu=self._others_on_gpus(),
@@ -87,7 +87,7 @@ class Sensors:
         if self._cards is None:
             return ()
         there = self._cards.processes()
-        table = self._processes.look() if there else {}
+        table = self._processes.snapshot() if there else {}
         return tuple(
             each
             for each in there

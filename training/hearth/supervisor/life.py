@@ -292,7 +292,7 @@ class NodeSupervisor:
         handled: set[str] = set()
         while STOP_NOW not in handled:
             await asyncio.sleep(POLL)
-            asked = self._asked()
+            asked = self._requested_stop()
             if asked in (STOP, STOP_NOW) and asked not in handled:
                 self._events.put_nowait(self._stop_asked(asked == STOP_NOW))
                 handled.add(asked)
@@ -301,7 +301,7 @@ class NodeSupervisor:
         """Return the event of a stop that was asked for on this node; `why` is Slurm's reason."""
         return StopAsked(Stop(self._spec.node, now, why))
 
-    def _asked(self) -> str | None:
+    def _requested_stop(self) -> str | None:
         """Return the request in the stop file; an empty file, created by hand, requests a stop."""
         try:
             return self._spec.stop_file.read_text() or STOP

@@ -276,7 +276,7 @@ class Member(RanksKeeper):
         return None
 
     def _note_exit(self, status: int) -> list[Event]:
-        unheard = self._asked() == STOP and not self._stopping
+        unheard = self._requested_stop() == STOP and not self._stopping
         noted = super()._note_exit(status)
         if not unheard:
             return noted

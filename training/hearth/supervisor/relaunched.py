@@ -129,7 +129,7 @@ class RelaunchedMember(Member):
 
     async def _ranks_exited(self, status: int) -> list[Event]:
         """Note how torchrun ended: paused, at the end of the run, by another node, by an error."""
-        asked = self._asked()
+        asked = self._requested_stop()
         news = self._note_exit(status)
         if time.monotonic() - self._launched > LASTING:  # the steps of a script are unknown
             self._lasted += 1

@@ -106,7 +106,7 @@ def recorded(module: Any, trouble: str) -> Iterator[None]:
         module.fail_json(msg=f"{trouble}: {error}")
 
 
-def look(path: str) -> PathState:
+def path_state(path: str) -> PathState:
     """Return the current state of `path`."""
     try:
         status = os.lstat(path)
@@ -187,7 +187,7 @@ class Journal:
         """Make `path` a symbolic link, such as one to /dev/null that masks a unit."""
         with self._alone():
             with self._as_user():
-                here = look(path)
+                here = path_state(path)
                 uid, gid = self._ids(path, here)
             wanted = PathState("link", uid=uid, gid=gid, target=target)
             content = f"-> {target}\n".encode()
@@ -213,7 +213,7 @@ class Journal:
     def before(self, path: str, *, then: Sequence[list[str]] = ()) -> None:
         """Save `path` as it is now, before another program changes it."""
         with self._alone():
-            self._remember(path, look(path))
+            self._remember(path, path_state(path))
             self._extend(path, then)
             self._entries[path].now = None
             self._save()
@@ -338,7 +338,7 @@ class Journal:
     def _states(self, path: str, content: bytes, mode: int | None) -> tuple[PathState, PathState]:
         """Return the current state of `path`, and that of a file with this content."""
         with self._as_user():
-            here = look(path)
+            here = path_state(path)
             uid, gid = self._ids(path, here)
         wanted = PathState(
             "file",
@@ -369,7 +369,7 @@ class Journal:
                 folder = os.path.dirname(folder)
             for path in reversed(missing):
                 os.mkdir(path, 0o755)
-                made = ChangedPath(path, self._stage, PathState("absent"), look(path))
+                made = ChangedPath(path, self._stage, PathState("absent"), path_state(path))
                 self._entries[path] = made
 
     def _remember(self, path: str, here: PathState) -> None:
@@ -424,7 +424,7 @@ class Journal:
         path = entry.path
         if entry.blocks and plain is None:
             plain = functools.partial(_without_blocks, markers=entry.blocks)
-        here = look(path)
+        here = path_state(path)
         ours = entry.now is None or here == entry.now
         if here == entry.first:
             return Undone(path, "same", "it is as it was before Hearth")

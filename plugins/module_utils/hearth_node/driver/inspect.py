@@ -240,7 +240,7 @@ def _owner(path: str) -> str:
     return ""
 
 
-def look() -> dict[str, Any]:
+def inspect_driver() -> dict[str, Any]:
     """Return the facts about this machine that the driver decision needs (on the controller)."""
     apt = Apt()
     packages = apt.installed

@@ -53,7 +53,7 @@ class CardLimit:
         return self.limit is not None and abs(self.limit - watts) < 0.5
 
 
-def look() -> tuple[list[CardLimit], str]:
+def read_limits() -> tuple[list[CardLimit], str]:
     """Return the cards that the driver lists, and the reason in words if it lists none."""
     said, trouble = nvidia_smi(f"--query-gpu={','.join(_FIELDS)}", "--format=csv,noheader,nounits")
     cards = cards_of(said)

@@ -41,7 +41,7 @@ def normal(name: str) -> str:
     return re.sub(r"[-_.]+", "-", name).lower()
 
 
-def look(python: str) -> Environment | None:
+def inspect_environment(python: str) -> Environment | None:
     """Return the environment of `python`, or None if it is missing or unfinished."""
     if not os.access(python, os.X_OK) or os.path.exists(_mark(folder_of(python))):
         return None

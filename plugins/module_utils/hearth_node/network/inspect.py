@@ -9,8 +9,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 from ansible.module_utils.hearth.base.nics import Nic, is_ipv4
-from ansible.module_utils.hearth_node.changes.record import Journal
-from ansible.module_utils.hearth_node.changes.record import look as what_is_at
+from ansible.module_utils.hearth_node.changes.record import Journal, path_state
 from ansible.module_utils.hearth_node.network import change, neighbours, plan
 from ansible.module_utils.hearth_node.network.nics import manager_of
 
@@ -108,7 +107,7 @@ def original(nics: Sequence[Nic]) -> NetworkVerdict:
     if past is None or entry is None:
         return NetworkVerdict([])
     ours = past.candidate
-    if entry.now != what_is_at(ours.target):
+    if entry.now != path_state(ours.target):
         return NetworkVerdict(
             [f"{ours.target} was changed since by another program; Hearth leaves it"]
         )

@@ -28,7 +28,7 @@ from ansible.module_utils.hearth_node.base import (
 from ansible.module_utils.hearth_node.runs.dashboard import curves
 
 
-def look(workspace: str, now: float | None = None) -> list[dict[str, Any]]:
+def summaries(workspace: str, now: float | None = None) -> list[dict[str, Any]]:
     """Return a summary of each run on this node, sorted by name.
 
     Each has its `name`, the text of its `run_file`, the supervisor's `record` (None if there is
@@ -47,20 +47,22 @@ def look(workspace: str, now: float | None = None) -> list[dict[str, Any]]:
     busy, queued = run_under_way(workspace), queued_runs(workspace)
     names = sorted(os.listdir(results)) if os.path.isdir(results) else []
     runs = [name for name in names if RUN_NAME.fullmatch(name)]
-    return [_seen_or_damaged(workspace, name, busy, queued, now) for name in runs]
+    return [_summary_or_damage(workspace, name, busy, queued, now) for name in runs]
 
 
-def _seen_or_damaged(
+def _summary_or_damage(
     workspace: str, name: str, busy: str, waiting: list[str], now: float
 ) -> dict[str, Any]:
     """Return the summary of a run, or why there is none: one run must not hide all others."""
     try:
-        return _seen(workspace, name, busy, waiting, now)
+        return _summary(workspace, name, busy, waiting, now)
     except (ArithmeticError, AttributeError, LookupError, OSError, TypeError, ValueError) as error:
         return {"name": name, "damaged": [f"it cannot be summarised ({error!r})"]}
 
 
-def _seen(workspace: str, name: str, busy: str, waiting: list[str], now: float) -> dict[str, Any]:
+def _summary(
+    workspace: str, name: str, busy: str, waiting: list[str], now: float
+) -> dict[str, Any]:
     folder = os.path.join(workspace, "results", name)
     stop = os.path.join(folder, "stop")
     record, no_record = _record(os.path.join(folder, "supervisor.json"))

@@ -19,7 +19,9 @@ print(runpy.run_path(str(pathlib.Path(place).with_name("version.py")))["cuda"])
 """
 
 
-def look(python: str, root: str = "/", used: Sequence[Mapping[str, Any]] = ()) -> dict[str, Any]:
+def inspect_memory(
+    python: str, root: str = "/", used: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
     """Return `gpus`, `free_mib`, `total_mib` and `cuda` of this node; `python` is that of its runs.
 
     `used` are the GPUs as `use_of_gpus` returns them, which is called without any: the memory that

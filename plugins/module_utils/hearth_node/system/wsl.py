@@ -28,7 +28,7 @@ class Wsl:
     hosts_kept: bool = False
 
 
-def look(root: str = "/") -> Wsl:
+def inspect_wsl(root: str = "/") -> Wsl:
     """Inspect the machine below `root`."""
     kernel = text_of(os.path.join(root, "proc/sys/kernel/osrelease")).strip()
     if not under_windows(kernel):

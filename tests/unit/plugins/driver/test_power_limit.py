@@ -32,9 +32,9 @@ def test_cards_are_read_with_their_ranges_and_nothing_else_is():
 
 def test_a_driver_that_lists_no_card_says_why(program):
     program("nvidia-smi", f"echo '{MISMATCH}'; exit 18")
-    assert "mismatch" in power_limit.look()[1]
+    assert "mismatch" in power_limit.read_limits()[1]
     program("nvidia-smi", f"echo '{TOWER}'")
-    assert power_limit.look() == (cards(TOWER), "")
+    assert power_limit.read_limits() == (cards(TOWER), "")
 
 
 def test_a_value_outside_the_range_of_any_card_is_a_finding_of_that_card():

@@ -153,7 +153,7 @@ def test_conda_is_asked_for_pip_by_name(tmp_path):
     forge, python = tmp_path / "forge", tmp_path / "forge" / "envs" / "env" / "bin" / "python"
     given = {"miniforge": str(forge), "installer": str(tmp_path / "installer.sh")}
     assert call("hearth_interpreter", python=str(python), mode="conda", **given)["changed"]
-    assert node.look(str(python)).pip
+    assert node.inspect_environment(str(python)).pip
 
 
 def test_an_environment_is_made_and_its_packages_installed_from_files_alone(tmp_path):

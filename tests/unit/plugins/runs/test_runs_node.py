@@ -103,12 +103,12 @@ def test_a_run_is_told_in_short(workspace):
 def test_the_age_of_the_newest_curves_is_known(workspace):
     curves = workspace / "results" / "evening" / "tensorboard"
     curves.mkdir()
-    (empty,) = digest.look(str(workspace))
+    (empty,) = digest.summaries(str(workspace))
     assert empty["curves"] is None
     for name, written in (("events.1", 1000), ("events.2", 3000), ("events.3", 2000)):
         (curves / name).write_text("x")
         os.utime(curves / name, (written, written))
-    (run,) = digest.look(str(workspace), now=3004)
+    (run,) = digest.summaries(str(workspace), now=3004)
     assert run["curves"] == 4.0
 
 

@@ -5,7 +5,7 @@ from __future__ import annotations
 import sys
 
 from ansible.module_utils.hearth_node.driver import gpu_use
-from ansible.module_utils.hearth_node.system.memory import look
+from ansible.module_utils.hearth_node.system.memory import inspect_memory
 
 from hearth.fit.capacity import GIB, Room
 from hearth_controller.launch.answers import Inspection
@@ -36,19 +36,19 @@ def test_cards_and_free_memory_are_told(program, tmp_path):
     gpus = [gpu | {"programs": []} for gpu in gpus]
     facts = {"gpus": gpus, "free_mib": 12_288, "total_mib": 16_000, "cuda": True}
     facts |= {"cards": [], "prime_off": False, "trouble": ""}
-    assert look("/nowhere/python", str(tmp_path)) == facts
+    assert inspect_memory("/nowhere/python", str(tmp_path)) == facts
     # What a run of Hearth's holds is free for the next one.
     (held, _), _ = gpu_use.use_of_gpus(())
     held |= {"room_mib": 7638, "programs": [{"name": "game", "mib": 300}]}
-    (card,) = look("/nowhere/python", str(tmp_path), used=[held])["gpus"]
+    (card,) = inspect_memory("/nowhere/python", str(tmp_path), used=[held])["gpus"]
     assert (card["room_mib"], card["programs"]) == (7638, [["game", 300]])
     # The tests' own torch is without CUDA, which leaves the card unused.
-    assert look(sys.executable, str(tmp_path)) == facts | {"cuda": False}
+    assert inspect_memory(sys.executable, str(tmp_path)) == facts | {"cuda": False}
 
 
 def test_a_driver_that_fails_is_none(program):
     program("nvidia-smi", "echo Failed to initialize NVML; exit 9")
-    said = look("/nowhere/python")
+    said = inspect_memory("/nowhere/python")
     assert said["gpus"] == []
     assert "Failed to initialize NVML" in said["trouble"]
 
@@ -66,7 +66,7 @@ def test_cards_on_the_bus_are_those_of_this_machine_that_are_nvidias(program, tm
         for name, text in {"vendor": vendor, "device": device, "class": "030000"}.items():
             (folder / name).write_text(f"0x{text}\n")
         (folder / "driver").symlink_to(f"../../../bus/pci/drivers/{driver}")
-    assert look("/nowhere/python", str(tmp_path))["cards"] == ["2c05"]
+    assert inspect_memory("/nowhere/python", str(tmp_path))["cards"] == ["2c05"]
 
 
 def test_nodes_of_one_computer_share_its_memory():

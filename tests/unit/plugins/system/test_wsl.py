@@ -20,7 +20,7 @@ def machine(tmp_path, monkeypatch):
         for name, text in files.items():
             (tmp_path / name).parent.mkdir(parents=True, exist_ok=True)
             (tmp_path / name).write_text(text)
-        return wsl.look(str(tmp_path))
+        return wsl.inspect_wsl(str(tmp_path))
 
     return make
 

@@ -158,7 +158,7 @@ class Heard:
 
 
 @dataclass(frozen=True)
-class NodeAbsence:
+class Disconnection:
     """The reason why a node is not connected ("silent for 7 s"), and since when.
 
     `why` begins with "broke off", "silent", "refused" (its machine answers, but no supervisor of
@@ -230,7 +230,7 @@ class State:
     tried_at: float = 0.0
     teams: TeamRecord = field(default_factory=TeamRecord)
     heard: Mapping[str, Heard] = field(default_factory=dict)
-    gone: Mapping[str, NodeAbsence] = field(default_factory=dict)
+    gone: Mapping[str, Disconnection] = field(default_factory=dict)
     proposal: Proposal | None = None
     owner: str = ""
     owner_reported: str = ""

@@ -55,7 +55,7 @@ from hearth.supervisor.decisions.actions import (
 )
 from hearth.supervisor.decisions.decide import answer, decide
 from hearth.supervisor.decisions.events import Event
-from hearth.supervisor.decisions.state import Heard, NodeAbsence, Proposal, State
+from hearth.supervisor.decisions.state import Disconnection, Heard, Proposal, State
 from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Config, Refusal, commit, promise
 from hearth.supervisor.messages import (
     TEAMED,
@@ -152,7 +152,7 @@ def _gone(state: State, event: events.Gone) -> Result:
         return state, []  # its turn has come, perhaps
     state = replace(
         state,
-        gone={**state.gone, node: NodeAbsence(event.why, state.now, event.taken)},
+        gone={**state.gone, node: Disconnection(event.why, state.now, event.taken)},
     )
     if state.proposal and node in state.proposal.attempt.voters:
         state = replace(state, proposal=None)

@@ -4,7 +4,7 @@
 from __future__ import annotations
 
 DOCUMENTATION = r"""
-module: hearth_look
+module: hearth_inspect
 short_description: Bring the training code to this node if it is given, and inspect the node
 description:
   - Nothing but the workspace is changed, and only with O(code); see M(hearth_workspace).
@@ -54,7 +54,7 @@ from ansible.module_utils.hearth_node.runs.command import (
     run_command,
     texts,
 )
-from ansible.module_utils.hearth_node.system.memory import look
+from ansible.module_utils.hearth_node.system.memory import inspect_memory
 from ansible.module_utils.hearth_node.workspace.place import place_workspace
 
 
@@ -91,7 +91,7 @@ def main() -> None:
     surroundings = home(own["workspace"])
     facts = {
         "own": own | options | {"variables": texts(given["variables"])},
-        "memory": look(own["python"], used=surroundings["gpus"]),
+        "memory": inspect_memory(own["python"], used=surroundings["gpus"]),
         "home": surroundings,
     }
     bare = not given["spec"] or (module.check_mode and lacks_code(own["workspace"]))
