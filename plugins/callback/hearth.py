@@ -282,7 +282,7 @@ class CallbackModule(Default):
     def _leave_nothing_when_ended() -> None:
         """Remove Ansible's temporary folder on SIGTERM, then leave the signal to Ansible.
 
-        Ansible ends itself by the signal, and so never comes to remove the folder.
+        Ansible ends itself by the signal, and so never removes the folder.
         """
         ansibles = signal.getsignal(signal.SIGTERM)
 

@@ -1,4 +1,4 @@
-"""Callback: write how a play ended and what it found to a file, for the `hearth` command."""
+"""Callback: write the outcome and findings of a play to a file, for the `hearth` command."""
 
 from __future__ import annotations
 

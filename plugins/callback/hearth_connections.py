@@ -1,4 +1,4 @@
-"""Callback: drop the SSH connection that is kept to a node on which a task failed."""
+"""Callback: drop the SSH connection that is kept to a node after a task failed there."""
 
 from __future__ import annotations
 

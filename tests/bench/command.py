@@ -30,7 +30,7 @@ def at_least(least: int, why: str) -> Callable[[str], int]:
 
 
 class Bench:
-    """A bench's command line, to which options of its own can be added.
+    """A bench's command line, with room for options of its own.
 
     `name` is that of its folder and of its section in tests/bench/README.md, which `table` makes of
     the figures; `about` is for `--help`; with `lab` it boots machines.

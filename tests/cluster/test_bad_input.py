@@ -137,7 +137,7 @@ def half(local, tmp_path) -> Path:
     inventory.write_text(
         "[cluster]\n"
         f"near cluster_address=127.0.0.1 {LOCAL}\n"
-        "far cluster_address=127.0.0.9 ansible_host=127.0.0.9 ansible_port=9 ansible_user=nobody\n"
+        "far cluster_address=127.0.0.9 ansible_host=127.0.0.9 ansible_port=9 ansible_user=guest\n"
         "[cluster:vars]\n"
         f"hearth_workspace={local.folder}/data/hearth/{{{{ inventory_hostname }}}}\n"
         "hearth_python={{ ansible_playbook_python }}\n"

@@ -137,12 +137,12 @@ def test_a_password_login_becomes_a_login_by_key(joined):
 
 def test_a_key_that_is_there_is_used_and_lines_that_are_there_stay(joined, play):
     before = KEY.read_bytes()
-    on("laptop", "printf 'ssh-ed25519 AAAA somebody\\n' > ~/.ssh/authorized_keys")
+    on("laptop", "printf 'ssh-ed25519 AAAA another\\n' > ~/.ssh/authorized_keys")
     on("laptop", "chmod 666 ~/.ssh/authorized_keys")
     screen = play(SSH)
     assert "Log in by key: changed on laptop\n" in screen
     assert KEY.read_bytes() == before
-    assert on("laptop", "head -n 1 ~/.ssh/authorized_keys") == "ssh-ed25519 AAAA somebody"
+    assert on("laptop", "head -n 1 ~/.ssh/authorized_keys") == "ssh-ed25519 AAAA another"
     assert on("laptop", "stat -c %a ~/.ssh/authorized_keys") == "600"
     assert login("laptop").returncode == 0
 

@@ -20,7 +20,7 @@ SPEED = {"sizes": [1, 2], "seconds": [1.0, 1.5]}
 
 
 def asked(runs: Path, names: list[str], typed: Mapping[str, Any]) -> LaunchRequest:
-    """Return the request for what is typed, without findings."""
+    """Return the request for the typed words, which have no findings."""
     resolution = requested(typed, runs, TRAIN, [], names, False)
     assert resolution.request, resolution.findings
     assert not resolution.findings

@@ -74,7 +74,7 @@ def answer(seen: State, mind: Mind, proposal: Propose, proposer: str) -> Votes |
 
 
 def with_facts(seen: State, node: str, **facts: Any) -> State:
-    """Return a situation in which these facts of a node's report, or its `Reaches`, are others."""
+    """Return a situation with these facts of a node's report, or its `Reaches`, changed."""
     if ways := {name: facts.pop(name) for name in {"reached", "joining", "unreached"} & {*facts}}:
         facts["reaches"] = replace(seen.reports[node].reaches, **ways)
     if node == seen.node:

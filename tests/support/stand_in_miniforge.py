@@ -1,8 +1,8 @@
 """A stand-in for Miniforge's installer, since no conda channel can be reached where tests run.
 
 It understands what Hearth asks of the real one: `bash INSTALLER -b -p FOLDER`, and then
-`FOLDER/bin/conda create --yes --quiet -n NAME --override-channels -c CHANNEL python=3.11 pip`, for
-which it makes a venv of the machine's own Python; without `pip` it has none, as with newer
+`FOLDER/bin/conda create --yes --quiet -n NAME --override-channels -c CHANNEL python=3.11 pip`; it
+then makes a venv of the machine's own Python; without `pip` it has none, as with newer
 solvers. Each call is noted in FOLDER/calls. FOLDER/etc/profile.d/conda.sh defines `conda activate`,
 which searches the folders that conda searches unless it is configured.
 """

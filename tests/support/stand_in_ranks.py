@@ -92,13 +92,13 @@ def connected(order, members):
                 return [found]
             except OSError:
                 time.sleep(0.02)
-        raise Broken("nobody opened the store")
+        raise Broken("no rank opened the store")
     with listening(order.address, order.port, order.clients) as listener:
         listener.settimeout(0.1)
         found, end = [], time.monotonic() + 10
         while len(found) < len(members) - 1:
             if order.generation <= control.over or time.monotonic() > end:
-                raise Broken("somebody did not come")
+                raise Broken("a rank did not come")
             with suppress(TimeoutError):
                 found.append(listener.accept()[0])
         for each in found:

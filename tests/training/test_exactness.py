@@ -1,4 +1,4 @@
-"""The result does not depend on which ranks took part, nor on an interruption."""
+"""The result depends neither on the choice of ranks nor on an interruption."""
 
 from __future__ import annotations
 

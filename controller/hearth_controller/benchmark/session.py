@@ -131,7 +131,7 @@ def train(plays: Plays) -> dict[str, Any]:
 
 
 def conclude(folder: Path, electricity_price: float = 0.0) -> dict[str, Any]:
-    """Keep the result beside the benchmark's folder, of which only the logs of failures stay.
+    """Keep the result beside the benchmark's folder, and remove all of it but logs of failures.
 
     The price is that of a kWh, 0 if it is not known.
     """
@@ -152,7 +152,7 @@ def conclude(folder: Path, electricity_price: float = 0.0) -> dict[str, Any]:
         if path != folder or not findings:
             shutil.rmtree(path)
     if findings:
-        findings.append(f"What was done until then: {as_typed(folder)}")
+        findings.append(f"Done before that: {as_typed(folder)}")
     lines = ["", *lines, "", f"kept: {', '.join(as_typed(path) for path in files)}"]
     facts = json.loads(files[0].read_text(encoding="utf-8"))
     answer = {"benchmark": facts, "files": [str(path) for path in files]}

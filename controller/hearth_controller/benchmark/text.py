@@ -101,8 +101,8 @@ def table(benchmark: Benchmark, price: float = 0.0) -> list[str]:
     if most > 1:
         each = "rank" if any(row.configuration.one for row in found) else "node"
         notes.append(
-            f"Of the sum: of what its {each}s do alone, added up. Of as many like the fastest: of "
-            f"so many {each}s, each as fast as the fastest of them."
+            f"Of the sum: of the speeds of its {each}s alone, added up. Of as many like the "
+            f"fastest: of the same number of {each}s, each as fast as the fastest of them."
         )
         if each == "rank":
             notes.append("The ranks of a node count as each as fast as the one that ran alone.")

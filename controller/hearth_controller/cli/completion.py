@@ -57,7 +57,7 @@ def whole_parser(typed: str, repository: Path) -> Parser:
 
 
 def _attach(action: Any, repository: Path) -> None:
-    """Give an action the completer of its word."""
+    """Attach the completer to a parser action."""
 
     def nodes(prefix: str, parsed_args: argparse.Namespace, **_: Any) -> list[str]:
         paths = Paths(Path.cwd(), repository)

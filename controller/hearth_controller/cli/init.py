@@ -74,7 +74,7 @@ def add_arguments(parser: argparse.ArgumentParser) -> None:
     parser.add_argument("--yes", action="store_true", help="ask nothing and take every default")
     parser.add_argument("--force", action="store_true", help="replace FOLDER; a copy is kept")
     parser.add_argument(
-        "--json", action="store_true", help="print what was found, and write only with --yes"
+        "--json", action="store_true", help="print the machines found, and write only with --yes"
     )
 
 

@@ -48,7 +48,7 @@ class Parser(argparse.ArgumentParser):
 
 
 def refuse(command: str, *findings: str) -> NoReturn:
-    """Print what is wrong with a command line, and exit."""
+    """Print the error of a command line, and exit."""
     lines = [f"{command}: {finding}" for finding in findings]
     print(*lines, f"`{command} --help` shows what there is", sep="\n", file=sys.stderr)
     sys.exit(EXIT["refused"])
@@ -134,7 +134,7 @@ def build(verb: Verb, table: Mapping[str, Words], whole_help: bool = False) -> P
 def parse(verb: Verb, table: Mapping[str, Words], arguments: Sequence[str]) -> argparse.Namespace:
     """Return the parsed arguments of a verb; `rest` goes to ansible-playbook as it is.
 
-    Prints help, or what is wrong, and exits where that is all there is to do.
+    Prints help or an error, and exits, where the command line asks for no play.
     """
     words = table.get(verb.name)
     own, rest = _divided(arguments, "--") if words else (list(arguments), [])

@@ -129,7 +129,7 @@ class PlayResult:
     Attributes:
         code: the exit status for the user, of `EXIT` or `INTERRUPTED`.
         answer: the answer of the play, None if it ended without any.
-        output: what it printed, if that was captured.
+        output: the printed text, if that was captured.
     """
 
     code: int
@@ -138,7 +138,7 @@ class PlayResult:
 
     @property
     def failed(self) -> bool:
-        """Whether tasks failed, or the play did not come to its end."""
+        """Whether tasks failed, or the play was cut short."""
         return self.answer is None or bool(self.answer.errors)
 
     def json(self) -> str:
@@ -159,7 +159,7 @@ def run_play(
 ) -> PlayResult:
     """Run an ansible-playbook `line` of a repository for a user who stands in `folder`.
 
-    The output comes to this terminal, unless it is `captured`, or goes `to_errors`.
+    The output is written to this terminal, unless it is `captured`, or goes `to_errors`.
     """
     shown = captured and sys.stdout.isatty()
     width = {"COLUMNS": str(shutil.get_terminal_size().columns)} if shown else {}

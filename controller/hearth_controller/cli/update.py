@@ -111,7 +111,7 @@ _STAMPS = ("installed.sha256", "package.sha256")
 
 
 def stale(repository: Path) -> str:
-    """Return a line on what has changed since the packages were installed, '' if nothing has."""
+    """Return a line on the files that changed since the packages were installed, or ''."""
     changed = [
         name for name, checksum in installed(repository) if checksum != _checksum(repository / name)
     ]
@@ -134,7 +134,7 @@ def installed(repository: Path) -> list[tuple[str, str]]:
 
 
 def kind_of(repository: Path) -> list[str]:
-    """Return the flags of scripts/setup that install again what is installed."""
+    """Return the flags of scripts/setup that repeat the present installation."""
     stamp = repository / ".venv" / _STAMPS[0]
     first = stamp.read_text(encoding="utf-8").partition("\n")[0] if stamp.is_file() else ""
     flags = [f"--{side}" for side in ("control", "cpu") if f" for {side} in " in first]

@@ -14,9 +14,9 @@ class Verb:
 
     Attributes:
         about: its line of help; that of a playbook is in the table of words.
-        module: a module with `add_arguments` and `run`, for what is more than a playbook.
+        module: a module with `add_arguments` and `run`, for more than a playbook.
         positional: the word that needs no flag.
-        shown: what the positional is called in help, by default its name in capitals.
+        shown: the positional's name in help, by default its own in capitals.
         first: the words that `--help` shows, if that is not all.
         quiet: whether only the answer is shown, and not the play.
         asks: whether it needs root on the machines, so that Ansible's options are shown.

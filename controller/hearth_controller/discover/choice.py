@@ -43,8 +43,8 @@ def network_of(held: Held) -> IPv4Network:
 def networks(machines: Sequence[Machine]) -> dict[IPv4Network, int]:
     """Return the networks that machines are on with their number of machines, the best first.
 
-    The best has the most machines; of several it is the one by which most were reached, then the
-    one with the most cables.
+    The best has the most machines; among equals, the one that reached most of them, then the one
+    with the most cables.
     """
     held = [each for machine in machines if machine.facts for each in machine.facts.held()]
 
@@ -78,7 +78,7 @@ def chosen(machines: Sequence[Machine], network: IPv4Network | None = None) -> l
 def _choice(machine: Machine, network: IPv4Network | None, sharing: int) -> AddressChoice:
     """Return the address of a machine on a network that `sharing` machines are on.
 
-    Without facts it is the address at which the machine was reached.
+    Without facts it is the address that reached the machine.
     """
     facts = machine.facts
     if facts is None or not facts.held():

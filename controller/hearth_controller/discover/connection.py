@@ -1,8 +1,8 @@
 """Try a machine by SSH: the route that ssh takes, its host key, and the facts behind the login.
 
-The user's own configuration, agent and keys are used, as `ssh HOST` would use them. Nobody is asked
-for a password, and no file is written: a host key that the user has not accepted yet is accepted
-for this one connection, which sends no secret, and one that differs from the accepted key ends it.
+The user's own configuration, agent and keys are used, as `ssh HOST` would use them. No password is
+asked for, and no file is written: a host key that the user has not accepted yet is accepted for
+this one connection, which sends no secret, and one that differs from the accepted key ends it.
 """
 
 from __future__ import annotations
@@ -178,7 +178,7 @@ async def _run(command: Sequence[str], given: bytes = b"", seconds: float = 5) -
 
 
 def _name_of_key(route: Route) -> str:
-    """Return the name under which ssh looks for a machine's host key."""
+    """Return the name that ssh looks up for a machine's host key."""
     if alias := route.options.get("hostkeyalias"):
         return alias
     host = route.host.lower()

@@ -99,7 +99,7 @@ class Facts:
 
     @property
     def macs(self) -> frozenset[str]:
-        """The MACs of its ordinary NICs, by which a machine is known again."""
+        """The MACs of its ordinary NICs, which identify a machine later."""
         return frozenset(nic.mac for nic in self.nics if nic.ordinary and nic.mac)
 
     def speed(self, nic: Nic) -> int:
@@ -107,7 +107,7 @@ class Facts:
         return self.speeds.get(nic.name, 0)
 
     def held(self) -> list[tuple[Nic, Held]]:
-        """Return the IPv4 addresses with which it can be on a home's network."""
+        """Return the IPv4 addresses that can be on a home's network."""
         return [
             (nic, held)
             for nic in self.nics
@@ -137,7 +137,7 @@ class Machine:
 
     @property
     def reached_at(self) -> str:
-        """The IPv4 address of the machine at which it was reached, '' if that is unknown.
+        """The IPv4 address that SSH reached the machine by, '' if that is unknown.
 
         Only behind a proxy, or with IPv6, the machine itself knows it.
         """

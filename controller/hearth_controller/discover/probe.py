@@ -57,7 +57,7 @@ def groups():
 
 
 def facts(nvidia_smi):
-    """Return the facts. `came_in` is the address at which SSH reached this machine."""
+    """Return the facts. `came_in` is the address that SSH reached this machine by."""
     nics = {os.path.basename(folder): folder for folder in glob.glob("/sys/class/net/*")}
     return {
         "hostname": platform.node(),

@@ -38,7 +38,7 @@ def rendered(draft: Draft, example: Mapping[str, str], head: str) -> dict[str, s
 
 
 def filled(lines: Sequence[str], values: Mapping[str, Any]) -> list[str]:
-    """Return lines of YAML in which each option of `values` has its value, commented before or not.
+    """Return lines of YAML with each option of `values` set, whether it was commented or not.
 
     Raises `KeyError` for an option that no line shows.
     """

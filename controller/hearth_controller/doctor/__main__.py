@@ -1,4 +1,4 @@
-"""List the checks of doctor, each with what is good: `python -m hearth_controller.doctor`."""
+"""List the checks of doctor, each with its good state: `python -m hearth_controller.doctor`."""
 
 from hearth.base.text import wrapped
 from hearth_controller.base.screen import TABLE_WIDTH

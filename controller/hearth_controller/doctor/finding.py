@@ -57,7 +57,7 @@ class Check:
 
     @property
     def good(self) -> str:
-        """The state in which a node passes, as the docstring of the function says it."""
+        """The state of a node that passes, from the docstring of the function."""
         return " ".join((self.examine.__doc__ or "as provisioning leaves it").split())
 
     def of(self, node: ExaminedNode, cluster: NodeGroup) -> Finding:

@@ -74,7 +74,7 @@ def driver(node: ExaminedNode, cluster: NodeGroup) -> Finding:
 
 
 def _restart(node: ExaminedNode, cluster: NodeGroup) -> str:
-    """Return the command that restarts a node, after the one without which that would lose it."""
+    """Return the command that restarts a node, after the one that keeps it reachable."""
     command = f"{cluster.hearth} reboot --nodes {node.name}"
     before = node.inspection.get("driver", {}).get("lockout_remedy", "")
     return f"on {node.name}: {before}; then {command}" if before else command
@@ -172,7 +172,7 @@ def others(node: ExaminedNode, cluster: NodeGroup) -> Finding:
         if _is_reported(program)
     ]
     if not found:
-        return good("nobody else")
+        return good("no other program")
     named = ", ".join(_describe(gpu, program) for gpu, program in found)
     return degraded(
         named,
@@ -220,7 +220,7 @@ def _unlike(node: ExaminedNode, cluster: NodeGroup, gpus: Sequence[Mapping[str, 
     fix = f"{cluster.stage(_LIMIT)} -e nodes={node.name}"
     if result.get("findings"):
         why = "the GPUs draw what their default limits allow"
-        return degraded(result["findings"][0], why, f"do what it says, then {fix}")
+        return degraded(result["findings"][0], why, f"follow the finding, then {fix}")
     for gpu in gpus:
         if gpu["watts_limit"] != node.power_limit:
             return degraded(

@@ -52,8 +52,8 @@ def address(node: ExaminedNode, cluster: NodeGroup) -> Finding:
 def duplicate(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """No other machine has the node's address.
 
-    The nodes ask who claims it, which needs root, and know at which MAC they reach it. A node that
-    does not answer may be one whose address another machine took.
+    The nodes ask who claims it, which needs root, and know the MAC that they reach. Another machine
+    may have the address of a node that does not answer.
     """
     if node.inspection and node.loopback:
         return _LOOPBACK
@@ -63,7 +63,7 @@ def duplicate(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     if twice := taken_twice(node.name, address, views, reached):
         return broken(
             f"{twice} have the address {address}",
-            "what is meant for this node reaches the other",
+            "traffic for this node reaches the other machine",
             CURE,
         )
     asked = any(each.claims for each in cluster.nodes)
@@ -78,7 +78,7 @@ def duplicate(node: ExaminedNode, cluster: NodeGroup) -> Finding:
 def link(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     """The link has the speed that both cards can.
 
-    Below 200 Mbit/s over a cable is broken, over Wi-Fi degraded. Under a run: it holds nobody up.
+    Below 200 Mbit/s over a cable is broken, over Wi-Fi degraded. In a run, it must delay no node.
     """
     mbit, facts = link_mbit(node.name, cluster.observations), node.facts
     if facts["interface"] == "lo":
@@ -232,7 +232,7 @@ def failed_calls(node: Observation, nodes: Sequence[Observation]) -> tuple[dict[
 
 
 def locks_too_little(facts: Mapping[str, Any]) -> str:
-    """Return the advice for a node on which NCCL may not lock the memory for its RDMA card, or ''.
+    """Return the advice for a node that lets NCCL lock too little memory for its RDMA card, or ''.
 
     `facts` are `rdma`, `cuda` and `lockable` as of `hearth.node.facts`.
     """

@@ -46,7 +46,7 @@ def versions(node: ExaminedNode, cluster: NodeGroup) -> Finding:
 
 
 def differing(node: Observation, nodes: Sequence[Observation]) -> Iterator[tuple[str, str, str]]:
-    """Yield the versions in which a node differs from most others of its kind.
+    """Yield the versions of a node that differ from most others of its kind.
 
     Each item is (software, the node's version, the others' version).
     """

@@ -33,7 +33,7 @@ def login(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     if node.verify.gone:
         return broken(
             node.verify.gone,
-            "nobody trains with a node that does not answer",
+            "a node that does not answer cannot train",
             f"{cluster.stage('preflight')} says what stands in the way",
         )
     return good("with its pinned host key" if node.over_ssh else "this computer")
@@ -56,7 +56,7 @@ def _stage(
         if "changed" not in result:
             return not_checked(node.rootless or "it could not be looked at")
         if result.get("findings"):
-            return trouble(result["findings"][0], why, f"do what it says, then {fix}")
+            return trouble(result["findings"][0], why, f"follow the finding, then {fix}")
         if result.get("failed"):
             return not_checked(str(result.get("msg", "the check failed")).partition("\n")[0])
         if result["changed"]:
@@ -123,7 +123,7 @@ def memory(node: ExaminedNode, cluster: NodeGroup) -> Finding:
     its = node.inspection["memory"]
     free = its["total_mib"] - its["used_mib"]
     seen = f"{free / 1024:.1f} of {its['total_mib'] / 1024:.1f} GB free"
-    fix = f"close what is not needed on {node.name}: `ps --sort=-rss -eo rss,comm | head`"
+    fix = f"close unneeded programs on {node.name}: `ps --sort=-rss -eo rss,comm | head`"
     if node.busy:
         return good(f"{seen}, under run {node.busy}")
     if free < SWAPPING_MIB:

@@ -168,14 +168,14 @@ def judge(
 
 
 def _faults(node: ExaminedNode, cluster: NodeGroup, total: Sum | None) -> Iterator[str]:
-    """Yield the faults of a node in the order in which they must be mended."""
+    """Yield the faults of a node in the order of their repair."""
     verified = node.verify
     yield from _texts([links.duplicate], node, cluster, "broken")
     if verified.gone:
         yield verified.gone
     yield from verified.findings
     if not verified.usable:
-        yield "it did not answer what it is; -v shows more"
+        yield "it did not report its facts; -v shows more"
     yield from _texts(_VITAL, node, cluster, "broken")
     if total and total.culprit == node.name:
         yield f"the all-reduce failed here: {total.failure}"
@@ -184,7 +184,7 @@ def _faults(node: ExaminedNode, cluster: NodeGroup, total: Sum | None) -> Iterat
 
 
 def _hints(node: ExaminedNode, cluster: NodeGroup) -> Iterator[str]:
-    """Yield possible improvements for a node on which training works."""
+    """Yield possible improvements for a node that can train."""
     if node.verify.usable:
         yield from _texts(_SPEED, node, cluster, "broken", "degraded")
         yield from filter(None, [locks_too_little(node.facts)])

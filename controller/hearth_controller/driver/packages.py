@@ -97,7 +97,7 @@ def from_canonical(machine: GpuMachine, plan: DriverPlan) -> None:
     """
     if not machine.look["images"]:
         plan.findings.append(
-            "no installed kernel package was found (linux-image-…), so it is unknown for which "
+            "no installed kernel package was found (linux-image-…), so it is unknown which "
             f"kernel modules are needed: sudo apt-get install linux-image-generic, {THEN_AGAIN}"
         )
         return

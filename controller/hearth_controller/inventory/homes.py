@@ -55,7 +55,7 @@ def file_of(sources: Sequence[str]) -> Path | None:
 
 
 def note(nodes: Collection[str], workspace: str, shared: str, file: str) -> str:
-    """Return the line that tells what was recognised."""
+    """Return the line about the recognised home."""
     once = f", and models and data are in {shared}, once for all" if shared else ""
     return (
         f"{', '.join(nodes)} share a home: each node now has a workspace of its own, "

@@ -92,7 +92,7 @@ def choose(
     file: str,
     owners: Mapping[str, str],
 ) -> ChosenAddress:
-    """Choose the address at which the machine `name` is reached.
+    """Choose the address for connections to the machine `name`.
 
     `answers` are by address: first the machine's intended address, then its possible current one.
     `file` is the known_hosts file, and `owners` are the machines in it by text of the key.

@@ -50,7 +50,7 @@ def unreadable(sources: Iterable[str]) -> list[str]:
 
 
 def _syntax_error(file: Path) -> list[str]:
-    """Return a finding with the line at which a file is no YAML; none if it is."""
+    """Return a finding with the first line that is no valid YAML; none if the file is valid."""
     try:
         for _ in yaml.parse(file.read_bytes()):
             pass

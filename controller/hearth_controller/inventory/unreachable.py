@@ -104,7 +104,7 @@ def describe_failure(result: Mapping[str, Any]) -> str:
 
 
 def _login_shell(result: Mapping[str, Any]) -> str:
-    """Return the fault of the login shell through which a module left no result, or ''."""
+    """Return the fault of the login shell that kept a module from its result, or ''."""
     *printed, last = str(result.get("module_stdout") or "").strip().splitlines() or [""]
     if last.startswith("{"):
         first = next((line for line in printed if line.startswith("{")), "")

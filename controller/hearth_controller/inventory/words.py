@@ -1,4 +1,4 @@
-"""The words of a playbook after `-e`: their values and defaults, and what is wrong with them. Pure.
+"""The words of a playbook after `-e`: their values, defaults and errors. Pure.
 
 `playbooks/meta/argument_specs.yml` declares the words of each playbook.
 """

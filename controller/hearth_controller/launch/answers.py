@@ -25,8 +25,8 @@ class Inspection(_Facts):
             inventory: `nproc`, `threads`, `variables`, `lend`, `power_limit`, `one_computer`.
         memory: for ranks, see `hearth.fit.capacity`; the GPUs as the driver lists them.
         home: other uses of the machine.
-        port: at which the supervisor can meet the others; None if the node was not asked.
-        busy: the run that has the node, for which this one has to wait.
+        port: the supervisor's, for the others; None if the node was not asked.
+        busy: the run that has the node; this one has to wait for it.
         away: why the node is away from runs that heed its terms of lending.
         prepared: the facts of an earlier preparation with the same inputs.
     """

@@ -37,7 +37,7 @@ def distribution_of(
 def planned_transfer(
     request: LaunchRequest, course: Course, nodes: Mapping[str, Inspection]
 ) -> Transfer:
-    """Plan who sends what to whom for a launch on the inspected nodes."""
+    """Plan the transfers for a launch on the inspected nodes."""
     copies = {name: node.copies for name, node in nodes.items()}
     distribution = distribution_of(request, course, copies)
     # Nodes on one computer have one cache.
@@ -47,7 +47,7 @@ def planned_transfer(
 
 
 def mark(course: Course, request: LaunchRequest) -> Played[None]:
-    """Mark the folder that all nodes share, for which the first node needs the training code."""
+    """Mark the folder that all nodes share; the first node needs the training code for it."""
     if not course.site.shared or request.files:
         return
     first = request.requested[0]

@@ -28,7 +28,7 @@ class Site:
         runs: folder with a folder for each run.
         hearth: the `hearth` command for this inventory.
         shared: a folder that all nodes see, or ''.
-        direct: bytes up to which it sends a data file to each node; larger ones go to one.
+        direct: largest data file, in bytes, that it sends to each node; larger ones go to one.
         timeouts: of the supervisors, in seconds.
         notifies: whether addresses get messages.
         check: whether this is check mode.

@@ -84,7 +84,7 @@ def try_ports(
 
 
 def _peers(course: Course, ports: Mapping[str, int | None]) -> list[dict[str, Any]]:
-    """Return the nodes at whose ports others can call, if there are two."""
+    """Return the nodes whose ports others can reach, if there are at least two."""
     peers = [
         {"name": name, "address": course.addresses[name], "port": port}
         for name, port in ports.items()

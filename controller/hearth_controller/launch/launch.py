@@ -64,7 +64,7 @@ def launch(request: LaunchRequest, site: Site) -> Stages:
 
 
 def _check_launcher(request: LaunchRequest, site: Site) -> None:
-    """Raise `LaunchError` if what was typed for Slurm's jobs, or the queue, is for the other."""
+    """Raise `LaunchError` if options of Slurm's jobs were typed for the queue, or the reverse."""
     if request.options.job_options and not site.slurm_nodes:
         raise LaunchError(
             f"{' '.join(request.options.job_options)}: this run is started without Slurm; add "

@@ -144,7 +144,7 @@ def _as_ddp(request: LaunchRequest, whole: Prediction, divided: Pipeline | None)
     )
     left_out = f"  LEFT OUT: {', '.join(others)}, which cannot hold the whole model with them"
     if divided:
-        say += f"would come to {divided.rows_per_second * tokens:.0f}"
+        say += f"would reach {divided.rows_per_second * tokens:.0f}"
         left_out += " (-e nodes=all takes all nodes, with parallel=pipeline)"
     else:
         say += "does not fit"
@@ -206,7 +206,7 @@ def _reason(whole: Prediction | None, fetched: float | None, settings: Settings)
     why = "not every node can hold the whole model"
     if whole is not None:
         why = (
-            f"ddp on {', '.join(whole.nodes)}, which can hold the whole model, would come to about "
+            f"ddp on {', '.join(whole.nodes)}, which can hold the whole model, would reach about "
             f"{whole.rows_per_second * tokens:.0f} tokens/s"
         )
     if fetched is not None:
@@ -221,7 +221,7 @@ def _describe_speed(found: Pipeline, settings: Settings) -> str:
     return (
         f"parallel=pipeline: {found.rows_per_second * settings.sequence_length:.0f} tokens/s with "
         f"full rows; a step of {found.micro_batches} micro-batches of {rows} takes "
-        f"{found.step_seconds:.2f} s, in {found.bubble:.0%} of which the slowest stage waits"
+        f"{found.step_seconds:.2f} s; the slowest stage waits {found.bubble:.0%} of it"
     )
 
 
@@ -236,7 +236,7 @@ def _describe_left_out(
         )
     if not isinstance(settings.split, str):
         shares = ":".join(map(str, settings.split))
-        return f"LEFT OUT: {', '.join(left_out)}, to which split={shares} gives no layer"
+        return f"LEFT OUT: {', '.join(left_out)}: split={shares} gives them no layer"
     try:
         with_all = f"{_placed(settings, home, layers, True).step_seconds:.2f} s"
     except ModelError:

@@ -1,4 +1,4 @@
-"""Plan a launch: does the model fit, who sends what to whom, which layers go to which node."""
+"""Plan a launch: the model's fit, the transfers, and each node's layers."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ class LaunchPlan:
 
     @property
     def busy(self) -> dict[str, str]:
-        """The run that has each node on which this one has to wait for its turn."""
+        """The run that has each node, where this one has to wait for its turn."""
         return {name: node.busy for name, node in self.nodes.items() if node.busy}
 
     def measures(self, node: str) -> bool:
@@ -64,7 +64,7 @@ class LaunchPlan:
 def plan_launch(
     course: Course, request: LaunchRequest, nodes: Mapping[str, Inspection], closed: Findings
 ) -> LaunchPlan:
-    """Decide whether the model fits, whole or by layers, and who sends what to whom."""
+    """Decide whether the model fits, whole or by layers, and plan the transfers."""
     names = list(request.requested)
     count = f"{len(names)} node{'s' * (len(names) > 1)}"
     text = [f"{request.name}: {request.title}, {count} ({', '.join(names)})"]

@@ -218,7 +218,7 @@ def describe_prediction(
     seldom = advised_sync_every(nodes, rows, traffic, division)
     if seldom and seldom.rows_per_second > chosen.rows_per_second:
         lines.append(
-            f"slow links: sync_every={ADVISED} with all nodes would come to "
+            f"slow links: sync_every={ADVISED} with all nodes would reach "
             f"{seldom.rows_per_second * row_tokens:.0f} tokens/s, with an approximate result"
         )
     ranks = [rank for node in nodes if node.name in chosen.nodes for rank in node.ranks]

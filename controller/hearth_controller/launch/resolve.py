@@ -54,7 +54,7 @@ def requested(
     resume: bool,
     say: Callable[[str], None] = print,
 ) -> Resolution:
-    """Resolve what was typed.
+    """Resolve the typed words of a run.
 
     `runs` is the folder of runs, `words` are those of the playbook, `known` are names that belong
     to roles or the inventory, `names` those of the nodes. With `resume` an earlier run goes on:

@@ -222,7 +222,7 @@ def _number(window: Window, node: str, name: str) -> float:
 
 
 def _colour(team: TeamEvent) -> str:
-    """Return the colour of the line at which a team began."""
+    """Return the colour of the line for the start of a team."""
     return ALARM if team.left else FAINT
 
 
@@ -264,7 +264,7 @@ def _edges(windows: Sequence[Window], unit: int) -> list[float]:
 
 
 def _stairs(numbers: list[float]) -> list[float]:
-    """Return a value per edge for a step plot, in which a value applies from the edge before."""
+    """Return a value per edge for a step plot: each applies from the edge before."""
     return [numbers[0], *numbers]
 
 

@@ -151,7 +151,7 @@ def launch_rows(known: RunFolder) -> list[dict[str, Any]]:
 
 
 def team_rows(known: RunFolder) -> list[dict[str, Any]]:
-    """Return the regroups, each with what changed and what it cost the nodes that stayed."""
+    """Return the regroups, each with its changes and its cost to the nodes that stayed."""
     return [
         {
             "at": duration(team.at),

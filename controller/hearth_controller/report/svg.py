@@ -99,7 +99,7 @@ def drawing(height: int, width: int) -> Iterator[Figure]:
 def as_svg(figure: Figure, name: str, description: str) -> str:
     """Return a figure as an `<svg>` element.
 
-    `name` is unique in the page; `description` says what it shows.
+    `name` is unique in the page; `description` is its label for screen readers.
     """
     written = io.StringIO()
     figure.savefig(written, format="svg", metadata=_NO_METADATA)

@@ -172,7 +172,7 @@ class _Metered:
         self._archive, self._left = archive, 0
 
     def allow(self, count: int) -> None:
-        """Allow `count` more bytes, whatever was left before."""
+        """Allow `count` more bytes, in place of any earlier allowance."""
         self._left = count
 
     def read(self, size: int, /) -> bytes:

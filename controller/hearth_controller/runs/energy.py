@@ -93,7 +93,7 @@ def describe(energy: Energy) -> str:
 
 
 def significant(number: float, digits: int = 3) -> str:
-    """Return a number with so many digits that count, without an exponent."""
+    """Return a number with `digits` significant digits, without an exponent."""
     if not number:
         return "0"
     decimals = digits - 1 - math.floor(math.log10(abs(number)))

@@ -118,7 +118,7 @@ def compare(one: ObservedRun, other: ObservedRun) -> list[str]:
 
 
 def differing(one: ObservedRun, other: ObservedRun) -> list[tuple[str, str, str]]:
-    """Return the settings in which two runs differ: name and both values as one would type them.
+    """Return the settings that two runs differ in: name and both values as one would type them.
 
     Raises:
         LaunchError: the settings of one of them are not known.
@@ -172,7 +172,7 @@ def queue_table(runs: Sequence[ObservedRun]) -> list[str]:
 
 
 def new_position(runs: Sequence[ObservedRun], name: str, place: str) -> float:
-    """Return the position with which a run comes to a place in the queue, 1 for the first.
+    """Return the position that moves a run to a place in the queue, 1 for the first.
 
     Raises `LaunchError` if it does not wait, a node of it does not answer, or there is no place.
     """

@@ -98,13 +98,13 @@ class ObservedRun:
 
     @property
     def place(self) -> tuple[float, str]:
-        """The key by which the runs in the queue are served."""
+        """The sort key for the order of the queue."""
         positions = [float(turn.get("position", 0)) for turn in self.turns.values()]
         return max(positions, default=0.0), self.name
 
     @property
     def starts_at(self) -> str | None:
-        """Time before which a run in the queue does not start (ISO 8601), if it has one."""
+        """Earliest start of a run in the queue (ISO 8601), if it has one."""
         return next((turn.get("at") for turn in self.turns.values()), None)
 
     @property

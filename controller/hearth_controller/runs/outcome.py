@@ -117,7 +117,7 @@ class Outcome:
 
     @property
     def culprits(self) -> dict[str, str]:
-        """The message of each node on which the run failed or was lost; {} for any other state.
+        """The message of each node where the run failed or was lost; {} for any other state.
 
         The supervisors record one cause on all nodes: the first real failure. For a node without a
         record of its end, the records of its peers count, and its own message only if they have
@@ -149,7 +149,7 @@ class Outcome:
         }
 
     def failures(self, logs: Path) -> dict[str, str]:
-        """Return the failure text of each node on which the run failed; empty if it did not fail.
+        """Return the failure text of each node where the run failed; empty if it did not fail.
 
         `logs` is the folder with the logs of the nodes, `NODE.log`.
         """

@@ -213,7 +213,7 @@ def _what_happened(outcome: Outcome, folder: str) -> Row:
 
 
 def _absences(story: Story) -> list[Row]:
-    """Return the absences of nodes from a run that went on in place, and what they cost."""
+    """Return the absences of nodes from a run that went on in place, and their cost."""
     lines = _first([f"{each.node} {each.text}" for each in story.absences])
     if not lines:
         return []
@@ -231,7 +231,7 @@ def _slow_links(story: Story) -> list[Row]:
 def _interruptions(outcome: Outcome, story: Story) -> list[Row]:
     """Return the causes that ended a launch while the run went on.
 
-    Those after which the ranks only formed a new group are on record in the `story`.
+    Causes that only made the ranks form a new group are in the `story`.
     """
     causes = [
         f"{cause['node']}: {cause['message'].splitlines()[0]}"

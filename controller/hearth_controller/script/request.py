@@ -117,7 +117,7 @@ def resumed_request(name: str, given: Mapping[str, Any], runs: Path) -> ScriptRe
     if earlier is None:
         return None
     findings = [
-        f"{word}: a run that goes on keeps what it began with; start a new one to change it"
+        f"{word}: a resumed run keeps its first value; start a new run to change it"
         for word in sorted(WORDS - {"script_args"})
         if word in given
     ]
@@ -135,8 +135,8 @@ def resumed_request(name: str, given: Mapping[str, Any], runs: Path) -> ScriptRe
     ):
         if sha256 != began_with:
             findings.append(
-                f"resume: {as_typed(path or '')} has changed since '{name}' began, of which every "
-                "node keeps a copy as it was; start a new run"
+                f"resume: {as_typed(path or '')} has changed since '{name}' began; every node "
+                "keeps a copy from then; start a new run"
             )
     if findings:
         raise ConfigError(*findings)

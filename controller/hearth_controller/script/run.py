@@ -17,7 +17,7 @@ from hearth import __version__
 from hearth.base.errors import ConfigError
 from hearth.base.files import open_regular
 
-_HEADER = "# Written by Hearth; the same file lies on every node of the run.\n"
+_HEADER = "# Written by Hearth; every node of the run has the same file.\n"
 
 
 @dataclass(frozen=True)

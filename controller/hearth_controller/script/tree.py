@@ -30,7 +30,7 @@ class Tree:
     """The files to transfer to every node.
 
     Attributes:
-        source: Folder on this computer, to which the paths of `files` are relative.
+        source: Folder on this computer; the paths of `files` are relative to it.
         files: SHA-256 checksum by path.
         size: Total bytes of the files.
         left_out: Paths that are not transferred.

@@ -58,7 +58,7 @@ def as_requirements(pins: Iterable[Pin]) -> str:
 
 
 def not_for(pins: Iterable[Pin], target: Target) -> list[Pin]:
-    """Return the pins for which the lock file has no build for `target`."""
+    """Return the pins that have no build for `target` in the lock file."""
     if target.python in PYTHONS and target.machine in PROCESSORS:
         return []
     return [pin for pin in pins if pin.is_build]

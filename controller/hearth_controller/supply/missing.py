@@ -158,7 +158,7 @@ def by_kind(
 
 
 def drift(inspection: Mapping[str, Any], end: str) -> str:
-    """Return a sentence on a node's differing packages; `end` says what was done about them."""
+    """Return a sentence on a node's differing packages; `end` states their outcome."""
     differing, surplus = inspection["differing"], inspection.get("surplus", ())
     if not inspection["present"]:
         return f"{len(differing)} packages {end}"

@@ -2,8 +2,8 @@
 
 pip downloads them, since it handles indexes, mirrors and proxies. It resumes a broken connection
 and caches each complete file, so that a killed download loses at most the file in transit. Its
-cache lies beside the wheels and is removed once they are complete: in the user's, all of them would
-stay a second time, several GB.
+cache is beside the wheels and is removed once they are complete: the user's cache would keep a
+second copy of all, several GB.
 """
 
 from __future__ import annotations
@@ -105,7 +105,7 @@ class Wheelhouse:
         return self._folder / ".cache"
 
     def _adopt_cache(self) -> None:
-        """Begin the cache with hard links to the user's: what is there is not downloaded again."""
+        """Begin the cache with hard links to the user's, so that pip downloads none of it again."""
         done = subprocess.run(
             [sys.executable, "-m", "pip", "cache", "dir", "--disable-pip-version-check"],
             stdin=subprocess.DEVNULL,
@@ -169,7 +169,7 @@ class Wheelhouse:
         if pip.returncode:
             output = "\n".join(line for line in last if line)
             raise SupplyError(
-                f"{len(pins)} packages cannot be downloaded; what has come whole is kept, so call "
+                f"{len(pins)} packages cannot be downloaded; complete files are kept, so call "
                 f"this again once the cause is gone. pip's last words:\n{output}"
             )
 

@@ -178,7 +178,7 @@ class Distribution:
             place = f"in {self.shared}, which all nodes see"
         model = place
         if self.run.source.kind == "folder":
-            model = "your folder, used where it lies on each node; Hearth does not send it"
+            model = "your folder, used in place on each node; Hearth does not send it"
         checksums = self.run.data_checksums
         lines = [f"{self._names['model']}: {model}"]
         for name, sha256 in checksums.items():
@@ -194,7 +194,7 @@ class Distribution:
         return "\n".join(f"  {line}" for line in lines)
 
     def relay_spec(self, transfer: Transfer, own: str, call: str, digest: str) -> dict[str, Any]:
-        """Return the spec with which a node receives (`hearth.transfer take`) and relays.
+        """Return the spec of a node that receives (`hearth.transfer take`) and relays.
 
         `call` identifies the relays of this transfer; without the `digest` of the source's offer it
         is the source's own spec (`hearth.transfer offer`).
@@ -222,7 +222,7 @@ class Distribution:
         }
 
     def missing(self, holds: Mapping[str, str]) -> list[str]:
-        """Return a finding for each thing of which a node's copy is not complete."""
+        """Return a finding for each incomplete copy of a node."""
         incomplete = [key for key in self._wanted if holds and not holds[key]]
         return [f"the {key} is not here whole" for key in incomplete]
 

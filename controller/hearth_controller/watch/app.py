@@ -265,7 +265,7 @@ class WatchApp(App[str]):
         return self._begin(play(self._checkout, playbook, words, say))
 
     async def _play(self, playbook: str, words: Mapping[str, str]) -> None:
-        """Play a playbook and show what it says."""
+        """Play a playbook and show its output."""
         self.notify(f"{playbook}: asking the nodes …")
         answer = await play(self._checkout, playbook, words)
         severity = "error" if answer.errors else "information"

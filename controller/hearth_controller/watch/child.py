@@ -29,7 +29,7 @@ class Checkout(Protocol):
 
     @property
     def repository(self) -> Path:
-        """The folder in which playbooks are played."""
+        """The working folder of playbooks."""
 
     def command(self, playbook: str, words: Mapping[str, str]) -> list[str]:
         """Return the command that plays a playbook with these words after `-e`."""

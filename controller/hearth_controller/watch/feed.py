@@ -60,7 +60,7 @@ class Feed:
                 self._changed()
 
     async def _read_the_rest(self) -> None:
-        """Read what is still under way when the play has ended: its end closes the connections."""
+        """Read the last messages after the play has ended: its end closes the connections."""
         with suppress(TimeoutError):
             async with asyncio.timeout(_LAST):
                 await asyncio.sleep(0.1)  # accepts those that connected last
@@ -81,6 +81,6 @@ class Feed:
         writer.transport.abort()
 
     def _say(self, line: str) -> None:
-        """Keep a line of the play, such as what it waits for."""
+        """Keep a line of the play, such as the reason of a wait."""
         self.last_line = line.strip() or self.last_line
         self._changed()

@@ -26,7 +26,7 @@ VARIABLE = "HEARTH_FOLLOW_SOCKET"
 class EventRelay:
     """The connection of one follower; it is a screen (`hearth_controller.base.screen`), too.
 
-    Permanent lines are not sent: the changes have what they say. A reader that is gone ends the
+    Permanent lines are not sent, since the changes repeat them. A reader that is gone ends the
     follower by an `OSError`, and so the play that it began.
     """
 

@@ -29,10 +29,10 @@ description:
 options:
   verb:
     description:
-      - V(begin) says what is to be measured, or goes on with what was interrupted.
+      - V(begin) names the measurements, or resumes an interrupted benchmark.
       - V(stop) ends the runs that an interrupted benchmark may have left under way.
       - V(run) trains on the nodes whose turn it is.
-      - V(conclude) says what came of it, and keeps it.
+      - V(conclude) shows the result and keeps it.
     type: str
     choices: [begin, stop, run, conclude]
     required: true
@@ -71,7 +71,7 @@ options:
     elements: str
     default: []
   electricity_price:
-    description: Price of a kWh, 0 if it is not known; for V(conclude).
+    description: Price of a kWh, 0 if unknown; for V(conclude).
     type: float
     default: 0
 """

@@ -14,16 +14,16 @@ from hearth_controller.doctor.verify import observations
 
 DOCUMENTATION = r"""
 module: hearth_doctor
-short_description: What is wrong with the nodes
+short_description: Diagnose the nodes
 options:
   verb:
     description:
       - V(stages) asks modules of provisioning whether they would change something; give it
         C(check_mode).
-      - V(show) returns the table, and by node what can be mended. Meant to run once. Expects what
-        M(hearth_examine) has found as C(doctor_look) and C(doctor_claims), V(stages) without and
-        with root as C(doctor_plain) and C(doctor_rooted), C(doctor_root) (whether there is root),
-        C(python_look), and what M(hearth_verify) expects.
+      - V(show) returns the table, and by node the repairs that Hearth can make. Meant to run
+        once. Expects the results of M(hearth_examine) as C(doctor_look) and C(doctor_claims),
+        V(stages) without and with root as C(doctor_plain) and C(doctor_rooted), C(doctor_root)
+        (whether there is root), C(python_look), and the inputs of M(hearth_verify).
     type: str
     choices: [stages, show]
     required: true

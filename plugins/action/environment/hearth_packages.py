@@ -66,7 +66,7 @@ class ActionModule(ActionBase):
         return answer
 
     def _install(self, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Send the missing wheels, install them all, and remove what was added earlier."""
+        """Send the missing wheels, install all, and remove packages added earlier."""
         look, wheels = arguments.pop("look"), arguments.pop("wheels")
         if self._task.check_mode:
             end = "to be mended" if look["present"] else "to be installed"

@@ -15,10 +15,10 @@ from hearth_controller.supply.missing import supply
 
 DOCUMENTATION = r"""
 module: hearth_supplies
-short_description: Fetch what the nodes lack onto the controller, once for all
+short_description: Fetch the packages that the nodes lack onto the controller
 description:
   - Downloads the wheels of the packages that differ on any node, for the platforms of those nodes.
-    What is here already is not fetched again.
+    A wheel that is here already is not fetched again.
   - Nothing of any node is touched. Meant to run once.
 options:
   looks:

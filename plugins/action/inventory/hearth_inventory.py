@@ -40,7 +40,7 @@ from hearth_controller.inventory.words import complete, parsed, strangers, unkno
 
 DOCUMENTATION = r"""
 module: hearth_inventory
-short_description: Nodes in rank order, and what is wrong with the inventory
+short_description: Nodes in rank order, and the errors of the inventory
 description:
   - Rank is the position in the group C(cluster), unless a host sets C(node_rank).
   - Variables that look like an option and are none, and options with values that cannot be theirs,

@@ -31,7 +31,7 @@ short_description: Play one stage of the launch of a run
 description:
   - The launch itself is a function of C(hearth_controller.launch). It decides what a stage calls on
     each node; a task whose stage it does not need is skipped.
-  - What is wrong on a node, also that it cannot be reached, is kept as its answer. The next stage
+  - An error of a node, also that it cannot be reached, is kept as its answer. The next stage
     fails with the findings of all nodes.
 options:
   stage:

@@ -40,7 +40,7 @@ options:
     elements: str
     required: true
   nodes:
-    description: Names of the nodes, with which C(-e nodes) is compared.
+    description: Names of the nodes, to compare C(-e nodes) with.
     type: list
     elements: str
     required: true

@@ -73,7 +73,7 @@ def story(armed: Mapping[str, Any], why: str, aftermath: Mapping[str, Any] | Non
 
 
 def unproved(armed: Mapping[str, Any]) -> str:
-    """Return the note on a new gateway through which nothing could be tried."""
+    """Return the note on a new gateway that could not be tested."""
     return (
         f"whether the gateway {armed['wanted']['gateway']} leads out of the home could not be "
         "proved: no name server or package server outside answered before the change either"

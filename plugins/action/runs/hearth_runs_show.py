@@ -40,7 +40,7 @@ options:
       - V(removal) returns what one of them has left on each node; fails if it must not be removed.
       - V(pick) returns the one of O(names), or the newest.
       - V(pick_alive) likewise, of those under way.
-      - V(move) returns the position with which the one of O(names) comes to O(place) in the queue.
+      - V(move) returns the position that moves the one of O(names) to O(place) in the queue.
     type: str
     choices: [list, compare, removal, pick, pick_alive, move]
     required: true

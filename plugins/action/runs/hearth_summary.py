@@ -13,10 +13,10 @@ from hearth_controller.runs.outcome import Outcome
 
 DOCUMENTATION = r"""
 module: hearth_summary
-short_description: Write a run's report, and show what it changed and what to do next
+short_description: Write a run's report, and show its result and the next commands
 description:
-  - Keeps how the run ended on each node as C(ends.json) in its folder, from which
-    C(python -m hearth_controller.report) writes the report anew.
+  - Keeps how the run ended on each node as C(ends.json) in its folder;
+    C(python -m hearth_controller.report) writes the report anew from it.
   - A report that cannot be written is a warning and no failure, which would hide how the run ended.
 options:
   run:

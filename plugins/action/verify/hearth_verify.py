@@ -62,7 +62,7 @@ options:
     type: str
     no_log: true
   limit:
-    description: Seconds after which V(all_reduce) is given up.
+    description: Timeout of V(all_reduce) in seconds.
     type: float
     default: 60
   hearth:

@@ -44,7 +44,7 @@ options:
     default: 1
   patience:
     description: >-
-      Seconds without any answer of the node after which it is given up, unless others answer.
+      Give the node up after this many seconds without any answer, unless others answer.
     type: float
     default: 180
 """

@@ -15,7 +15,7 @@ DOCUMENTATION = r"""
 module: hearth_log
 short_description: Show the log of a run on a node
 description:
-  - What the ranks, torchrun and the supervisor of the node have said. Looking disturbs nothing.
+  - The output of the ranks, torchrun and the supervisor of the node. Reading it disturbs nothing.
 options:
   run:
     description: Name of the run.
@@ -26,11 +26,11 @@ options:
     type: str
     required: true
   lines:
-    description: So many of the last lines.
+    description: Number of last lines to show.
     type: int
     default: 20
   follow:
-    description: Whether to show what is added too, until the run has ended on this node.
+    description: Whether to show new lines too, until the run has ended on this node.
     type: bool
     default: false
   python:

@@ -12,7 +12,7 @@ from hearth_controller.supply.code import bring_code
 
 
 class ActionModule(ActionBase):
-    """Compares on the node, then sends what is missing."""
+    """Compares on the node, then sends the missing files."""
 
     def run(self, tmp: str | None = None, task_vars: dict[str, Any] | None = None) -> dict:
         """Return the module's result, and the `version` of the training code."""

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hearth_reset
-short_description: Undo what is on the record of this machine
+short_description: Undo the recorded changes of this machine
 description:
   - Goes back through the record, the last change first. Then the commands that make the originals
     count run once each. A file that was changed since is left and named.

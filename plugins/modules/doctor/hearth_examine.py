@@ -8,12 +8,12 @@ module: hearth_examine
 short_description: Look at a node as a doctor does, and tidy up after runs that have ended
 description:
   - Needs neither the environment nor the training code of the node, and root for V(claims) only.
-  - M(hearth_doctor) judges what was found (C(hearth_controller.doctor)).
+  - M(hearth_doctor) judges the facts (C(hearth_controller.doctor)).
 options:
   verb:
     description:
       - V(look) gathers all facts.
-      - V(health) measures the load of the node now; takes a second, since a rate needs two looks.
+      - V(health) measures the load of the node; takes a second, since a rate needs two readings.
       - V(claims) asks the network which machines claim the nodes' addresses. Needs root.
       - V(tidy) removes units and scratch folders of runs that have ended.
     type: str

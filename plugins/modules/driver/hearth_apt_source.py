@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: hearth_apt_source
 short_description: Add an apt repository whose key is known by its fingerprint
 description:
-  - Fetches the key, compares its fingerprint, and lets it sign for this repository only. What is
-    written is the checked key alone, not the file that it came in. Both files are on the record of
+  - Fetches the key, compares its fingerprint, and lets it sign for this repository only. It writes
+    the checked key alone, not the downloaded file. Both files are on the record of
     changes (see M(hearth_record)), so that C(playbooks/reset.yml) takes them away.
   - A key that is there already with this fingerprint is not fetched again.
 options:

@@ -79,7 +79,7 @@ def main() -> None:
         module.exit_json(changed=False, findings=[finding])
     if changed and not module.check_mode and (trouble := install((*_ALONE, package))):
         module.fail_json(msg=trouble)
-    with recorded(module, "What was installed cannot be noted"):
+    with recorded(module, "The installed packages cannot be recorded"):
         record = Journal("driver", module.check_mode)
         if changed and not module.check_mode:
             record.note(

@@ -7,9 +7,9 @@ DOCUMENTATION = r"""
 module: hearth_driver
 short_description: Look at this machine's GPUs and driver; load the driver that was installed
 description:
-  - Without O(installed) it only looks. M(hearth_driver_plan) decides from what it saw.
-  - With O(installed) it loads the driver where nothing stands against it, notes what was
-    installed in the record of changes, and says in RV(findings) what a person must do.
+  - Without O(installed) it only looks. M(hearth_driver_plan) decides from its facts.
+  - With O(installed) it loads the driver where nothing stands against it, adds the
+    installed packages to the record of changes, and says in RV(findings) what a person must do.
 options:
   options:
     description: The role's options for this machine, as M(hearth_driver_plan) wants them.
@@ -101,7 +101,7 @@ def after_install(
 def main() -> None:
     """Run the module.
 
-    It returns what was seen (`look`), the same with the options for `hearth_driver_plan`
+    It returns the facts (`look`), the same with the options for `hearth_driver_plan`
     (`machine`), the `boot` id, the reason why only a restart helps (`restart`, or ''), and
     `findings`.
     """
@@ -122,7 +122,7 @@ def main() -> None:
         changed, output = load(look)
         look = inspect.inspect_driver()
         if given["installed"]:
-            with recorded(module, "What was installed cannot be noted"):
+            with recorded(module, "The installed packages cannot be recorded"):
                 Journal("driver").note(note(given["installed"], look["installed"]))
         todo = after_install(
             look,

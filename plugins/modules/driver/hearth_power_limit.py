@@ -9,8 +9,8 @@ short_description: Set a limit on the power of the NVIDIA GPUs, at each boot, or
 description:
   - The driver forgets a limit at a restart and when it is loaded anew. So a unit of root's sets it,
     at each boot and whenever the driver's daemon starts; it is on the record of changes.
-  - The driver reports the limit in force. If it did not set the limit, of which its tool only
-    warns, everything is taken back.
+  - The driver reports the limit in force. Its tool only warns of a limit that it did not
+    set; then everything is taken back.
   - A value outside the range of a card comes back as RV(findings) before anything is changed, and
     does not fail the task (see M(hearth_verdict)).
 options:
@@ -49,7 +49,7 @@ def start(watts: int) -> list[str]:
     """Start the unit; return a finding if the limit is not in force then."""
     if failed := run_all([["systemctl", "daemon-reload"]]):
         return failed
-    # Forget its earlier starts, of which systemd allows a number in a time.
+    # Forget its earlier starts: systemd limits their number in a time.
     run("systemctl", "reset-failed", power_limit.UNIT)
     done = run("systemctl", "start", power_limit.UNIT, seconds=60)
     cards, trouble = power_limit.read_limits()

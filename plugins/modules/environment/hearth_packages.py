@@ -96,8 +96,8 @@ options:
     type: path
   added:
     description: >-
-      With V(install), the names of all packages that the inventory adds, with what they need. From
-      the action plugin.
+      With V(install), the names of all packages that the inventory adds, with their requirements.
+      From the action plugin.
     type: list
     elements: str
     default: []
@@ -218,7 +218,7 @@ def do_inspect(module: AnsibleModule) -> dict:
     if lacking and not (params["build_packages"] and shutil.which("apt-get")):
         findings.append(
             f"{', '.join(lacking)} missing: with a C compiler and Python's headers Triton builds "
-            f"the GPU's kernels: {install_command(lacking)}, or what is like them on this system"
+            f"the GPU's kernels: {install_command(lacking)}, or their equivalent on this system"
         )
         lacking = []
     if wrong and not glibc():
@@ -322,9 +322,9 @@ def main() -> None:
     environment (`present`), whether conda `lacks_miniforge` and the `installer` for this processor,
     the `build_packages` to install, the `differing` packages (`name`, `has`, `wants`), the `others`
     that the lock does not name and those of them that Hearth has `added`, the `target`
-    that wheels must fit (`python`, `machine`, minor `glibc`), and the `home` in which an `unnamed`
+    that wheels must fit (`python`, `machine`, minor `glibc`), and the `home` where an `unnamed`
     environment gets its name for conda.
-    `stock` returns the `missing` wheels and their `folder`, `install` what was `differing`.
+    `stock` returns the `missing` wheels and their `folder`, `install` those that were `differing`.
     """
     module = AnsibleModule(
         argument_spec={

@@ -13,8 +13,8 @@ description:
 options:
   verb:
     description:
-      - V(start) lays down the run file and the launch spec, and starts the supervisor. While a run
-        is under way here nothing is laid down, unless it was begun with this very spec, or this
+      - V(start) writes the run file and the launch spec, and starts the supervisor. While a run
+        is under way here nothing is written, unless it was begun with this very spec, or this
         one waits for its turn. Where the spec says so, the supervisor waits for the job of Slurm
         that starts it.
       - V(submit) submits that job from this node, after the start on all.
@@ -30,7 +30,7 @@ options:
     description: Secret shared by the supervisors of the run; wanted by V(start).
     type: str
   secrets:
-    description: Variables for the ranks that nobody else may see, such as an API key.
+    description: Variables for the ranks alone, such as an API key.
     type: dict
     default: {}
   run_file:

@@ -20,7 +20,7 @@ options:
     elements: str
     required: true
   open:
-    description: Whether to let them in. V(false) takes back what was done before.
+    description: Whether to let them in. V(false) takes back earlier changes.
     type: bool
     default: true
   restrict:

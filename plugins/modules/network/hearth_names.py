@@ -87,7 +87,7 @@ def cloud_insists() -> list[str]:
 
 
 def resolved(name: str) -> set[str]:
-    """Return all addresses to which this machine resolves a name."""
+    """Return all addresses that a name has on this machine."""
     try:
         return {str(found[4][0]) for found in socket.getaddrinfo(name, None)}
     except OSError:

@@ -11,7 +11,7 @@ description:
     C(/etc/nccl.conf) (a block; other lines stay), in C(/etc/default/hearth) (lines that
     systemd and a shell both read) and, through C(/etc/profile.d/hearth.sh), in the environment of
     every login shell.
-  - Every file goes into the record of this machine, from which C(playbooks/reset.yml) undoes it.
+  - Every file goes into the record of this machine; C(playbooks/reset.yml) undoes it from there.
   - The launcher of a run sets the same variables itself, from the same address, and does not take
     them from here.
   - What is wrong comes back as RV(findings) and does not fail the task (see M(hearth_verdict)).

@@ -5,7 +5,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hearth_network
-short_description: The address at which the other nodes reach this one
+short_description: The address of this node in the cluster
 description:
   - With O(state=inspect) nothing is changed, whatever O(mode) says. Reasons against the change come
     back as RV(findings) and do not fail the task (see M(hearth_verdict)).
@@ -55,7 +55,7 @@ options:
     type: bool
     default: false
   reached:
-    description: Addresses at which the controller reaches this node. From the action plugin.
+    description: Addresses of this node that the controller connects to. From the action plugin.
     type: list
     elements: str
     default: []

@@ -7,8 +7,8 @@ DOCUMENTATION = r"""
 module: hearth_leave
 short_description: Workspace and environment of a node, kept unless asked
 description:
-  - Says whether a run is under way on the node, and removes what it is asked to. The supervisor of
-    a run holds a lock in the workspace for as long as it lives, however it ends.
+  - Says whether a run is under way on the node, and removes the parts named in O(remove). The
+    supervisor of a run holds a lock in the workspace for as long as it lives, however it ends.
   - Run it as the user whose they are.
 options:
   workspace:

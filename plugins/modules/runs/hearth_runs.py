@@ -96,10 +96,10 @@ def stop_waiting(module: AnsibleModule, workspace: str, run: str) -> None:
 
 
 def main() -> None:
-    """Run the module; return the `runs` as `look` finds them, or what was `removed`.
+    """Run the module; return the `runs` as `summaries` finds them, or the `removed` paths.
 
-    With the `runs` come the model folders that lack no weights (`whole`). What was removed is bytes
-    by path in the workspace; in check mode, what would be removed. After a move there is neither.
+    With the `runs` come the model folders that lack no weights (`whole`). `removed` is bytes
+    by path in the workspace; in check mode, of the paths that would go. A move returns neither.
     """
     module = AnsibleModule(
         argument_spec={

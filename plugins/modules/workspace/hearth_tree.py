@@ -25,7 +25,7 @@ options:
     type: dict
     required: true
   size:
-    description: Bytes of all files, for which there must be room.
+    description: Bytes of all files; there must be room for them.
     type: int
     required: true
   source:

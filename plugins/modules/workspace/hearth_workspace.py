@@ -5,7 +5,7 @@ from __future__ import annotations
 
 DOCUMENTATION = r"""
 module: hearth_workspace
-short_description: Make the workspace of this node what it should be
+short_description: Bring the workspace of this node up to date
 description:
   - Code that a run under way may start again with stays, on this node as on the others.
   - A mark in the workspace lists the paths that Hearth made; C(scripts/) is replaced only if it is
@@ -67,8 +67,8 @@ _SYSTEMD = "/run/systemd/system"  # sd_booted(3): exists if systemd is the init
 def main() -> None:
     """Run the module.
 
-    It returns the absolute `path`, the `differing` files of the code, the run for which they were
-    left so (`under_way`, or ''), and `findings`. Without any, also the owner (`user`, '' without
+    It returns the absolute `path`, the `differing` files of the code, the run that kept them
+    so (`under_way`, or ''), and `findings`. Without any, also the owner (`user`, '' without
     systemd) and whether that user's systemd already runs from boot to shutdown (`lingers`). With
     `files` also those that are Hearth's to write, and for them `interface` ('' for none), absolute
     `python` and resolved `nproc`.

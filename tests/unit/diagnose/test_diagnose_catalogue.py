@@ -57,7 +57,7 @@ def test_what_is_said_to_be_provoked_is_provoked_by_a_test_that_exists():
         {"match": []},
         {"seen": []},
         {"id": "Two Words"},
-        {"seen": [{"text": "x", "source": "somebody said so"}]},
+        {"seen": [{"text": "x", "source": "a colleague said so"}]},
         {"cures": "x"},
     ],
 )

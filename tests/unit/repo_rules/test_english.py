@@ -28,13 +28,8 @@ RELATIVE = re.compile(
 )
 CLAUSE = re.compile(r"\bwhat(?:ever)? (?:it|they|he|is|are|was|were|has|have|had)\b", re.IGNORECASE)
 
-# Of a folder's docstrings, the most in percent with a relative clause after a preposition, and with
-# a clause such as "what it is"; then the most texts with a word of the dialect. Only lower these.
-RELATIVE_PERCENT = {"controller": 3.8, "plugins": 2.3}
-CLAUSE_PERCENT = {"plugins": 2.3}
-DIALECT_DOCSTRINGS = {"controller": 10, "plugins": 3}
-DIALECT_MESSAGES = {"controller": 9, "plugins": 4, "tests": 10}
-DIALECT_PAGES = 12
+MOST_CLAUSES = 0.02
+"""The part of a folder's docstrings that may have such a clause."""
 
 IMPERATIVE = re.compile(
     r"(?:Abort|Add|Admit|Ask|Assert|Authorize|Become|Bring|Call|Check|Choose|Compare|Compute|Count|"
@@ -79,6 +74,8 @@ def texts_of(folder: str) -> dict[str, list[tuple[str, str]]]:
     """Return place and text of the docstrings and of the messages of a folder's code."""
     read: dict[str, list[tuple[str, str]]] = {"docstrings": [], "messages": []}
     for path in filter(is_python, tracked(folder)):
+        if path == Path(__file__):
+            continue  # it has the words that it looks for
         tree = ast.parse(path.read_text())
         for kind, texts in (("docstrings", docstrings), ("messages", messages)):
             read[kind] += [(f"{path.relative_to(ROOT)}:{n}", text) for n, text in texts(tree)]
@@ -99,22 +96,18 @@ def test_docstrings_name_the_thing(folder):
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-@pytest.mark.parametrize(
-    ("pattern", "percent"), [(RELATIVE, RELATIVE_PERCENT), (CLAUSE, CLAUSE_PERCENT)]
-)
-def test_few_docstrings_hang_a_clause_on_a_preposition_or_on_what(folder, pattern, percent):
+@pytest.mark.parametrize("pattern", [RELATIVE, CLAUSE])
+def test_few_docstrings_hang_a_clause_on_a_preposition_or_on_what(folder, pattern):
     found = matching(folder, "docstrings", pattern)
-    most = len(texts_of(folder)["docstrings"]) * percent.get(folder, 2) / 100
+    most = len(texts_of(folder)["docstrings"]) * MOST_CLAUSES
     assert len(found) <= most, "two short sentences are clearer:\n" + "\n".join(found)
 
 
 @pytest.mark.parametrize("folder", FOLDERS)
-@pytest.mark.parametrize(
-    ("kind", "limits"), [("docstrings", DIALECT_DOCSTRINGS), ("messages", DIALECT_MESSAGES)]
-)
-def test_docstrings_and_messages_name_the_actor(folder, kind, limits):
+@pytest.mark.parametrize("kind", ["docstrings", "messages"])
+def test_docstrings_and_messages_name_the_actor(folder, kind):
     found = matching(folder, kind, DIALECT)
-    assert len(found) <= limits.get(folder, 0), "name the actor:\n" + "\n".join(found)
+    assert not found, "name the actor:\n" + "\n".join(found)
 
 
 def test_pages_and_options_name_the_actor():
@@ -126,7 +119,7 @@ def test_pages_and_options_name_the_actor():
         for number, line in enumerate(path.read_text().splitlines(), 1)
         if DIALECT.search(line)
     ]
-    assert len(lines) <= DIALECT_PAGES, "name the actor:\n" + "\n".join(lines)
+    assert not lines, "name the actor:\n" + "\n".join(lines)
 
 
 BLOCK = ("block", "rescue", "always")

@@ -198,9 +198,9 @@ def test_setup_installs_once_adds_what_is_missing_and_repairs(small_project):
         assert (linked.returncode, link.readlink()) == (0, project / ".venv" / "bin" / "hearth")
         assert_names(linked.stdout, link, "not on your PATH")
     link.unlink()
-    link.write_text("of somebody else")
+    link.write_text("of another user")
     assert_names(setup("--link").stderr, link, "stays as it is")
-    assert link.read_text() == "of somebody else"
+    assert link.read_text() == "of another user"
 
     # A file that is not what the lock file says is refused, and the next call starts afresh.
     lock = project / "requirements" / "cpu.lock"

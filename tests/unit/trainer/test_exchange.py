@@ -1,4 +1,4 @@
-"""The one sum of a step: what travels, what it counts, and how exact it is."""
+"""The one sum of a step: its payload, its counts and its exactness."""
 
 from __future__ import annotations
 

@@ -23,7 +23,7 @@ _FILE = re.compile(r"(?:.*/)?([^/]+)\.ko(?:\.\w+)?")
 
 @dataclass(frozen=True)
 class NeededModule:
-    """A module that the machine needs to be reached, and what it is for, such as `enp5s0`.
+    """A module that the machine needs to be reached, and its use, such as `enp5s0`.
 
     Another module that answers to one of the `aliases` of the device does as well.
     """
@@ -44,7 +44,7 @@ class Modules:
     aliases: frozenset[str] = field(default=frozenset(), repr=False)
 
     def have(self, need: NeededModule) -> bool:
-        """Return whether one of them does what is needed."""
+        """Return whether one of them serves the need."""
         return _plain(need.module) in self.names or any(
             fnmatchcase(alias, pattern) for pattern in self.aliases for alias in need.aliases
         )

@@ -2,8 +2,8 @@
 
 On Ubuntu the modules of a kernel are packages of their own. They need the driver of the very
 version they were built with, and they bring their kernel without `linux-modules-extra-…`, which
-holds most network drivers. So the kernel's own packages belong in the same call, and apt is asked
-what it would do before anything is changed.
+holds most network drivers. So the kernel's own packages belong in the same call, and apt
+simulates the call before anything is changed.
 
 `linux-image-generic-hwe-24.04` follows the flavour generic-hwe-24.04, whose kernels are packages
 such as `linux-image-6.14.0-37-generic`. `linux-generic-hwe-24.04` brings the headers, too.
@@ -318,7 +318,7 @@ def _simulated(apt: Apt, wish: Wish, system: System, packages: tuple[str, ...]) 
 def _in_the_way(apt: Apt, wish: Wish, system: System) -> list[str]:
     """Return the installed packages that bring a module of another kind, or one kept from loading.
 
-    apt does not remove them of its own accord, and the kernel may prefer what they bring.
+    apt does not remove them of its own accord, and the kernel may prefer those modules.
     """
     if not wish.kind:
         return []

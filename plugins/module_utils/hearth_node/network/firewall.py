@@ -222,7 +222,7 @@ def _words(right: Any) -> set[str]:
 
 
 def _has_one(right: Any) -> bool:
-    """Return whether a port, range or set of nftables has a port on which a run may listen."""
+    """Return whether a port, range or set of nftables has a port that a run may listen on."""
     if isinstance(right, dict) and "set" in right:
         return any(map(_has_one, right["set"]))
     if isinstance(right, dict) and "range" in right:

@@ -20,7 +20,7 @@ _MANAGED = ("networkd", "networkmanager")
 class NetworkVerdict:
     """Findings, and the required change, if any.
 
-    `goals` are the addresses at which the controller finds the changed node.
+    `goals` are the addresses of the changed node, as the controller finds it.
     """
 
     findings: list[str]

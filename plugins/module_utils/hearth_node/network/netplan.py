@@ -17,7 +17,7 @@ from typing import Any
 import yaml
 from ansible.module_utils.hearth_node.network.plan import Wanted
 
-_HEADER = "# Hearth has set the address of {nic}; `hearth reset` puts back what was here.\n"
+_HEADER = "# Hearth has set the address of {nic}; `hearth reset` restores the file before it.\n"
 _SECTIONS = ("ethernets", "wifis", "bonds", "bridges", "vlans")
 _PLAIN = re.compile(r"true|false|0|[1-9]\d*")
 # Sorts before any installer's name, so that networkd matches it first.

@@ -26,7 +26,7 @@ IP_ICMP = 28
 class AddressRequest:
     """The inventory's request; empty or 0 means the current value.
 
-    `reached` are the addresses at which the controller reaches the machine.
+    `reached` are the addresses that the controller connects to.
     """
 
     address: str
@@ -249,7 +249,7 @@ def _way_to(nic: Nic, address: str, peers: Mapping[str, Sequence[str]]) -> str:
 
 
 def no_way_out(gateway: str, servers: Mapping[str, Any]) -> str:
-    """Return the finding on a gateway through which no server answers that did before."""
+    """Return the finding on a gateway that leads to no server that answered before."""
     return (
         f"the gateway {gateway} does not lead out of the home: {', '.join(servers)} answered "
         "before, and none does through it. Is it the router, or another machine of the home?"
@@ -279,8 +279,8 @@ def other_mtu(nic: Nic, mtu: int) -> list[str]:
 def ambiguous(nic: Nic, nics: Sequence[Nic], request: AddressRequest) -> list[str]:
     """Return findings on an address that is on another NIC than meant, or whose network two have.
 
-    Each NIC gives itself an address in the same link-local network, to which the kernel sends by
-    the first NIC that has it, whatever address a socket is bound to.
+    Each NIC gives itself an address in the same link-local network. The kernel sends to it by the
+    first NIC that has it, whatever address a socket is bound to.
     """
     if nic.name != (request.interface or nic.name) or nic.mac != (request.mac.lower() or nic.mac):
         meant = " ".join(filter(None, (request.interface, request.mac)))

@@ -37,10 +37,10 @@ def summaries(workspace: str, now: float | None = None) -> list[dict[str, Any]]:
     whose job has no supervisor here (else None), the `turn` of a run in the queue of this node
     (`position`, `at` and `submitted`; else None), its abridged `metrics`, the newest
     `checkpoint` with `step` and `age_seconds`, the age of its TensorBoard `curves` in seconds (None
-    without any), its `files`: bytes by path in the workspace, and what is `damaged` of it: a
-    sentence for each file. `now` is in seconds since 1970.
+    without any), its `files`: bytes by path in the workspace, and a sentence for each file
+    that is `damaged`. `now` is in seconds since 1970.
 
-    A run whose files keep it from being summarised has its `name` and what is `damaged` alone.
+    A run whose files keep it from being summarised has its `name` and `damaged` alone.
     """
     now = now or time.time()
     results = os.path.join(workspace, "results")
@@ -87,19 +87,19 @@ def _summary(
 
 
 def _record(path: str) -> tuple[dict[str, Any] | None, str]:
-    """Return a supervisor's record, None without a sound one, and what is wrong with it, or ''."""
+    """Return a supervisor's record, None without a sound one, and its fault, or ''."""
     if not os.path.exists(path):
         return None, ""
     record = _json(text_of(path))
     if record is None:
         return None, f"{path} is no record of a supervisor"
     if not isinstance(record.get("state"), str):
-        return None, f"{path} does not say in which state the run is"
+        return None, f"{path} does not name the run's state"
     return record, ""
 
 
 def _run_file(path: str) -> tuple[str, str]:
-    """Return the text of a run.yml, '' without a readable one, and what is wrong with it, or ''."""
+    """Return the text of a run.yml, '' without a readable one, and its fault, or ''."""
     try:
         with open_regular(path) as file:
             return file.read().decode(), ""

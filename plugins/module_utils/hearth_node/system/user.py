@@ -74,7 +74,7 @@ _DROP_INS = "/etc/systemd/system/multi-user.target.d"
 
 
 def linger_file(user: str) -> str:
-    """Return the file with which logind notes that the user's systemd outlasts the login."""
+    """Return the file that logind creates where the user's systemd outlasts the login."""
     return str(LINGER / user)
 
 

@@ -36,7 +36,7 @@ _PATHS = (
 
 
 def runs_in(workspace: str) -> set[str]:
-    """Return the names of the runs of which this workspace has anything that Hearth wrote."""
+    """Return the names of the runs that have anything by Hearth in this workspace."""
     marks = {
         "results": lambda path: _holds(path, ("run.yml", "supervisor.json")),
         "checkpoints": lambda path: any(name.startswith("step-") for name in _names_in(path)),
@@ -73,7 +73,7 @@ FILES = ("README.md", "cluster_config.yaml", "launch_cluster.sh")
 """Files for a person that provisioning puts into a workspace, beside `hearth-lend`."""
 
 LEND = "hearth-lend"
-"""The command in a workspace with which a person at the node keeps or lends it."""
+"""The command in a workspace for a person at the node, to keep or lend it."""
 
 MARK = ".hearth-workspace"
 """File in a workspace that lists the paths that Hearth made, one per line."""
@@ -106,8 +106,8 @@ def made_here(workspace: str) -> set[str]:
 def claim(workspace: str, places: Iterable[str]) -> set[str]:
     """Return the paths that are Hearth's once it has written to `places`, paths in the workspace.
 
-    Those are the ones that it made, and every place at which there is nothing yet, or its topmost
-    folder of which that is true.
+    Those are the ones that it made, and every place where there is nothing yet, or its topmost
+    folder that does not exist.
     """
     made = made_here(workspace)
     for place in places:
@@ -123,7 +123,7 @@ def is_claimed(place: str, made: set[str]) -> bool:
 
 
 def node_mark(workspace: str, node: str) -> str:
-    """Return the file by which the nodes of an inventory find out that they share a workspace."""
+    """Return the file that shows the nodes of an inventory that they share a workspace."""
     return os.path.join(workspace, f".hearth-node-{node}")
 
 
@@ -167,7 +167,7 @@ class _Sorter:
         self._written = written_by_hearth(self._runs)
 
     def sort(self, places: Iterable[str]) -> tuple[list[str], list[str]]:
-        """Return the absolute paths of what is Hearth's, and of what is not."""
+        """Return Hearth's absolute paths, and the others."""
         gone: list[str] = []
         stays: list[str] = []
         for place in sorted(places):

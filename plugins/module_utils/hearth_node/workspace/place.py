@@ -34,7 +34,7 @@ if [[ ! -x $python ]]; then
     echo "$workspace: there is no Python at '$python'; hearth provision makes it" >&2
     exit 2
 fi
-# Python must not take code from the current folder, to which others may write.
+# Python must not take code from the current folder, since others may write to it.
 export PYTHONPATH=$workspace/scripts PYTHONSAFEPATH=1
 exec "$python" -m hearth.supervisor.lend --workspace "$workspace" "$@"
 """
@@ -70,8 +70,8 @@ def place_workspace(
     one. `files` are claimed for a later write.
 
     Returns:
-        `changed`; whether there was code (`prepared`); the `differing` files of it; the run for
-        which they stayed (`under_way`, or ''); those `files` that are Hearth's; and `findings`.
+        `changed`; whether there was code (`prepared`); the `differing` files of it; the run
+        that kept them (`under_way`, or ''); those `files` that are Hearth's; and `findings`.
     """
     scripts, fresh = os.path.join(path, "scripts"), os.path.join(path, ".hearth-scripts")
     try:
