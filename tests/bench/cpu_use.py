@@ -35,12 +35,12 @@ def sampled(nodes: Sequence[str]) -> Iterator[list[Sample]]:
     samples: list[Sample] = []
     over = threading.Event()
 
-    def look() -> None:
+    def take_sample() -> None:
         while not over.wait(_EVERY):
             samples.append(Sample(time.time(), {node: _computed(node) for node in nodes}))
 
     with ThreadPoolExecutor(1) as pool:
-        looking = pool.submit(look)
+        looking = pool.submit(take_sample)
         try:
             yield samples
         finally:

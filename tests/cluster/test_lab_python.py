@@ -47,7 +47,7 @@ class Home(Controller):
         given = json.dumps(self.settings | settings)
         return self.play("playbooks/provision/python.yml", "-e", given, *arguments, status=status)
 
-    def asked(self) -> list[str]:
+    def taken_requests(self) -> list[str]:
         """Return which files were asked for since the last call of this."""
         names = [name for name, _ in self.index.asked]
         self.index.asked.clear()
@@ -70,13 +70,13 @@ def first(controller) -> str:
     assert_line(screen, "2 packages")
     for node in NODES:
         assert "No such file" in as_user(node, "ls ~/.local ~/.cache 2>&1 || true")
-    assert controller.asked() == []
+    assert controller.taken_requests() == []
     # As if an earlier transfer had broken off: one file is whole, the other is not.
     alpha, beta = *ALPHA, *BETA
     as_user("laptop", f"mkdir -p {INCOMING}; echo half >{INCOMING}/{beta}")
     put("laptop", f"{INCOMING}/{alpha}", ALPHA[alpha])
     screen = controller.provision()
-    assert sorted(controller.asked()) == sorted([alpha, beta])  # once, for both machines
+    assert sorted(controller.taken_requests()) == sorted([alpha, beta])  # once, for both machines
     return screen
 
 
@@ -95,7 +95,7 @@ def test_bare_machines_get_what_is_locked_and_keep_no_wheels(first):
 def test_a_second_time_nothing_changes_and_nothing_is_fetched(controller, first):
     screen = controller.provision()
     assert "laptop changed=0 · tower changed=0" in screen
-    assert controller.asked() == []
+    assert controller.taken_requests() == []
 
 
 def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(controller, first):
@@ -112,7 +112,7 @@ def test_a_node_that_has_drifted_is_named_and_mended_and_the_others_let_be(contr
     assert_line(screen, "laptop", "alpha 0.9 instead of 1.0 — mended")
     assert "laptop changed=1 · tower changed=0" in screen
     assert versions("laptop") == "1.0 2.0"
-    assert controller.asked() == []
+    assert controller.taken_requests() == []
 
 
 def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, first):
@@ -140,11 +140,11 @@ def test_conda_makes_the_python_and_the_users_own_conda_is_let_be(controller, fi
         as_user("laptop", "cat ~/.bashrc ~/.profile ~/.condarc; ls -A ~ ~/miniforge3/bin") == before
     )
     # The installer came once, for both plays; the wheels were there.
-    assert controller.asked() == ["Miniforge3-stand-in-x86_64.sh"]
+    assert controller.taken_requests() == ["Miniforge3-stand-in-x86_64.sh"]
 
     screen = controller.provision(*conda, python_mode="conda")
     assert "laptop changed=0" in screen
-    assert controller.asked() == []
+    assert controller.taken_requests() == []
 
     # In a login shell it has a name, until a reset.
     activate = "sh -lc 'conda activate hearth && python -c \"import alpha\" && echo it works'"
@@ -161,12 +161,12 @@ def test_a_users_own_packages_come_with_the_list_and_go_with_it(controller, firs
     assert_line(screen, "index has no delta")
     screen = controller.provision(python_extra=["gamma"])
     assert_line(screen, "laptop, tower", "gamma missing", "mended")
-    controller.asked()
+    controller.taken_requests()
     # A newer one on the index changes nothing: the versions are kept beside the inventory.
     controller.index.files |= make_wheel("gamma", "2.0", requires="beta")
     screen = controller.provision(python_extra=["gamma"])
     assert "laptop changed=0 · tower changed=0" in screen
-    assert controller.asked() == []
+    assert controller.taken_requests() == []
     which = f'{VENV}/bin/python -c "import gamma; print(gamma.__version__)"'
     assert {as_user(node, which) for node in NODES} == {"1.0"}
     screen = controller.provision("--check")
@@ -190,7 +190,7 @@ def test_what_stands_in_the_way_is_told_before_anything_is_fetched(controller, f
         status=None,
     )
     assert_line(screen, "Miniforge", "x86_64")
-    assert controller.asked() == []
+    assert controller.taken_requests() == []
 
 
 # -- nccl ------------------------------------------------------------------------------------------

@@ -66,7 +66,7 @@ def verb(controller: Controller, name: str, *options: str) -> str:
     return controller.play(f"playbooks/{name}.yml", *READY, *words)
 
 
-def seen(controller: Controller, status: int = 0) -> dict:
+def status_of(controller: Controller, status: int = 0) -> dict:
     """Return the JSON of hearth status, which ends with this exit status."""
     done = controller.hearth("status", "--json", "-i", controller.inventory, *READY)
     assert done.returncode == status
@@ -75,7 +75,7 @@ def seen(controller: Controller, status: int = 0) -> dict:
 
 @pytest.mark.rotated("verbs on machines")
 def test_status_tells_of_the_run_and_of_each_machine(evening):
-    said = seen(evening)
+    said = status_of(evening)
     (run,) = said["runs"]
     assert (run["name"], run["state"]) == (RUN, "running")
     assert run["step"] > 5
@@ -95,7 +95,7 @@ def test_a_machine_that_is_cut_off_is_told_from_the_run_which_goes_on(evening):
     lab("cut", "laptop")
     try:
         alone = until_together(RUN, newest("tower", RUN), ["tower"], NODES)
-        said = seen(evening, status=1)
+        said = status_of(evening, status=1)
         assert said["runs"][0]["state"] == "running"
         assert said["runs"][0]["step"] >= alone["step"]
         assert [node["answers"] for node in said["nodes"]] == [True, False]
@@ -110,7 +110,7 @@ def test_the_verbs_answer_with_the_first_machine_off(evening):
     lab("cut", "tower")
     try:
         until_state("waiting", RUN, ["laptop"])
-        said = seen(evening, status=1)
+        said = status_of(evening, status=1)
         assert said["runs"][0]["state"] == "waiting"
         assert said["runs"][0]["step"] > 5
         assert [node["answers"] for node in said["nodes"]] == [False, True]

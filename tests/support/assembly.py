@@ -307,7 +307,7 @@ class Assembly(Nodes):
             time.sleep(0.1)
         who = ", ".join(nodes or self.names)
         why = f"failed on {', '.join(failed)}" if failed else f"not within {seconds:g} s"
-        raise AssertionError(f"no step of {who} beyond {after}: {why}\n{self.told()}")
+        raise AssertionError(f"no step of {who} beyond {after}: {why}\n{self.log_tails()}")
 
     def has_failed(self, node: str) -> bool:
         """Return whether a node's supervisor has ended the run as failed."""
@@ -316,7 +316,7 @@ class Assembly(Nodes):
         except (OSError, ValueError):  # a node that has lost its disk
             return False
 
-    def told(self, lines: int = 40) -> str:
+    def log_tails(self, lines: int = 40) -> str:
         """Return the end of each node's log."""
         return "\n".join(
             f"--- {node}\n" + "\n".join(self.log(node).splitlines()[-lines:])
@@ -328,7 +328,7 @@ class Assembly(Nodes):
         """Stop the run, which must end well on every node; return its number of steps."""
         self.stop(self.names[0])
         for node, record in self.wait().items():
-            assert record["state"] == "stopped", f"{node}: {record['cause']}\n{self.told()}"
+            assert record["state"] == "stopped", f"{node}: {record['cause']}\n{self.log_tails()}"
         steps = {node: [step.number for step in self.steps(node)] for node in self.names}
         last = max(steps[self.names[0]])
         for node, numbers in steps.items():

@@ -19,7 +19,7 @@ GIB = 1 << 10
 SPEED = {"sizes": [1, 2], "seconds": [1.0, 1.5]}
 
 
-def asked(runs: Path, names: list[str], typed: Mapping[str, Any]) -> LaunchRequest:
+def launch_request(runs: Path, names: list[str], typed: Mapping[str, Any]) -> LaunchRequest:
     """Return the request for the typed words, which have no findings."""
     resolution = requested(typed, runs, TRAIN, [], names, False)
     assert resolution.request, resolution.findings
@@ -27,7 +27,7 @@ def asked(runs: Path, names: list[str], typed: Mapping[str, Any]) -> LaunchReque
     return resolution.request
 
 
-def look(**facts: Any) -> dict[str, Any]:
+def inspected_node(**facts: Any) -> dict[str, Any]:
     """Return the answer of an inspected node with plenty of memory, with further facts."""
     own = {"python": "/p", "workspace": "/w", "models": "/m", "one_computer": False}
     own |= {"variables": {}, "nproc": 0, "threads": 0, "lend": {}}

@@ -168,7 +168,9 @@ def play(run: Assembly, case: Case, chance: random.Random, silence: float) -> Pl
     together = run.until_together(max(before, run.newest()))
     if case.is_harmless:
         now = [run.record(node)["generation"] for node in run.names]
-        assert now == generations, f"{case} ended a group: {generations}, then {now}\n{run.told()}"
+        assert now == generations, (
+            f"{case} ended a group: {generations}, then {now}\n{run.log_tails()}"
+        )
     return Played(at, before, together)
 
 

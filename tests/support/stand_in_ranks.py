@@ -125,7 +125,7 @@ class Group:
         # Return everybody's values, the same list on all members.
         try:
             if own != self.members[0]:
-                return self.told(self.files[0], value)
+                return self.send(self.files[0], value)
             values = [value, *(json.loads(file.readline()) for file in self.files)]
             for file in self.files:
                 self.write(file, values)
@@ -133,7 +133,7 @@ class Group:
         except (OSError, ValueError) as error:
             raise Broken(f"Connection closed by peer: {error}") from error
 
-    def told(self, file, value):
+    def send(self, file, value):
         self.write(file, value)
         return json.loads(file.readline())
 

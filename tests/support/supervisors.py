@@ -171,7 +171,7 @@ class Nodes:
         """Run another verb of the command line; return its status and its answer."""
         return self._answer("hearth.supervisor", *words)
 
-    def look(self, node: str) -> tuple[int, dict[str, Any]]:
+    def inspect(self, node: str) -> tuple[int, dict[str, Any]]:
         """Inspect a node for the run of its spec, as a launch does first."""
         spec = json.loads(self.spec(node).read_text())
         port = spec["ports"][spec["rank"]]

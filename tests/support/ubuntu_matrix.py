@@ -144,7 +144,7 @@ class Outcome:
         return max(releases(self.packages), key=release_key)
 
 
-def look(case: Case, computer: Computer) -> dict[str, Any]:
+def inspect_case(case: Case, computer: Computer) -> dict[str, Any]:
     """Return the facts of the machine as `hearth_driver` sees them: the driver does not work."""
     driver = DRIVERS[case.driver]
     library = driver.version if driver else RUN if case.driver == ".run" else ""
@@ -174,7 +174,7 @@ def look(case: Case, computer: Computer) -> dict[str, Any]:
 
 def play(case: Case, computer: Computer) -> Outcome:
     """Return the outcome of the driver stage on the machine of a case."""
-    facts = look(case, computer)
+    facts = inspect_case(case, computer)
     plan = decide([GpuMachine("tower", facts)])["tower"]
     if plan.action != "install":
         return Outcome(plan, packages=frozenset(computer.apt.installed))

@@ -137,20 +137,20 @@ def test_a_signal_ends_an_endpoint_that_is_at_work_and_the_reason_is_said(home, 
 
 
 def test_what_cannot_answer_is_told_why_in_one_message(home, tiny_model):
-    def told(*words, facts):
+    def assert_message(*words, facts):
         text = refused(train_forked(home, 1, *words, script=CHAT), *facts)
         assert text.count("hearth: error:") == 1
 
-    told("evning", facts=["evning", "did you mean 'evening'"])
-    told(tiny_model, facts=[tiny_model, "not a run"])
+    assert_message("evning", facts=["evning", "did you mean 'evening'"])
+    assert_message(tiny_model, facts=[tiny_model, "not a run"])
     make_run(home / "runs", "early", tiny_model, adapter=False)
-    told("early", facts=["early", "resume=early"])
-    told("evening", "--best", facts=["best", "eval_every"])
+    assert_message("early", facts=["early", "resume=early"])
+    assert_message("evening", "--best", facts=["best", "eval_every"])
     with socket.socket() as holder:
         holder.bind(("127.0.0.1", 0))
         holder.listen()
         port = holder.getsockname()[1]
-        told("evening", "--serve", "--port", port, facts=[port])
+        assert_message("evening", "--serve", "--port", port, facts=[port])
 
 
 def test_help_is_answered_without_loading_anything(home):

@@ -276,11 +276,11 @@ def test_a_launch_is_told_who_has_the_node_and_who_waits(house):
     until_state("running", evening)
     night.start()
     until_state("queued", night)
-    _, answer = other.look("node0")
+    _, answer = other.inspect("node0")
     assert_names("\n".join(answer["findings"]), "'evening' is under way", "-e queue=on")
     assert answer["facts"]["busy"] == "evening"
     assert answer["facts"]["queue_end"] == 1
-    _, answer = night.look("node0")
+    _, answer = night.inspect("node0")
     assert_names("\n".join(answer["findings"]), "'night' waits in the queue here already")
     status, answer = night.verb("start", "--spec", night.spec("node0"))
     assert (status, answer["started"], answer["state"]) == (0, False, "queued")

@@ -422,7 +422,7 @@ def test_a_second_run_on_a_node_is_refused_by_name(nodes):
     run.start()
     run.until_steps()
     run.change("node0", run="second")
-    tries = [run.look("node0")]
+    tries = [run.inspect("node0")]
     tries += [run.verb(verb, "--spec", run.spec("node0")) for verb in ("start", "run")]
     for status, answer in tries:
         assert status == 2
@@ -498,7 +498,7 @@ def test_a_look_reports_everything_at_once_and_changes_nothing(nodes):
     (place / "results" / "first" / "run.yml").write_text("created: '2026-11-19T07:00:00Z'\n")
     (place / "checkpoints").write_text("in the way")
     before = sorted(place.rglob("*"))
-    status, answer = run.look("node0")
+    status, answer = run.inspect("node0")
     assert status == 2
     findings = "".join(answer["findings"])
     assert_names(findings, "address 192.0.2.7", "'first'", "--delete first")
@@ -512,7 +512,7 @@ def test_a_look_finds_a_free_port_and_nothing_against_the_files_of_the_same_run(
     results = run.workspace("node0") / "results" / "first"
     results.mkdir(parents=True)
     (results / "run.yml").write_text(f"run: first\ncreated: {run.created}\n")
-    status, answer = run.look("node0")
+    status, answer = run.inspect("node0")
     assert (status, answer["findings"], answer["facts"]["interface"]) == (0, [], "lo")
     assert answer["facts"]["port"] > 0
 
@@ -522,7 +522,10 @@ def test_a_taken_meeting_port_is_named_by_look_and_start(nodes):
     with socket.create_server(("127.0.0.1", 0)) as other:
         port = other.getsockname()[1]
         run.change("node0", ports=[port])
-        for status, answer in (run.look("node0"), run.verb("start", "--spec", run.spec("node0"))):
+        for status, answer in (
+            run.inspect("node0"),
+            run.verb("start", "--spec", run.spec("node0")),
+        ):
             assert status == 2
             assert_names(answer["findings"][0], f"port {port}", "127.0.0.1", "-e meeting_port=")
 

@@ -39,7 +39,7 @@ def bucket():
     system.rm("/bucket", recursive=True) if system.exists("/bucket") else None
 
 
-def told(target, run):
+def refusal(target, run):
     """Return the one finding on a place that cannot be used."""
     with pytest.raises(SupplyError) as caught:
         check_copy(str(target), run, print)
@@ -66,16 +66,16 @@ def test_a_folder_gets_everything_that_is_needed_to_use_it(folder, nas):
 
 def test_places_that_cannot_be_used_are_found_before_the_run(folder, nas, monkeypatch):
     run = read_run(folder / RUN_FILE)
-    assert_names(told(nas / "gone", run), "gone", "mount it")
+    assert_names(refusal(nas / "gone", run), "gone", "mount it")
     (nas / "evening").mkdir()
-    assert_names(told(nas, run), "no copy of a run")
+    assert_names(refusal(nas, run), "no copy of a run")
     other = (folder / RUN_FILE).read_text().replace("created: '2026-11-22", "created: '2026-11-21")
     (nas / "evening" / RUN_FILE).write_text(other)
-    assert_names(told(nas, run), "another run named evening")
+    assert_names(refusal(nas, run), "another run named evening")
     shutil.rmtree(nas / "evening")
     monkeypatch.setattr(shutil, "disk_usage", lambda _: shutil._ntuple_diskusage(9, 9, 0))
-    assert_names(told(nas, run), "0 B left", "free some space")
-    assert_names(told("nothing://bucket", run), "fsspec", "nothing")
+    assert_names(refusal(nas, run), "0 B left", "free some space")
+    assert_names(refusal("nothing://bucket", run), "fsspec", "nothing")
 
 
 def test_what_is_not_hearths_is_never_replaced(folder, nas):
@@ -106,7 +106,7 @@ def test_a_nas_that_goes_in_the_middle_keeps_what_it_had(folder, nas, monkeypatc
 def test_what_is_not_hearths_is_never_replaced_in_a_store_nor_removed(folder, bucket, monkeypatch):
     system, root = fsspec.core.url_to_fs(bucket)
     system.pipe_file(f"{root}/evening/thesis.txt", b"mine")
-    assert_names(told(bucket, read_run(folder / RUN_FILE)), "evening", "no copy of a run")
+    assert_names(refusal(bucket, read_run(folder / RUN_FILE)), "evening", "no copy of a run")
     said = []
     assert not copied(folder, bucket, said.append)
     assert system.find(root) == [f"{root}/evening/thesis.txt"]
@@ -176,7 +176,7 @@ def test_what_a_store_says_is_shown_without_credentials(folder, monkeypatch, err
 
     monkeypatch.setenv("FSSPEC_FTP_PASSWORD", "Geheim7-of-the-environment")
     monkeypatch.setattr(copies.fsspec.core, "url_to_fs", refuses)
-    finding = told("ftp://ada@nas/runs", read_run(folder / RUN_FILE))
+    finding = refusal("ftp://ada@nas/runs", read_run(folder / RUN_FILE))
     assert_names(finding, "ftp://ada@nas/runs")
     said = []
     assert not copied(folder, "ftp://ada@nas/runs", said.append)

@@ -32,7 +32,7 @@ def hub(monkeypatch, tmp_path):
         yield here
 
 
-def told(call, *arguments, **more):
+def refusal(call, *arguments, **more):
     """Return the one finding of a call that must fail."""
     with pytest.raises(SupplyError) as caught:
         call(*arguments, **more)
@@ -80,13 +80,13 @@ def test_what_should_be_private_is_not_pushed_where_everybody_reads(hub):
     hub.pushed["ada/evening"] = {}
     check_push("ada/evening", True)
     hub.public.add("ada/evening")
-    assert_names(told(check_push, "ada/evening", True), "public", "private=off")
+    assert_names(refusal(check_push, "ada/evening", True), "public", "private=off")
     check_push("ada/evening", False)
 
 
 def test_a_repository_with_files_of_somebody_else_is_not_pushed_to(hub, folder):
     hub.pushed["ada/evening"] = {"model.safetensors": b"another"}
-    assert_names(told(check_push, "ada/evening", True), "ada/evening", "another repository")
+    assert_names(refusal(check_push, "ada/evening", True), "ada/evening", "another repository")
     hub.pushed["ada/evening"] = {".gitattributes": b""}
     assert finished.afterwards(folder, TO_ADA, AGAIN, print)
     check_push("ada/evening", True)  # Hearth's now
@@ -94,14 +94,14 @@ def test_a_repository_with_files_of_somebody_else_is_not_pushed_to(hub, folder):
 
 def test_no_token_a_false_one_and_a_hub_that_is_down_are_three_findings(hub, monkeypatch):
     monkeypatch.setenv("HF_TOKEN", "hf_falseoneoneone")
-    false = told(check_push, "ada/evening", True)
+    false = refusal(check_push, "ada/evening", True)
     assert_names(false, "refuses", "HF_TOKEN")
     assert "hf_falseoneoneone" not in false
     monkeypatch.setenv("HF_TOKEN", hub.token)
     hub.down = True
-    assert_names(told(check_push, "ada/evening", True), "does not answer", "leave push out")
+    assert_names(refusal(check_push, "ada/evening", True), "does not answer", "leave push out")
     monkeypatch.delenv("HF_TOKEN")
-    assert_names(told(check_push, "ada/evening", True), "no token", "HF_TOKEN")
+    assert_names(refusal(check_push, "ada/evening", True), "no token", "HF_TOKEN")
 
 
 # After it

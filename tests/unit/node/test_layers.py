@@ -52,17 +52,17 @@ def test_the_parts_of_a_model_are_measured_without_its_weights_and_kept(monkeypa
     (tmp_path / "run.yml").write_text(run_text(run))
     spec = {"config": CONFIG, "nproc": 2, "address": "127.0.0.1", "allowed": []}
 
-    def asked(**changes):
+    def inspect_with(**changes):
         return command._layers(tmp_path / "run.yml", spec | changes)["facts"]
 
-    assert asked(measure=False) == {"nproc": 2, "layers": [], "checkpoint": None}
-    first = asked(measure=True, nproc=1)["layers"][0]
+    assert inspect_with(measure=False) == {"nproc": 2, "layers": [], "checkpoint": None}
+    first = inspect_with(measure=True, nproc=1)["layers"][0]
     for part in first["speed"].values():
         assert tuple(part["sizes"]) in ((1,), (1, 2))
         assert min(part["seconds"]) > 0
-    assert asked(measure=False)["layers"] == [first, first]
+    assert inspect_with(measure=False)["layers"] == [first, first]
     assert len(measurements) == 1
-    assert asked(measure=False, config={**CONFIG, "hidden_size": 32})["layers"] == []
+    assert inspect_with(measure=False, config={**CONFIG, "hidden_size": 32})["layers"] == []
 
 
 def test_a_head_that_does_not_fit_leaves_the_layers_timed(monkeypatch, tmp_path):

@@ -16,7 +16,7 @@ from hearth.node.preview import Preview, for_preview, lines, of_answer, preview
 
 
 @pytest.fixture
-def look(tmp_path, tiny_model):
+def preview_of(tmp_path, tiny_model):
     """Return a function that returns the preview of a data set."""
     layout = Layout(*(tmp_path / name for name in ("runs", "checkpoints", "data", "cache")), False)
 
@@ -31,12 +31,12 @@ def look(tmp_path, tiny_model):
     return looked
 
 
-def test_the_table_says_what_becomes_of_the_data(look, tmp_path):
+def test_the_table_says_what_becomes_of_the_data(preview_of, tmp_path):
     path = make_dataset(tmp_path / "x.jsonl", 40)
     with path.open("a") as file:
         for record in ({"prompt": "a", "completion": ""}, {"text": "b", "id": 3, "from": "me"}):
             file.write(json.dumps(record) + "\n")
-    found = look(path)
+    found = preview_of(path)
     assert len(found.examples) == 3
     table = dict(found.table)
     assert {"examples", "held out", "rows", "tokens", "learned", "longest"} <= table.keys()
@@ -45,26 +45,26 @@ def test_the_table_says_what_becomes_of_the_data(look, tmp_path):
     assert_names(table["batch"], "steps", "warm-up")
 
 
-def test_a_mixture_has_a_table_for_each_data_set(look, tmp_path):
+def test_a_mixture_has_a_table_for_each_data_set(preview_of, tmp_path):
     one, other = (make_dataset(tmp_path / f"{name}.jsonl", 40 + at) for at, name in enumerate("ab"))
-    found = look(f"{one}=0.5,{other}=0.5")
+    found = preview_of(f"{one}=0.5,{other}=0.5")
     names = [value for name, value in found.table if name == "data"]
     assert [each.rpartition("/")[2] for each in names] == ["a.jsonl", "b.jsonl"]
     assert [each.source.rpartition("/")[2][0] for each in found.examples[:2]] == ["a", "b"]
 
 
-def test_a_preview_travels_as_json_and_fits_the_screen(look, tmp_path):
-    found = look(make_dataset(tmp_path / "x.jsonl", 40))
+def test_a_preview_travels_as_json_and_fits_the_screen(preview_of, tmp_path):
+    found = preview_of(make_dataset(tmp_path / "x.jsonl", 40))
     assert of_answer(json.loads(json.dumps(asdict(found)))) == found
     for width in (60, 80, 120):
         assert all(len(line) <= width for line in lines(found, False, width))
 
 
-def test_wrong_data_are_named_with_their_line(look, tmp_path):
+def test_wrong_data_are_named_with_their_line(preview_of, tmp_path):
     path = tmp_path / "x.jsonl"
     path.write_text('{"prompt": "a"}\n')
     with refuses(HearthError, f"{path}:1"):
-        look(path)
+        preview_of(path)
     with refuses(HearthError, path):
         path.write_text("")
-        look(path)
+        preview_of(path)

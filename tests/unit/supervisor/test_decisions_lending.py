@@ -295,7 +295,7 @@ def test_the_end_of_the_others_is_that_of_a_node_that_is_away_once_all_have_writ
 # What the others are told
 
 
-def told(seen: State, *happens: Event) -> State:
+def informed(seen: State, *happens: Event) -> State:
     """Return the state of a node once these events have happened, a tenth of a second apart."""
     for event in happens:
         seen, _ = transition(seen, event, seen.now + 0.1)
@@ -304,18 +304,18 @@ def told(seen: State, *happens: Event) -> State:
 
 def test_a_wish_that_is_over_while_the_ranks_end_stands_until_they_have():
     seen = with_facts(lent("paused training training"), "laptop", parting=("desk",))
-    seen = told(seen, OwnerSays(GAME))
+    seen = informed(seen, OwnerSays(GAME))
     assert seen.memory.told_leave
-    seen = told(seen, OwnerSays(""))
+    seen = informed(seen, OwnerSays(""))
     assert seen.own.leaving == GAME
-    seen = told(seen, RankSaid(0, RankEnded("stopped", 7)), Tick())
+    seen = informed(seen, RankSaid(0, RankEnded("stopped", 7)), Tick())
     assert (seen.own.state, seen.own.leaving) == ("starting", "")
 
 
 def test_a_wish_that_is_over_before_the_ranks_were_told_is_none():
-    seen = told(lent("training training training"), OwnerSays(GAME))
+    seen = informed(lent("training training training"), OwnerSays(GAME))
     assert seen.own.leaving == GAME
-    assert told(seen, OwnerSays("")).own.leaving == ""
+    assert informed(seen, OwnerSays("")).own.leaving == ""
 
 
 def test_a_node_without_ranks_is_away_until_they_are_started():

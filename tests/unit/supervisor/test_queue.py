@@ -137,14 +137,14 @@ def test_a_run_that_may_never_come_back_is_told_with_the_way_to_remove_it(
     record_file(workspace, "night").parent.mkdir(parents=True)
     waiter = in_turn._Waiter(own, RunRecord.from_spec(own))
 
-    def told() -> str:
+    def message() -> str:
         waiter._write(waiter._why_not_yet())
         return waiter._record.cause.message
 
-    why = told()
+    why = message()
     assert why in ("waits behind dead, 1st in the queue", "waits behind dead, 2nd in the queue")
     monkeypatch.setattr(in_turn, "BOOT", -1.0)  # the boot is long over
-    assert_names(told(), why, "hearth runs --delete dead --yes")
+    assert_names(message(), why, "hearth runs --delete dead --yes")
     (units / "hearth-dead.service").unlink()
     assert waiter._why_not_yet() == ""
 
@@ -164,13 +164,13 @@ def test_a_program_that_looks_at_the_queue_just_then_turns_no_supervisor_away(wo
     (workspace / "queue").mkdir()
     looked = threading.Event()
 
-    def look() -> None:
+    def read() -> None:
         with (workspace / "queue/night.lock").open("w") as lock:
             fcntl.flock(lock, fcntl.LOCK_SH)  # as a status and the runs in the queue do
             looked.set()
             time.sleep(0.1)
 
-    reader = threading.Thread(target=look)
+    reader = threading.Thread(target=read)
     reader.start()
     looked.wait()
     with in_queue(workspace, "night"):

@@ -107,7 +107,7 @@ class Availability:
     def begun(self, run: str) -> bool:
         return run in self.served
 
-    def look(self, run: str, node: str) -> None:
+    def inspect(self, run: str, node: str) -> None:
         """Let the supervisor of a run on a node take its turn, or give it back."""
         if run not in self.entries:
             return
@@ -172,7 +172,7 @@ def test_whatever_is_moved_and_removed_all_others_are_served(house, events, orde
     removed = set()
     for what, run, value in events:
         if what == "look" and run in house.nodes_of and value in house.nodes_of[run]:
-            house.look(run, value)
+            house.inspect(run, value)
         elif what == "move":
             house.move(run, value)
         elif what == "remove":
@@ -184,7 +184,7 @@ def test_whatever_is_moved_and_removed_all_others_are_served(house, events, orde
         looks = [(run, node) for run, nodes in house.nodes_of.items() for node in sorted(nodes)]
         order.shuffle(looks)
         for run, node in looks:
-            house.look(run, node)
+            house.inspect(run, node)
         house.pass_time()
     assert not house.entries
     assert not house.holders
@@ -201,6 +201,6 @@ def test_runs_over_the_same_nodes_are_served_in_the_order_of_the_queue(house):
     for _ in range(60):
         for run in house.nodes_of:
             for node in NODES:
-                house.look(run, node)
+                house.inspect(run, node)
         house.pass_time()
     assert house.served == expected

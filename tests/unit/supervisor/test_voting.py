@@ -31,7 +31,7 @@ def after(config: Config, *attempts: Config) -> Votes:
     return Votes(config, attempts, counts=True)
 
 
-def asked(known: dict[str, Votes], leaving: tuple[str, ...] = (), run=RUN) -> Attempt:
+def attempt_of(known: dict[str, Votes], leaving: tuple[str, ...] = (), run=RUN) -> Attempt:
     attempt = may_attempt(known, run, leaving)
     assert isinstance(attempt, Attempt), attempt
     return attempt
@@ -45,7 +45,7 @@ def refused(known: dict[str, Votes], leaving: tuple[str, ...] = (), run=RUN) -> 
 
 def agreed(known: dict[str, Votes], leaving: tuple[str, ...] = (), run=RUN) -> dict[str, Votes]:
     """Form the team of all nodes in `known`; return the votes on their disks afterwards."""
-    attempt = asked(known, leaving, run)
+    attempt = attempt_of(known, leaving, run)
     votes = {node: promise(its, attempt, node, run) for node, its in known.items()}
     for node in attempt.config.nodes:
         votes[node] = commit(votes[node], attempt.config)
@@ -56,7 +56,7 @@ WHOLE = after(team(0, *RUN))
 
 
 def test_the_first_team_needs_all_nodes_of_the_run():
-    assert asked(dict.fromkeys(RUN, EMPTY)).config == team(0, *RUN)
+    assert attempt_of(dict.fromkeys(RUN, EMPTY)).config == team(0, *RUN)
     refusal = refused(dict.fromkeys(RUN[:3], EMPTY))
     assert refusal.missing == ("cellar",)
     assert "missing: cellar" in refusal.reason
@@ -65,7 +65,7 @@ def test_the_first_team_needs_all_nodes_of_the_run():
 
 @pytest.mark.parametrize("nodes", [RUN[:3], RUN[1:], ("tower", "attic")])
 def test_more_than_half_or_half_with_the_first_node_go_on(nodes):
-    assert asked(dict.fromkeys(nodes, WHOLE)).config == team(1, *nodes)
+    assert attempt_of(dict.fromkeys(nodes, WHOLE)).config == team(1, *nodes)
 
 
 def test_the_other_half_waits_for_those_who_could_change_it():
@@ -78,7 +78,7 @@ def test_the_other_half_waits_for_those_who_could_change_it():
 def test_a_lost_node_shrinks_the_team_that_counts():
     votes = agreed(dict.fromkeys(RUN[:3], WHOLE))
     votes = agreed({node: votes[node] for node in ("laptop", "attic")})
-    assert asked({"laptop": votes["laptop"]}).config == team(3, "laptop")
+    assert attempt_of({"laptop": votes["laptop"]}).config == team(3, "laptop")
     assert refused({"attic": votes["attic"]}).missing == ("laptop",)
     # Half of all nodes, but of older teams: they cannot know that the others went on.
     assert refused({"tower": after(team(1, *RUN[:3])), "cellar": WHOLE}).missing
@@ -86,7 +86,7 @@ def test_a_lost_node_shrinks_the_team_that_counts():
 
 def test_nodes_that_come_back_count_again_from_then_on():
     votes = dict.fromkeys(RUN, WHOLE) | agreed(dict.fromkeys(RUN[:3], WHOLE))
-    assert asked(votes).known == team(1, *RUN[:3])
+    assert attempt_of(votes).known == team(1, *RUN[:3])
     assert agreed(votes) == dict.fromkeys(RUN, after(team(2, *RUN)))
 
 
@@ -96,7 +96,7 @@ def test_a_node_that_leaves_in_order_hands_in_its_vote():
     assert refused({"laptop": votes["laptop"]}, run=pair).missing == ("tower",)
     votes = agreed(votes, leaving=("tower",), run=pair)
     assert votes["laptop"] == after(team(1, "laptop"))
-    assert asked({"laptop": votes["laptop"]}, run=pair).config == team(2, "laptop")
+    assert attempt_of({"laptop": votes["laptop"]}, run=pair).config == team(2, "laptop")
     assert refused({"tower": votes["tower"]}, run=pair).missing == ("laptop",)
 
 
@@ -123,7 +123,7 @@ def test_the_examples_of_the_page_on_lost_nodes(run, losses, teams):
         if expected is None:
             assert refused(votes, run=nodes)
         else:
-            assert asked(votes, run=nodes).config.nodes == expected
+            assert attempt_of(votes, run=nodes).config.nodes == expected
             votes = agreed(votes, run=nodes)
 
 
@@ -137,7 +137,7 @@ def test_an_attempt_that_may_have_succeeded_counts_like_a_team():
     refusal = refused(known)
     assert refusal.missing == ("tower",)
     assert "team that was tried" in refusal.reason
-    assert asked(known | {"tower": WHOLE}).config.generation == 2
+    assert attempt_of(known | {"tower": WHOLE}).config.generation == 2
 
 
 def test_an_empty_disk_is_taken_in_but_does_not_count():
@@ -146,7 +146,7 @@ def test_an_empty_disk_is_taken_in_but_does_not_count():
     assert "tower lost the disk's memory" in refusal.reason
     assert refusal.missing == ("cellar",)
     known = dict.fromkeys(RUN[1:], WHOLE) | {"tower": EMPTY}
-    attempt = asked({node: known[node] for node in RUN})
+    attempt = attempt_of({node: known[node] for node in RUN})
     assert attempt.counted == RUN[1:]
     assert attempt.config.nodes == RUN
 
@@ -155,17 +155,20 @@ def test_an_empty_disk_counts_again_once_it_committed_a_team():
     known = {"tower": EMPTY} | dict.fromkeys(("laptop", "attic", "cellar"), WHOLE)
     votes = agreed(known, leaving=("cellar",))
     assert votes["tower"].counts
-    assert asked({node: votes[node] for node in ("tower", "attic")}).counted == ("tower", "attic")
+    assert attempt_of({node: votes[node] for node in ("tower", "attic")}).counted == (
+        "tower",
+        "attic",
+    )
 
 
 def test_an_empty_disk_counts_when_others_committed_what_it_promised():
-    attempt = asked(dict.fromkeys(RUN, EMPTY))
+    attempt = attempt_of(dict.fromkeys(RUN, EMPTY))
     promised = promise(EMPTY, attempt, "laptop", RUN)
     assert not promised.counts
     assert learn(promised, attempt.config).counts
     assert not learn(EMPTY, attempt.config).counts
     known = {"laptop": promised, "attic": WHOLE, "cellar": WHOLE}
-    assert asked(known).counted == ("laptop", "attic", "cellar")
+    assert attempt_of(known).counted == ("laptop", "attic", "cellar")
 
 
 def test_when_all_nodes_vote_nothing_else_matters():
@@ -175,11 +178,11 @@ def test_when_all_nodes_vote_nothing_else_matters():
         "attic": EMPTY,
         "cellar": EMPTY,
     }
-    assert asked(known).config == team(6, *RUN)
+    assert attempt_of(known).config == team(6, *RUN)
 
 
 def test_a_node_checks_an_attempt_against_its_own_memory():
-    attempt = asked(dict.fromkeys(RUN[:3], WHOLE))
+    attempt = attempt_of(dict.fromkeys(RUN[:3], WHOLE))
     newer = after(team(4, "attic", "cellar"))
     assert "comes too late" in promise(newer, attempt, "attic", RUN).reason
     tried = after(team(0, *RUN), team(1, "attic", "cellar"))
@@ -192,7 +195,7 @@ def test_a_node_checks_an_attempt_against_its_own_memory():
 
 
 def test_a_node_promises_a_generation_once():
-    attempt = asked(dict.fromkeys(RUN, WHOLE))
+    attempt = attempt_of(dict.fromkeys(RUN, WHOLE))
     votes = promise(WHOLE, attempt, "attic", RUN)
     assert "comes too late" in promise(votes, attempt, "attic", RUN).reason
 

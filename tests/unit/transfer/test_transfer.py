@@ -41,7 +41,7 @@ from hearth.transfer.relay import made
 WANTED = {"model": ""}
 
 
-def seen(name: str, model: str = "", place: str = "", **more: object) -> NodeCopies:
+def copies_of(name: str, model: str = "", place: str = "", **more: object) -> NodeCopies:
     return NodeCopies(
         name,
         holds={"model": model, "data": ""},
@@ -62,7 +62,7 @@ KINDS = st.tuples(
 )
 nodes_of_any_kind = st.lists(KINDS, min_size=1, max_size=8).map(
     lambda kinds: [
-        seen(f"n{number}", model, mbit=mbit, wireless=wireless)
+        copies_of(f"n{number}", model, mbit=mbit, wireless=wireless)
         for number, (model, mbit, wireless) in enumerate(kinds)
     ]
 )
@@ -81,11 +81,11 @@ def test_everybody_who_has_not_what_the_sender_has_is_in_the_chain_once(nodes):
 def test_a_node_of_a_pipeline_lacks_nothing_where_its_layers_are(tmp_path):
     some = {"model": "new", "pieces": [1, 2, 3, 4]}
     nodes = [
-        seen("whole", "new"),
-        seen("middle", pieces=some),
-        seen("older", pieces=some | {"model": "old"}),
-        seen("tail", pieces=some),
-        seen("head", pieces=some),
+        copies_of("whole", "new"),
+        copies_of("middle", pieces=some),
+        copies_of("older", pieces=some | {"model": "old"}),
+        copies_of("tail", pieces=some),
+        copies_of("head", pieces=some),
     ]
     layers = {"whole": (2, 3), "middle": (1, 2), "older": (1, 2), "tail": (3, 4), "head": (0, 1)}
     parts = {name: NodePart([each], 4) for name, each in layers.items()}
@@ -112,7 +112,12 @@ def test_whoever_is_asked_comes_before_the_nearest_first():
 
 
 def test_nodes_that_share_a_disk_are_served_once():
-    nodes = [seen("a", "m"), seen("b", place="nfs"), seen("c", place="nfs"), seen("d", "m", "a")]
+    nodes = [
+        copies_of("a", "m"),
+        copies_of("b", place="nfs"),
+        copies_of("c", place="nfs"),
+        copies_of("d", "m", "a"),
+    ]
     order = order_of(nodes, WANTED)
     assert order.lacks == {"b": ("model",)}
     assert order.alike == {"c": "b"}
@@ -122,13 +127,13 @@ def test_nodes_that_share_a_disk_are_served_once():
 
 
 def test_a_data_file_goes_to_those_that_have_another_one_or_none():
-    nodes = [seen("a", "m"), seen("b", "m"), seen("c")]
+    nodes = [copies_of("a", "m"), copies_of("b", "m"), copies_of("c")]
     order = order_of(nodes, {"model": "", "data": "d"})
     assert order.lacks == {"b": ("data",), "c": ("model", "data")}
 
 
 def test_what_nobody_has_is_said_to_be_downloaded_once():
-    order = order_of([seen("a"), seen("b")], WANTED)
+    order = order_of([copies_of("a"), copies_of("b")], WANTED)
     fetched, chain = describe_transfer(order, {"model": "tiny"}, fetches=["model"])
     assert_names(fetched, "tiny", "a downloads", "once")
     assert chain == "tiny: a → b"
@@ -137,7 +142,7 @@ def test_what_nobody_has_is_said_to_be_downloaded_once():
 def below(free: int, data_disk: str, arrived: int) -> NodeCopies:
     """Return a node whose two folders have `free` bytes each, and a model that arrives."""
     return replace(
-        seen("a"),
+        copies_of("a"),
         disks={"model": "1", "data": data_disk},
         free={"model": free, "data": free},
         arrived={"model": arrived, "data": 0},

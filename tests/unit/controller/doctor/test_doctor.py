@@ -77,7 +77,7 @@ def network(name: str, **neighbours: str) -> dict:
     }
 
 
-def look(name: str) -> dict:
+def inspection_of(name: str) -> dict:
     others = {other: address for other, address in ADDRESSES.items() if other != name}
     return {
         "on_battery": None,
@@ -118,7 +118,7 @@ def node(name: str) -> ExaminedNode:
     measured = talk(*(other for other in ADDRESSES if other != name))
     return ExaminedNode(
         verify=Observation(name, rank, ADDRESSES[name], facts=facts(), talk=measured),
-        inspection=look(name),
+        inspection=inspection_of(name),
         packages=PACKAGES,
         code=CODE,
         stages=STAGES,

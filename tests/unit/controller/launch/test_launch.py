@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support import launches
 from support.facts import assert_line, assert_names, refuses
-from support.launches import GIB, TIMEOUTS, finish, inspections, look, prepared
+from support.launches import GIB, TIMEOUTS, finish, inspected_node, inspections, prepared
 from support.nodes import talk
 
 from hearth.base.errors import LaunchError
@@ -23,10 +23,10 @@ LINKS = {name: {"findings": [], "facts": talk(*ADDRESSES)} for name in ADDRESSES
 RTX = {"name": "NVIDIA GeForce RTX 5070 Ti", "memory_mib": 16303}
 
 
-def asked(tmp_path, count=3, **typed):
+def launch_request(tmp_path, count=3, **typed):
     """Return the request for a run on the first nodes."""
     names = list(ADDRESSES)[:count]
-    return launches.asked(tmp_path, names, {"model": "smollm2-135m", **typed})
+    return launches.launch_request(tmp_path, names, {"model": "smollm2-135m", **typed})
 
 
 def scripted(tmp_path, **typed):
@@ -34,7 +34,7 @@ def scripted(tmp_path, **typed):
     program = tmp_path / "mine" / "train.py"
     program.parent.mkdir(exist_ok=True)
     program.write_text("print()\n")
-    return launches.asked(tmp_path, list(ADDRESSES), {"script": str(program), **typed})
+    return launches.launch_request(tmp_path, list(ADDRESSES), {"script": str(program), **typed})
 
 
 def planned(request, looks, closed=None):
@@ -63,11 +63,11 @@ STARTED = {"findings": [], "changed": True, "record": {"started": True}}
     [({}, True), ({"split": "equal"}, False), ({"split": "2:1"}, False), ({"replay": "r"}, False)],
 )
 def test_rows_go_by_speed_unless_something_else_was_typed(tmp_path, typed, by_speed):
-    assert asked(tmp_path, **typed).by_speed is by_speed
+    assert launch_request(tmp_path, **typed).by_speed is by_speed
 
 
 def test_a_request_is_the_same_after_a_play_has_handed_it_on(tmp_path):
-    whole = asked(tmp_path, elastic="true", at="23:00", nodes="desk,laptop", cpu="true")
+    whole = launch_request(tmp_path, elastic="true", at="23:00", nodes="desk,laptop", cpu="true")
     for request in (whole, scripted(tmp_path, script_args="--epochs 3")):
         again = type(request).from_facts(request.facts)
         assert again == request
@@ -81,11 +81,11 @@ TERMS = {"when": "idle", "hours": "", "after": 5.0, "command": ""}
 
 def test_each_node_gets_its_own_terms_of_lending_unless_the_run_ignores_them(tmp_path):
     terms = {"desk": TERMS, "laptop": TERMS | {"hours": "23:00-07:00"}}
-    looks = {name: look(own={"lend": each}) for name, each in terms.items()}
+    looks = {name: inspected_node(own={"lend": each}) for name, each in terms.items()}
     nodes = dict.fromkeys(looks, prepared())
-    specs = ready(asked(tmp_path, 2), looks, nodes).specs
+    specs = ready(launch_request(tmp_path, 2), looks, nodes).specs
     assert {name: spec["lend"] for name, spec in specs.items()} == terms
-    ignoring = ready(asked(tmp_path, 2, lend="false"), looks, nodes).specs
+    ignoring = ready(launch_request(tmp_path, 2, lend="false"), looks, nodes).specs
     assert [spec["lend"] for spec in ignoring.values()] == [{}, {}]
 
 
@@ -93,12 +93,16 @@ def test_each_node_gets_its_own_terms_of_lending_unless_the_run_ignores_them(tmp
 def test_ranks_that_cannot_leave_alone_are_refused_where_a_node_has_terms(tmp_path, kind):
     def request(**typed):
         own = {"parallel": "fsdp"}
-        return asked(tmp_path, **own, **typed) if kind == "fsdp" else scripted(tmp_path, **typed)
+        return (
+            launch_request(tmp_path, **own, **typed)
+            if kind == "fsdp"
+            else scripted(tmp_path, **typed)
+        )
 
     looks = {
-        "desk": look(own={"lend": TERMS | {"command": "true"}}),
-        "laptop": look(own={"lend": TERMS | {"when": ""}}),
-        "oldbox": look(own={"lend": TERMS | {"when": "", "hours": "23:00-07:00"}}),
+        "desk": inspected_node(own={"lend": TERMS | {"command": "true"}}),
+        "laptop": inspected_node(own={"lend": TERMS | {"when": ""}}),
+        "oldbox": inspected_node(own={"lend": TERMS | {"when": "", "hours": "23:00-07:00"}}),
     }
     found = {name: " ".join(said) for name, said in planned(request(), looks).found.items()}
     assert found.keys() == {"desk", "oldbox"}
@@ -109,31 +113,35 @@ def test_ranks_that_cannot_leave_alone_are_refused_where_a_node_has_terms(tmp_pa
 
 def test_a_node_that_is_away_takes_part_without_being_measured(tmp_path):
     why = "game (process 70) draws on the GPU"
-    looks = {"desk": look(), "laptop": look(away=why, own={"lend": TERMS}), "oldbox": look()}
+    looks = {
+        "desk": inspected_node(),
+        "laptop": inspected_node(away=why, own={"lend": TERMS}),
+        "oldbox": inspected_node(),
+    }
     unmeasured = prepared(ranks=[], port=None)
     nodes = {"desk": prepared(), "laptop": unmeasured, "oldbox": prepared()}
-    plan = planned(asked(tmp_path), looks)
+    plan = planned(launch_request(tmp_path), looks)
     assert [plan.measures(name) for name in looks] == [True, False, True]
-    run = ready(asked(tmp_path), looks, nodes)
+    run = ready(launch_request(tmp_path), looks, nodes)
     assert list(run.specs) == ["desk", "laptop", "oldbox"]
     assert_line(run.say, "laptop", "its speed is not known yet")
     assert_line(run.say, f"AWAY NOW: laptop ({why}); it joins when it lends again")
-    measured_before = ready(asked(tmp_path), looks, dict.fromkeys(looks, prepared()))
+    measured_before = ready(launch_request(tmp_path), looks, dict.fromkeys(looks, prepared()))
     assert_line(measured_before.say, "laptop", "tokens/s alone")
     assert_line(measured_before.say, "AWAY NOW: laptop")
 
 
 def test_a_run_of_which_all_nodes_are_away_says_so_and_begins_later(tmp_path):
-    looks = dict.fromkeys(("desk", "laptop"), look(away="switched off by hand"))
-    run = ready(asked(tmp_path, 2), looks, dict.fromkeys(looks, prepared(ranks=[])))
+    looks = dict.fromkeys(("desk", "laptop"), inspected_node(away="switched off by hand"))
+    run = ready(launch_request(tmp_path, 2), looks, dict.fromkeys(looks, prepared(ranks=[])))
     assert list(run.specs) == ["desk", "laptop"]
     assert_line(run.say, "All are away")
 
 
 @pytest.mark.parametrize("typed", [{"split": "2:1"}, {"split": "equal"}, {"nodes": "laptop"}])
 def test_where_speeds_would_not_do_the_run_is_not_predicted(tmp_path, typed):
-    request = asked(tmp_path, 2, **typed)
-    looks = {"desk": look(), "laptop": look(away="switched off by hand")}
+    request = launch_request(tmp_path, 2, **typed)
+    looks = {"desk": inspected_node(), "laptop": inspected_node(away="switched off by hand")}
     looks = {name: looks[name] for name in request.requested}
     nodes = {"desk": prepared(), "laptop": prepared(ranks=[])}
     run = ready(request, looks, nodes, {})
@@ -145,14 +153,18 @@ def test_where_speeds_would_not_do_the_run_is_not_predicted(tmp_path, typed):
 
 
 def test_each_node_asks_the_others_for_the_port_of_the_run_unless_all_are_one_computer(tmp_path):
-    looks = {"desk": look(port=2001), "laptop": look(port=2002), "oldbox": {"unreachable": True}}
-    course = Course(asked(tmp_path), Site(ADDRESSES))
+    looks = {
+        "desk": inspected_node(port=2001),
+        "laptop": inspected_node(port=2002),
+        "oldbox": {"unreachable": True},
+    }
+    course = Course(launch_request(tmp_path), Site(ADDRESSES))
     ((stage,), one, alone) = (
-        finish(try_ports(course, asked(tmp_path), inspections(those)), {})[1]
+        finish(try_ports(course, launch_request(tmp_path), inspections(those)), {})[1]
         for those in (
             looks,
-            looks | {"desk": look(own={"one_computer": True})},
-            {"desk": look()},
+            looks | {"desk": inspected_node(own={"one_computer": True})},
+            {"desk": inspected_node()},
         )
     )
     specs = {name: call.arguments["spec"] for name, (call,) in stage.calls.items()}
@@ -167,7 +179,9 @@ def test_each_node_asks_the_others_for_the_port_of_the_run_unless_all_are_one_co
 
 
 def test_a_port_that_others_cannot_reach_is_a_finding_of_its_node_with_the_rule_to_add():
-    nodes = inspections({"desk": look(port=2001), "laptop": look(), "oldbox": look()})
+    nodes = inspections(
+        {"desk": inspected_node(port=2001), "laptop": inspected_node(), "oldbox": inspected_node()}
+    )
     deaf = {"failed": {"desk": "no answer on TCP (firewall?)"}}
     asks = {"desk": {"failed": {}}, "laptop": deaf, "oldbox": deaf}
     ((node, (finding,)),) = closed_ports(ADDRESSES, nodes, asks).items()
@@ -181,34 +195,36 @@ def test_a_port_that_others_cannot_reach_is_a_finding_of_its_node_with_the_rule_
 
 def test_all_that_stands_against_a_run_is_said_at_once_before_anything_is_brought(tmp_path):
     looks = {
-        "desk": look(memory={"free_mib": 200}),
+        "desk": inspected_node(memory={"free_mib": 200}),
         "laptop": {"unreachable": True, "msg": "no route"},
-        "oldbox": look() | {"findings": ["results/x is a file"]},
+        "oldbox": inspected_node() | {"findings": ["results/x is a file"]},
     }
     closed = {"laptop": {"findings": [], "facts": {"failed": {"desk": "no answer"}}}}
-    stages = launch(asked(tmp_path), Site(ADDRESSES, timeouts=TIMEOUTS))
+    stages = launch(launch_request(tmp_path), Site(ADDRESSES, timeouts=TIMEOUTS))
     with refuses(LaunchError, "desk: ", "laptop: cannot be reached: no route", "oldbox: results/x"):
         finish(stages, {"inspect": looks, "ports": closed})
-    stages = launch(asked(tmp_path), Site(ADDRESSES, timeouts=TIMEOUTS))
+    stages = launch(launch_request(tmp_path), Site(ADDRESSES, timeouts=TIMEOUTS))
     with refuses(LaunchError, "Nothing was started", "-e nodes=desk,oldbox"):
-        finish(stages, {"inspect": looks | {"desk": look(), "oldbox": look()}})
+        finish(stages, {"inspect": looks | {"desk": inspected_node(), "oldbox": inspected_node()}})
 
 
 def test_nodes_of_one_computer_send_each_other_nothing(tmp_path):
-    lacking = look(copies={"holds": {"model": ""}, "places": {"model": "elsewhere"}})
-    apart = planned(asked(tmp_path, 2), {"desk": look(), "laptop": lacking})
+    lacking = inspected_node(copies={"holds": {"model": ""}, "places": {"model": "elsewhere"}})
+    apart = planned(launch_request(tmp_path, 2), {"desk": inspected_node(), "laptop": lacking})
     assert list(apart.transfer.order.lacks) == ["laptop"]
     assert apart.transfer.brings
-    for each in (one := {"desk": look(), "laptop": lacking}).values():
+    for each in (one := {"desk": inspected_node(), "laptop": lacking}).values():
         each["facts"]["own"]["one_computer"] = True
-    assert not planned(asked(tmp_path, 2), one).transfer.brings
+    assert not planned(launch_request(tmp_path, 2), one).transfer.brings
 
 
 @pytest.mark.parametrize(("held", "fetched"), [("abc", []), ("", ["model"])])
 def test_only_a_model_that_no_node_holds_is_fetched_from_the_hub(tmp_path, held, fetched):
-    looks = dict.fromkeys(("desk", "laptop"), look(copies={"holds": {"model": held}}))
-    assert planned(asked(tmp_path, 2), looks).transfer.fetches == fetched
-    alone = planned(asked(tmp_path, 1), {"desk": looks["desk"]})  # it fetches when it is prepared
+    looks = dict.fromkeys(("desk", "laptop"), inspected_node(copies={"holds": {"model": held}}))
+    assert planned(launch_request(tmp_path, 2), looks).transfer.fetches == fetched
+    alone = planned(
+        launch_request(tmp_path, 1), {"desk": looks["desk"]}
+    )  # it fetches when it is prepared
     assert not alone.transfer.fetches
 
 
@@ -222,17 +238,20 @@ def test_only_a_model_that_no_node_holds_is_fetched_from_the_hub(tmp_path, held,
 def test_words_of_slurms_jobs_and_those_of_the_queue_are_for_one_of_them(
     tmp_path, typed, slurm, facts
 ):
-    stages = launch(asked(tmp_path, 1, **typed), Site(ADDRESSES, slurm))
+    stages = launch(launch_request(tmp_path, 1, **typed), Site(ADDRESSES, slurm))
     with refuses(LaunchError, *facts, "Nothing was started"):
         finish(stages, {})
 
 
 def test_nodes_prepared_by_an_earlier_run_are_not_prepared_again_unless_one_was_not(tmp_path):
-    request, kept = asked(tmp_path, 2), prepared()["facts"]
-    both = {"desk": look(prepared=kept), "laptop": look(prepared=kept | {"nproc": 3})}
+    request, kept = launch_request(tmp_path, 2), prepared()["facts"]
+    both = {
+        "desk": inspected_node(prepared=kept),
+        "laptop": inspected_node(prepared=kept | {"nproc": 3}),
+    }
     assert planned(request, both).kept
     assert ready(request, both, {}).specs["laptop"]["nproc"] == 3
-    one = both | {"laptop": look()}
+    one = both | {"laptop": inspected_node()}
     assert not planned(request, one).kept
     assert ready(request, one, dict.fromkeys(one, prepared(2))).specs["desk"]["nproc"] == 2
 
@@ -256,25 +275,25 @@ def test_nodes_prepared_by_an_earlier_run_are_not_prepared_again_unless_one_was_
 def test_a_gpu_that_does_not_answer_is_refused_by_name_unless_that_is_meant(
     tmp_path, memory, facts
 ):
-    looks = {"desk": look(), "laptop": look(memory=memory)}
-    found = planned(asked(tmp_path, 2), looks).found
+    looks = {"desk": inspected_node(), "laptop": inspected_node(memory=memory)}
+    found = planned(launch_request(tmp_path, 2), looks).found
     assert list(found) == ["laptop"] * bool(facts)
     for (finding,) in found.values():
         assert_names(finding, *facts, "-e cpu=on")
     # Typed, or said by the inventory; what scripts/setup chose for this computer alone is neither.
-    assert idle_gpus(asked(tmp_path, cpu="true"), inspections(looks)) == {}
+    assert idle_gpus(launch_request(tmp_path, cpu="true"), inspections(looks)) == {}
     looks["laptop"]["facts"]["own"]["lock"] = "cpu"
-    assert idle_gpus(asked(tmp_path), inspections(looks)) == {}
+    assert idle_gpus(launch_request(tmp_path), inspections(looks)) == {}
     looks["laptop"]["facts"]["own"]["one_computer"] = True
-    assert bool(idle_gpus(asked(tmp_path), inspections(looks))) == bool(facts)
+    assert bool(idle_gpus(launch_request(tmp_path), inspections(looks))) == bool(facts)
 
 
 def test_a_gpu_that_torch_does_not_see_is_refused_and_its_node_computes_on_the_processor(tmp_path):
-    looks = dict.fromkeys(("desk", "laptop"), look(memory={"gpus": [RTX]}))
+    looks = dict.fromkeys(("desk", "laptop"), inspected_node(memory={"gpus": [RTX]}))
     nodes = {"desk": prepared(gpus=1), "laptop": prepared(gpus=0)}
     with refuses(LaunchError, "laptop: ", "RTX 5070 Ti", "torch", "-e cpu=on"):
-        ready(asked(tmp_path, 2), looks, nodes)
-    said = ready(asked(tmp_path, 2, cpu="true", nodes="all"), looks, nodes).say
+        ready(launch_request(tmp_path, 2), looks, nodes)
+    said = ready(launch_request(tmp_path, 2, cpu="true", nodes="all"), looks, nodes).say
     assert_line(said, "desk", "RTX 5070 Ti", "tokens/s")
     assert_line(said, "laptop", "processor", "RTX 5070 Ti idle", "tokens/s")
 
@@ -283,8 +302,10 @@ def test_a_gpu_that_torch_does_not_see_is_refused_and_its_node_computes_on_the_p
 
 
 def test_a_stream_is_pinned_to_its_commit_and_its_ranks_may_ask_the_hub(tmp_path):
-    request = asked(tmp_path, 2, nodes="all", dataset="owner/words", streaming=True, max_steps=3)
-    looks = dict.fromkeys(("desk", "laptop"), look(own={"threads": 3}))
+    request = launch_request(
+        tmp_path, 2, nodes="all", dataset="owner/words", streaming=True, max_steps=3
+    )
+    looks = dict.fromkeys(("desk", "laptop"), inspected_node(own={"threads": 3}))
     run = ready(request, looks, dict.fromkeys(looks, prepared(data_revision="abc")))
     assert run_of(run.text, "it").data_revision == "abc"
     for spec in run.specs.values():
@@ -298,15 +319,15 @@ def test_a_stream_is_pinned_to_its_commit_and_its_ranks_may_ask_the_hub(tmp_path
 def test_a_revision_is_recorded_where_all_nodes_have_the_same(tmp_path, revisions, recorded):
     pairs = zip(ADDRESSES, revisions, strict=False)
     nodes = {name: prepared(model_revision=revision) for name, revision in pairs}
-    run = ready(asked(tmp_path, 2), {name: look() for name in nodes}, nodes)
+    run = ready(launch_request(tmp_path, 2), {name: inspected_node() for name in nodes}, nodes)
     assert run_of(run.text, "it").source.revision == recorded
 
 
 def test_the_steps_that_the_nodes_have_resolved_are_those_of_the_run(tmp_path):
-    request = asked(tmp_path, nodes="all", epochs=2)
+    request = launch_request(tmp_path, nodes="all", epochs=2)
     assert request.at_most.global_batch == 16  # until the data are known
     steps = {"sequence_length": 256, "packing": False, "global_batch": 4, "warmup_steps": 9}
-    looks = {name: look() for name in ADDRESSES}
+    looks = {name: inspected_node() for name in ADDRESSES}
     run = ready(request, looks, dict.fromkeys(looks, prepared(steps=steps)))
     agreed = run_of(run.text, "it")
     assert steps.items() <= agreed.settings.model_dump().items()
@@ -317,9 +338,9 @@ def test_the_steps_that_the_nodes_have_resolved_are_those_of_the_run(tmp_path):
 
 
 def test_each_node_tests_its_links_to_the_nodes_that_answer(tmp_path):
-    looks = {"desk": look(), "laptop": look()}
+    looks = {"desk": inspected_node(), "laptop": inspected_node()}
     nodes = {"desk": prepared(port=11), "laptop": prepared(port=12)}
-    request = asked(tmp_path, 2)
+    request = launch_request(tmp_path, 2)
     stages = launch(request, Site(ADDRESSES, timeouts=TIMEOUTS))
     started = dict.fromkeys(looks, STARTED)
     _, played = finish(stages, {"inspect": looks, "prepare": nodes, "start": started})
@@ -331,10 +352,10 @@ def test_each_node_tests_its_links_to_the_nodes_that_answer(tmp_path):
 
 
 def test_data_that_differ_between_nodes_stop_the_launch(tmp_path):
-    looks = dict.fromkeys(("desk", "laptop"), look())
+    looks = dict.fromkeys(("desk", "laptop"), inspected_node())
     nodes = {"desk": prepared(data="a"), "laptop": prepared(data="b")}
     with refuses(LaunchError, "data is not the same", "desk a", "laptop b", "Nothing was started"):
-        ready(asked(tmp_path, 2), looks, nodes)
+        ready(launch_request(tmp_path, 2), looks, nodes)
 
 
 GB10 = {"name": "GB10", "memory_mib": None, "capability": "12.1"}
@@ -362,8 +383,8 @@ def _limited(watts):
     ],
 )
 def test_a_node_with_something_that_stops_no_run_is_warned_of_by_name(tmp_path, fine, wrong, facts):
-    looks = {"desk": look(**fine), "laptop": look(**wrong)}
-    said = ready(asked(tmp_path, 2), looks, dict.fromkeys(looks, prepared())).say
+    looks = {"desk": inspected_node(**fine), "laptop": inspected_node(**wrong)}
+    said = ready(launch_request(tmp_path, 2), looks, dict.fromkeys(looks, prepared())).say
     assert_line(said, "laptop:", *facts)
     assert "desk:" not in said
 
@@ -375,11 +396,11 @@ def test_each_node_gets_its_own_part_of_the_run(tmp_path):
     cards = [{"name": "NVIDIA GeForce RTX 4070", "memory_mib": 8192, "capability": "8.9"}]
     own = {"threads": 3, "variables": {"NCCL_DEBUG": "INFO"}}
     looks = {
-        "desk": look(port=2001, memory={"gpus": cards}),
-        "laptop": look(own=own, generation=4),
+        "desk": inspected_node(port=2001, memory={"gpus": cards}),
+        "laptop": inspected_node(own=own, generation=4),
     }
     nodes = dict.fromkeys(looks, prepared(2))
-    specs = ready(asked(tmp_path, 2, nodes="all"), looks, nodes, hearth="hearth").specs
+    specs = ready(launch_request(tmp_path, 2, nodes="all"), looks, nodes, hearth="hearth").specs
     desk, laptop = specs["desk"], specs["laptop"]
     assert (desk["node"], desk["rank"]) == ("desk", 0)
     assert (laptop["node"], laptop["rank"]) == ("laptop", 1)
@@ -397,9 +418,13 @@ def test_each_node_gets_its_own_part_of_the_run(tmp_path):
     ("typed", "ports"), [({}, [2001, 2002, 2003]), ({"meeting_port": 4444}, [4444] * 3)]
 )
 def test_every_node_knows_port_and_ranks_of_every_other(tmp_path, typed, ports):
-    looks = {"desk": look(port=2001), "laptop": look(port=2002), "oldbox": look(port=2003)}
+    looks = {
+        "desk": inspected_node(port=2001),
+        "laptop": inspected_node(port=2002),
+        "oldbox": inspected_node(port=2003),
+    }
     nodes = {"desk": prepared(2), "laptop": prepared(), "oldbox": prepared(3)}
-    for spec in ready(asked(tmp_path, nodes="all", **typed), looks, nodes).specs.values():
+    for spec in ready(launch_request(tmp_path, nodes="all", **typed), looks, nodes).specs.values():
         assert spec["resident"]
         assert (spec["ports"], spec["nprocs"]) == (ports, [2, 1, 3])
         read = spec_of({**spec, "token": "0123456789abcdef"}, "the spec")
@@ -420,10 +445,10 @@ def test_every_node_knows_port_and_ranks_of_every_other(tmp_path, typed, ports):
 def test_the_others_go_on_without_a_lost_node_unless_told_otherwise(
     tmp_path, typed, return_timeout, elastic
 ):
-    looks = dict.fromkeys(("desk", "laptop"), look())
+    looks = dict.fromkeys(("desk", "laptop"), inspected_node())
     nodes = dict.fromkeys(looks, prepared(weight_bytes=1000))
     timeouts = {**TIMEOUTS, "return_timeout": return_timeout}
-    request = asked(tmp_path, 2, nodes="all", **typed)
+    request = launch_request(tmp_path, 2, nodes="all", **typed)
     specs = ready(request, looks, nodes, timeouts=timeouts).specs
     assert {spec["elastic"] for spec in specs.values()} == {elastic}
     assert {spec["resident"] for spec in specs.values()} == {"parallel" not in typed}
@@ -434,16 +459,16 @@ def test_the_others_go_on_without_a_lost_node_unless_told_otherwise(
     [(0, 3, 1), (2, 3, 2), (9, 2, 2)],  # the votes decide
 )
 def test_a_run_needs_as_many_nodes_as_typed(tmp_path, least, count, in_spec):
-    looks = {name: look() for name in list(ADDRESSES)[:count]}
+    looks = {name: inspected_node() for name in list(ADDRESSES)[:count]}
     typed = {"min_nodes": least} if least else {}
-    request = asked(tmp_path, count, nodes="all", **typed)
+    request = launch_request(tmp_path, count, nodes="all", **typed)
     specs = ready(request, looks, dict.fromkeys(looks, prepared())).specs
     assert specs["desk"]["min_nodes"] == in_spec
 
 
 def test_a_split_needs_one_share_per_rank(tmp_path):
-    looks = {"desk": look(), "laptop": look()}
-    request = asked(tmp_path, 2, split="2:1:1", nodes="all")
+    looks = {"desk": inspected_node(), "laptop": inspected_node()}
+    request = launch_request(tmp_path, 2, split="2:1:1", nodes="all")
     with refuses(LaunchError, "2:1:1", "2 ranks"):
         ready(request, looks, dict.fromkeys(looks, prepared()))
     assert list(ready(request, looks, {"desk": prepared(2), "laptop": prepared()}).specs) == [
@@ -454,9 +479,9 @@ def test_a_split_needs_one_share_per_rank(tmp_path):
 def test_a_script_has_one_rank_per_usable_gpu_or_as_many_as_the_inventory_says(tmp_path):
     card = {"name": "RTX", "memory_mib": 8000}
     looks = {
-        "desk": look(memory={"gpus": [card, card]}),
-        "laptop": look(memory={"gpus": [card], "cuda": False}),
-        "oldbox": look(own={"nproc": 3}),
+        "desk": inspected_node(memory={"gpus": [card, card]}),
+        "laptop": inspected_node(memory={"gpus": [card], "cuda": False}),
+        "oldbox": inspected_node(own={"nproc": 3}),
     }
     start, specs = ready_script(scripted(tmp_path, cpu="true"), looks)
     ranks = {name: spec["nproc"] for name, spec in specs.items()}
@@ -471,9 +496,9 @@ def test_under_slurm_the_run_is_a_job_that_asks_for_the_gpus_that_it_trains_on(t
     gpus = [{"name": "RTX", "memory_mib": 1}] * 2
     known = {"desk": 2, "laptop": 0, "oldbox": 4}  # by Slurm
     looks = {
-        "desk": look(memory={"gpus": gpus}, slurm_gpus=known),
-        "laptop": look(),
-        "oldbox": look(memory={"gpus": gpus, "cuda": False}),
+        "desk": inspected_node(memory={"gpus": gpus}, slurm_gpus=known),
+        "laptop": inspected_node(),
+        "oldbox": inspected_node(memory={"gpus": gpus, "cuda": False}),
     }
     request = scripted(tmp_path, cpu="true")
     options = {"--nodelist=slurm-desk,slurm-laptop,slurm-oldbox", "--gpus=2", "--account=home"}
@@ -493,14 +518,18 @@ def test_under_slurm_the_run_is_a_job_that_asks_for_the_gpus_that_it_trains_on(t
 
 def test_a_job_of_a_run_that_goes_on_without_a_node_keeps_the_others(tmp_path):
     looks, nodes = (
-        dict.fromkeys(("desk", "laptop"), look()),
+        dict.fromkeys(("desk", "laptop"), inspected_node()),
         {"desk": prepared(), "laptop": prepared()},
     )
     for return_timeout in (0.0, 60.0):
         timeouts = {**TIMEOUTS, "return_timeout": return_timeout}
         slurm = {name: name for name in looks}
         run = ready(
-            asked(tmp_path, 2, nodes="all"), looks, nodes, timeouts=timeouts, slurm_nodes=slurm
+            launch_request(tmp_path, 2, nodes="all"),
+            looks,
+            nodes,
+            timeouts=timeouts,
+            slurm_nodes=slurm,
         )
         assert ("--no-kill" in run.job) == bool(return_timeout)
 
@@ -511,9 +540,9 @@ def test_a_job_of_a_run_that_goes_on_without_a_node_keeps_the_others(tmp_path):
 def in_the_queue(tmp_path, **typed):
     """Return a request, and the answers of nodes behind the run that has laptop."""
     memory = {"free_mib": 100, "total_mib": 64 * GIB}
-    laptop = look(busy="evening", memory=memory, queue_end=5.0)
-    return asked(tmp_path, 2, queue="true", **typed), {
-        "desk": look(queue_end=7e12),
+    laptop = inspected_node(busy="evening", memory=memory, queue_end=5.0)
+    return launch_request(tmp_path, 2, queue="true", **typed), {
+        "desk": inspected_node(queue_end=7e12),
         "laptop": laptop,
     }
 
@@ -522,7 +551,7 @@ def test_a_run_behind_another_fits_by_all_memory_and_measures_nothing(tmp_path):
     plan = planned(*in_the_queue(tmp_path))
     assert not plan.found
     assert not plan.measures("desk")
-    assert planned(asked(tmp_path, 1), {"desk": look()}).measures("desk")
+    assert planned(launch_request(tmp_path, 1), {"desk": inspected_node()}).measures("desk")
 
 
 def test_a_run_behind_another_takes_all_nodes_and_the_last_place_on_each(tmp_path):
@@ -548,9 +577,9 @@ def test_a_run_behind_another_takes_all_nodes_and_the_last_place_on_each(tmp_pat
 
 def started(tmp_path, answers, **typed):
     """Play a launch on two nodes whose starts are answered so; return its stages and the error."""
-    looks = dict.fromkeys(("desk", "laptop"), look())
+    looks = dict.fromkeys(("desk", "laptop"), inspected_node())
     site = Site(ADDRESSES, runs=str(tmp_path / "kept"), timeouts=TIMEOUTS)
-    request = asked(tmp_path, 2, **typed)
+    request = launch_request(tmp_path, 2, **typed)
     played, stages = [], launch(request, site)
     known = {"inspect": looks, "prepare": dict.fromkeys(looks, prepared()), "start": answers}
     try:
@@ -609,7 +638,7 @@ def test_a_run_that_no_node_has_begun_is_forgotten(tmp_path):
 )
 def test_only_what_needs_the_token_of_the_shell_gets_it(tmp_path, typed, given):
     if "script" in typed:
-        start, _ = ready_script(scripted(tmp_path), dict.fromkeys(ADDRESSES, look()))
+        start, _ = ready_script(scripted(tmp_path), dict.fromkeys(ADDRESSES, inspected_node()))
     else:
         answers = dict.fromkeys(("desk", "laptop"), STARTED)
         (start,) = (s for s in started(tmp_path, answers, **typed)[1] if s.name == "start")

@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 from support import launches
 from support.facts import assert_line, assert_names, refuses
-from support.launches import GIB, finish, inspections, look
+from support.launches import GIB, finish, inspected_node, inspections
 
 from hearth.base.errors import LaunchError
 from hearth.config import load_preset, run_of
@@ -24,22 +24,22 @@ LAYERS = SHAPE.num_hidden_layers
 MODEL = {"model": "llama2-7b", "load_in_4bit": False, "gradient_checkpointing": True}
 
 
-def asked(tmp_path, count=3, **typed):
+def launch_request(tmp_path, count=3, **typed):
     """Return the request for a model of 13 GiB, too large for any node."""
-    return launches.asked(tmp_path, list(ADDRESSES)[:count], MODEL | typed)
+    return launches.launch_request(tmp_path, list(ADDRESSES)[:count], MODEL | typed)
 
 
 def resumed(tmp_path, **typed):
     """Return the same run as it goes on."""
-    first, runs = asked(tmp_path), tmp_path / "runs"
+    first, runs = launch_request(tmp_path), tmp_path / "runs"
     (runs / first.name).mkdir(parents=True)
     (runs / first.name / "run.yml").write_text(first.text)
-    return launches.asked(runs, list(ADDRESSES), {"resume": first.name, **typed})
+    return launches.launch_request(runs, list(ADDRESSES), {"resume": first.name, **typed})
 
 
 def card(gib, count=1):
     """Return the answer of a node with cards of `gib` GiB."""
-    return look(memory={"gpus": [{"name": "RTX", "memory_mib": gib * GIB}] * count})
+    return inspected_node(memory={"gpus": [{"name": "RTX", "memory_mib": gib * GIB}] * count})
 
 
 def looks(*gib):
@@ -93,7 +93,7 @@ def placed(request, inspected, seconds, mbit=1000.0, linked=None, reached=(), np
     ],
 )
 def test_auto_is_resolved_by_what_fits(tmp_path, gib, parallel, whole_on):
-    plan = plan_of(asked(tmp_path), looks(*gib))
+    plan = plan_of(launch_request(tmp_path), looks(*gib))
     assert not plan.found
     assert plan.request.settings.parallel == parallel
     assert list(plan.request.whole_on) == whole_on
@@ -116,9 +116,9 @@ def test_unlike_devices_are_measured_in_the_precision_that_all_have(
     tmp_path, capabilities, precision
 ):
     inspected = with_capability(looks(10, 8, 8), *capabilities)
-    settings = plan_of(asked(tmp_path, fit="warn"), inspected).request.settings
+    settings = plan_of(launch_request(tmp_path, fit="warn"), inspected).request.settings
     assert (settings.parallel, settings.precision) == ("pipeline", precision)
-    typed = plan_of(asked(tmp_path, fit="warn", precision="fp32"), inspected)
+    typed = plan_of(launch_request(tmp_path, fit="warn", precision="fp32"), inspected)
     assert typed.request.settings.precision == "fp32"
 
 
@@ -133,10 +133,10 @@ def with_capability(inspected, *capabilities):
 def test_a_node_that_holds_the_whole_model_in_its_own_precision_trains_alone_in_that(tmp_path):
     inspected = with_capability(looks(24, 8), "7.5", "")
     inspected["attic"]["facts"]["memory"]["free_mib"] = 8 * GIB
-    planned = plan_of(asked(tmp_path, 2), inspected).request
+    planned = plan_of(launch_request(tmp_path, 2), inspected).request
     assert (planned.settings.parallel, planned.whole_on) == ("pipeline", ("desk",))
     assert planned.settings.precision == "fp32"
-    alone = placed(asked(tmp_path, 2), inspected, (0.1, 4.0))[0].request
+    alone = placed(launch_request(tmp_path, 2), inspected, (0.1, 4.0))[0].request
     assert (alone.settings.parallel, alone.requested) == ("ddp", ("desk",))
     assert alone.settings.precision == "auto"
     desk = candidates_of(inspections({"desk": inspected["desk"]}))
@@ -146,9 +146,9 @@ def test_a_node_that_holds_the_whole_model_in_its_own_precision_trains_alone_in_
 def test_a_pipeline_is_judged_in_the_precision_that_it_is_placed_in(tmp_path):
     inspected = with_capability(looks(12, 8), "7.5", "")
     inspected["attic"]["facts"]["memory"]["free_mib"] = 8 * GIB
-    assert plan_of(asked(tmp_path, 2), inspected).found
+    assert plan_of(launch_request(tmp_path, 2), inspected).found
     inspected = with_capability(looks(12, 8), "7.5", "7.5")
-    assert not plan_of(asked(tmp_path, 2), inspected).found
+    assert not plan_of(launch_request(tmp_path, 2), inspected).found
 
 
 @pytest.mark.parametrize(
@@ -167,7 +167,7 @@ def test_where_layers_cannot_be_divided_it_is_refused_and_said_why(
 ):
     inspected = looks(*gib)
     inspected["desk"] = card(gib[0], 2)
-    plan = plan_of(asked(tmp_path, len(gib), **typed), inspected)
+    plan = plan_of(launch_request(tmp_path, len(gib), **typed), inspected)
     if "parallel" not in typed:
         assert_line(plan.say, "parallel=auto: ddp", *why)
     *_, (said,) = plan.found.values()
@@ -176,13 +176,13 @@ def test_where_layers_cannot_be_divided_it_is_refused_and_said_why(
 
 
 def test_a_model_that_all_nodes_together_cannot_hold_is_refused_by_how_much(tmp_path):
-    (said,) = plan_of(asked(tmp_path, parallel="pipeline"), looks(5, 4, 4)).found.values()
+    (said,) = plan_of(launch_request(tmp_path, parallel="pipeline"), looks(5, 4, 4)).found.values()
     assert_names(said[0], "GiB more", f"of its {LAYERS} layers", "desk", "attic", "shed")
 
 
 @pytest.mark.parametrize("parallel", ["auto", "pipeline"])
 def test_where_fit_only_warns_what_is_lacking_is_said_and_layers_go_by_memory(tmp_path, parallel):
-    request, inspected = asked(tmp_path, parallel=parallel, fit="warn"), looks(6, 4, 4)
+    request, inspected = launch_request(tmp_path, parallel=parallel, fit="warn"), looks(6, 4, 4)
     said = plan_of(request, inspected).say
     assert_line(said, "WARNING", "GiB more", f"of its {LAYERS} layers")
     plan, said = placed(request, inspected, (0.1, 0.1, 0.1))
@@ -192,15 +192,17 @@ def test_where_fit_only_warns_what_is_lacking_is_said_and_layers_go_by_memory(tm
 
 
 def test_unlike_cards_of_a_node_have_layers_by_their_own_memory(tmp_path):
-    desk = look(memory={"gpus": [{"name": "RTX", "memory_mib": gib * GIB} for gib in (6, 16)]})
+    desk = inspected_node(
+        memory={"gpus": [{"name": "RTX", "memory_mib": gib * GIB} for gib in (6, 16)]}
+    )
     inspected = {"desk": desk, "attic": card(6)}
-    plan, _ = placed(asked(tmp_path, 2), inspected, (0.1, 0.1), nproc=(2, 1))
+    plan, _ = placed(launch_request(tmp_path, 2), inspected, (0.1, 0.1), nproc=(2, 1))
     counts = dict(plan.request.training.pipeline.stages)
     assert counts[1] > max(counts[0], counts[2])
 
 
 def test_layers_go_by_speed_and_memory_and_the_run_file_says_where(tmp_path):
-    plan, said = placed(asked(tmp_path), looks(12, 8, 8), (0.1, 0.2, 0.4))
+    plan, said = placed(launch_request(tmp_path), looks(12, 8, 8), (0.1, 0.2, 0.4))
     run = run_of(plan.request.text, "it")
     counts = dict(run.pipeline.stages)
     assert sum(counts.values()) == LAYERS
@@ -219,7 +221,7 @@ def test_each_node_is_sent_the_weights_of_its_layers_only(tmp_path):
         copies = inspection["facts"]["copies"]
         copies["places"] = dict.fromkeys(("model", "data"), name)
         copies["holds"] = {"model": "abc" if name == "desk" else "", "data": ""}
-    plan, _ = placed(asked(tmp_path), inspected, (0.1, 0.2, 0.4))
+    plan, _ = placed(launch_request(tmp_path), inspected, (0.1, 0.2, 0.4))
     transfer, parts = plan.transfer, plan.request.placed.parts
     assert (transfer.order.source, set(transfer.order.lacks)) == ("desk", {"attic", "shed"})
     ranges = sorted(layers for each in parts.values() for layers in each)
@@ -242,13 +244,13 @@ def test_each_node_is_sent_the_weights_of_its_layers_only(tmp_path):
 
 def test_a_node_that_makes_it_slower_is_left_out_by_name_unless_all_were_asked_for(tmp_path):
     speeds = (0.1, 0.1, 9.0)
-    plan, said = placed(asked(tmp_path), looks(12, 12, 8), speeds)
+    plan, said = placed(launch_request(tmp_path), looks(12, 12, 8), speeds)
     assert plan.request.requested == ("desk", "attic")
     assert_line(said, "LEFT OUT: shed", "-e nodes=all")
     assert {rank for rank, _ in plan.request.training.pipeline.stages} == {0, 1}
     going_on, _ = placed(resumed(tmp_path), looks(12, 12, 8), speeds, reached=(4, 4, 4))
     assert going_on.request.requested == ("desk", "attic")
-    everyone, _ = placed(asked(tmp_path, nodes="all"), looks(12, 12, 8), speeds)
+    everyone, _ = placed(launch_request(tmp_path, nodes="all"), looks(12, 12, 8), speeds)
     assert everyone.request.requested == tuple(ADDRESSES)
 
 
@@ -264,7 +266,7 @@ def test_a_slow_node_is_not_left_out_if_it_alone_has_the_newest_checkpoint(tmp_p
 
 
 def test_a_node_for_which_no_layer_is_left_is_not_said_to_lack_room(tmp_path):
-    request = asked(tmp_path, parallel="pipeline", fit="warn")
+    request = launch_request(tmp_path, parallel="pipeline", fit="warn")
     request = replace(request, shape=replace(SHAPE, num_hidden_layers=2))
     plan, said = placed(request, looks(24, 24, 24), (0.1, 0.1, 0.2))
     assert plan.request.requested == ("desk", "attic")
@@ -273,7 +275,7 @@ def test_a_node_for_which_no_layer_is_left_is_not_said_to_lack_room(tmp_path):
 
 
 def test_ranks_are_numbered_without_the_nodes_that_are_left_out(tmp_path):
-    plan, _ = placed(asked(tmp_path), looks(8, 12, 12), (9.0, 0.1, 0.1))
+    plan, _ = placed(launch_request(tmp_path), looks(8, 12, 12), (9.0, 0.1, 0.1))
     assert plan.request.requested == ("attic", "shed")
     assert {rank for rank, _ in plan.request.training.pipeline.stages} == {0, 1}
 
@@ -282,7 +284,7 @@ def test_ranks_are_numbered_without_the_nodes_that_are_left_out(tmp_path):
 def test_nodes_that_hold_the_whole_model_train_alone_where_that_is_faster(
     tmp_path, seconds, parallel
 ):
-    plan, said = placed(asked(tmp_path), looks(24, 8, 8), seconds)
+    plan, said = placed(launch_request(tmp_path), looks(24, 8, 8), seconds)
     assert plan.request.settings.parallel == parallel
     assert_line(said, f"parallel=auto: {parallel}", "ddp on desk", "tokens/s")
     if parallel == "ddp":
@@ -293,23 +295,23 @@ def test_nodes_that_hold_the_whole_model_train_alone_where_that_is_faster(
 
 def test_a_node_that_holds_the_whole_model_trains_alone_where_no_pipeline_fits(tmp_path):
     typed = {"model": "qwen3-32b", "load_in_4bit": True}
-    plan, said = placed(asked(tmp_path, 2, **typed), looks(32, 4), (0.1, 0.1))
+    plan, said = placed(launch_request(tmp_path, 2, **typed), looks(32, 4), (0.1, 0.1))
     assert plan.request.settings.parallel == "ddp"
     assert plan.request.requested == ("desk",)
     assert_line(said, "parallel=auto: ddp on desk", "tokens/s", "pipeline")
     assert_line(said, "LEFT OUT: attic")
     with refuses(LaunchError, "64 layers", "2 ranks"):
-        placed(asked(tmp_path, 2, **typed, nodes="all"), looks(32, 4), (0.1, 0.1))
+        placed(launch_request(tmp_path, 2, **typed, nodes="all"), looks(32, 4), (0.1, 0.1))
 
 
 def test_links_that_were_not_measured_are_told_with_what_they_count_as(tmp_path):
-    request = asked(tmp_path, nodes="all")
+    request = launch_request(tmp_path, nodes="all")
     assert "not measured" not in placed(request, looks(12, 8, 8), (0.1, 0.2, 0.4))[1]
     _, said = placed(request, looks(12, 8, 8), (0.1, 0.2, 0.4), linked=[])
     assert_line(said, "links", "not measured", "desk", "attic", "shed")
     # Hidden states go one way, their gradients the other.
     for linked in (["desk"], ["attic"]):
-        request = asked(tmp_path, 2, nodes="all")
+        request = launch_request(tmp_path, 2, nodes="all")
         _, said = placed(request, looks(12, 8), (0.1, 0.2), linked=linked)
         (other,) = {"desk", "attic"} - {*linked}
         assert_line(said, "not measured", f"{other} to {linked[0]}")
@@ -320,14 +322,14 @@ def test_links_that_were_not_measured_are_told_with_what_they_count_as(tmp_path)
     [("2:1:1", ((0, 16), (1, 8), (2, 8))), ("1:0:1", ((0, 16), (1, 16)))],
 )
 def test_typed_shares_are_kept(tmp_path, shares, stages):
-    request = asked(tmp_path, parallel="pipeline", split=shares, fit="warn")
+    request = launch_request(tmp_path, parallel="pipeline", split=shares, fit="warn")
     plan, _ = placed(request, looks(8, 8, 8), (1, 0.1, 0.1))
     assert plan.request.training.pipeline.stages == stages
     assert len(begun(plan).specs) == len(stages)
 
 
 def test_a_node_without_a_share_is_left_out_for_that_whatever_nodes_are_asked_for(tmp_path):
-    request = asked(tmp_path, parallel="pipeline", split="2:0:1", nodes="all", fit="warn")
+    request = launch_request(tmp_path, parallel="pipeline", split="2:0:1", nodes="all", fit="warn")
     plan, said = placed(request, looks(8, 8, 8), (1, 0.1, 0.1))
     assert plan.request.requested == ("desk", "shed")
     assert_line(said, "LEFT OUT: attic", "split=2:0:1")
@@ -336,14 +338,14 @@ def test_a_node_without_a_share_is_left_out_for_that_whatever_nodes_are_asked_fo
 
 def test_shares_that_do_not_fit_are_refused_before_and_after_the_layers_are_timed(tmp_path):
     inspected = looks(8, 24, 24)
-    request = asked(tmp_path, parallel="pipeline", split="30:1:1")
+    request = launch_request(tmp_path, parallel="pipeline", split="30:1:1")
     found = plan_of(request, inspected).found
-    assert found == plan_of(asked(tmp_path, split="30:1:1"), inspected).found
+    assert found == plan_of(launch_request(tmp_path, split="30:1:1"), inspected).found
     (said,) = found.values()
     assert_names(said[0], "split", "desk", "30 layers", "GiB", "8.0 GiB")
     with refuses(LaunchError, "split", "desk", "30 layers", "GiB"):
         placed(request, inspected, (0.1, 0.1, 0.1))
-    request = asked(tmp_path, parallel="pipeline", split="30:1:1", fit="warn")
+    request = launch_request(tmp_path, parallel="pipeline", split="30:1:1", fit="warn")
     warned, said = placed(request, inspected, (0.1, 0.1, 0.1))
     assert_line(said, "WARNING", "desk", "30 layers")
     assert dict(warned.request.training.pipeline.stages) == {0: 30, 1: 1, 2: 1}
@@ -360,7 +362,7 @@ def test_shares_that_make_no_pipeline_are_refused_before_anything_is_brought(
     tmp_path, shares, ranks, facts
 ):
     inspected = dict(zip(ADDRESSES, (card(48, each) for each in ranks), strict=False))
-    request = asked(tmp_path, 2, parallel="pipeline", split=shares)
+    request = launch_request(tmp_path, 2, parallel="pipeline", split=shares)
     with refuses(LaunchError, *facts):
         placed(request, inspected, (0.1, 0.1), nproc=ranks)
 
@@ -371,24 +373,24 @@ def test_speeds_of_other_ranks_than_the_driver_has_are_refused_by_name(tmp_path,
     memory = inspected["attic"]["facts"]["memory"]
     memory["gpus"] = memory["gpus"] * listed
     with refuses(LaunchError, "attic", "1 rank", "2 ranks", "doctor"):
-        placed(asked(tmp_path, 2), inspected, (0.1, 0.1), nproc=(1, timed))
+        placed(launch_request(tmp_path, 2), inspected, (0.1, 0.1), nproc=(1, timed))
 
 
 def test_a_wrong_number_of_shares_is_refused(tmp_path):
-    request = asked(tmp_path, parallel="pipeline", split="2:1", fit="warn")
+    request = launch_request(tmp_path, parallel="pipeline", split="2:1", fit="warn")
     with refuses(LaunchError, "split", "2 shares", "3 ranks"):
         placed(request, looks(8, 8, 8), (1, 0.1, 0.1))
 
 
 def test_without_the_speed_of_every_node_nothing_is_placed(tmp_path):
-    plan, said = placed(asked(tmp_path), looks(10, 8, 8), (0.1, 0.2))
+    plan, said = placed(launch_request(tmp_path), looks(10, 8, 8), (0.1, 0.2))
     assert not plan.placed
     assert plan.request.training.pipeline is None
     assert_line(said, "not every node can be measured now")
 
 
 def test_a_model_of_unknown_sizes_is_not_placed(tmp_path):
-    request = replace(asked(tmp_path, parallel="pipeline"), shape=None)
+    request = replace(launch_request(tmp_path, parallel="pipeline"), shape=None)
     with refuses(LaunchError, "sizes of llama2-7b"):
         placed(request, looks(10, 8, 8), (0.1, 0.2, 0.4))
 
@@ -403,7 +405,7 @@ def begun(plan):
 
 @pytest.mark.parametrize("mbit", [5.0, 50.0])
 def test_a_stop_waits_until_every_node_has_the_state_of_all_stages(tmp_path, mbit):
-    plan, _ = placed(asked(tmp_path), looks(12, 8, 8), (0.1, 0.2, 0.4), mbit=mbit)
+    plan, _ = placed(launch_request(tmp_path), looks(12, 8, 8), (0.1, 0.2, 0.4), mbit=mbit)
     run = plan.request.training
     weights = 4 * adapter_parameters(SHAPE, run.settings.lora_rank, run.settings.lora_targets)
     travels = 3 * weights * 8 / (mbit * 1e6)  # with AdamW's two moments
@@ -412,7 +414,7 @@ def test_a_stop_waits_until_every_node_has_the_state_of_all_stages(tmp_path, mbi
 
 
 def test_a_placed_run_begins_on_its_nodes_and_is_launched_as_one(tmp_path):
-    plan, _ = placed(asked(tmp_path), looks(12, 12, 8), (0.1, 0.1, 9.0))
+    plan, _ = placed(launch_request(tmp_path), looks(12, 12, 8), (0.1, 0.1, 9.0))
     run = begun(plan)
     assert list(run.specs) == ["desk", "attic"]
     specs = list(run.specs.values())

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support.facts import assert_line, assert_names, refuses
-from support.launches import asked
+from support.launches import launch_request
 
 from hearth.base.errors import ConfigError
 from hearth.plan.prediction import fetch_seconds
@@ -36,7 +36,7 @@ def answered(tmp_path):
 
     def choose(facts, nodes="auto", **settings):
         typed = {"model": "smollm2-135m", "global_batch": 70, "parallel": "ddp", **settings}
-        request = asked(tmp_path, list(facts), typed)
+        request = launch_request(tmp_path, list(facts), typed)
         options = replace(request.options, nodes=tuple(nodes.split(",")))
         return choose_nodes(replace(request, options=options), facts)
 

@@ -6,7 +6,7 @@ from dataclasses import replace
 
 import pytest
 from support.facts import assert_names, refuses
-from support.launches import asked
+from support.launches import launch_request
 
 from hearth.base.errors import ConfigError
 from hearth_controller.launch.answers import Preparation
@@ -47,7 +47,9 @@ def test_only_a_run_that_resumes_looks_for_checkpoints(tmp_path):
         name: NodeFacts(Preparation(checkpoint=step), device="RTX")
         for name, step in (("desk", 1000), ("laptop", None))
     }
-    request = asked(tmp_path, ["desk", "laptop"], {"model": "smollm2-135m", "nodes": "laptop"})
+    request = launch_request(
+        tmp_path, ["desk", "laptop"], {"model": "smollm2-135m", "nodes": "laptop"}
+    )
     assert choose_nodes(request, nodes).names == ["laptop"]
     settings = request.settings.model_copy(update={"resume": "r"})
     resumed = replace(request, run=replace(request.training, settings=settings))

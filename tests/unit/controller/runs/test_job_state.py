@@ -51,7 +51,7 @@ def test_a_run_without_a_supervisor_is_what_slurm_says_of_its_job(
         assert_names(found["cause"]["message"], *facts)
 
 
-def seen(state: str, slurm: str):
+def observed(state: str, slurm: str):
     queue = {"job": "12", "state": slurm, "reason": "Resources"}
     nodes = {
         name: digest(name, state, alive=False, record_more={"job": ""}) | {"queue": queue}
@@ -62,7 +62,7 @@ def seen(state: str, slurm: str):
 
 
 def test_a_queued_run_is_under_way_and_its_status_has_job_and_reason():
-    run = seen("queued", "PENDING")
+    run = observed("queued", "PENDING")
     assert (run.state, run.alive, run.job, run.missing) == ("queued", True, "12", [])
     assert_names(run.why, "12", "Resources")
     shown = status([run], {}, {}, "2026-11-20T20:10:00+00:00")
@@ -71,9 +71,9 @@ def test_a_queued_run_is_under_way_and_its_status_has_job_and_reason():
 
 
 def test_a_run_whose_job_slurm_cancelled_is_stopped_and_one_without_a_word_lost():
-    assert (seen("queued", "CANCELLED").state, seen("queued", "CANCELLED").alive) == (
+    assert (observed("queued", "CANCELLED").state, observed("queued", "CANCELLED").alive) == (
         "stopped",
         False,
     )
-    lost = seen("running", "COMPLETED")
+    lost = observed("running", "COMPLETED")
     assert (lost.state, lost.why) == ("lost", f"desk: {GONE}; laptop: {GONE}")

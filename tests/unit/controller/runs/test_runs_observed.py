@@ -23,14 +23,14 @@ from hearth_controller.runs.listing import compare, listing, removal, removal_ob
 from hearth_controller.runs.observed import GONE, ObservedRun, pick
 
 
-def seen(desk, laptop) -> ObservedRun:
+def observed(desk, laptop) -> ObservedRun:
     """Return the run that two nodes know; None is a node that does not answer."""
     (run,) = observed_runs({"desk": desk and [desk], "laptop": laptop and [laptop]})
     return run
 
 
 def test_a_run_under_way_tells_how_far_it_is():
-    run = seen(digest("desk"), digest("laptop"))
+    run = observed(digest("desk"), digest("laptop"))
     assert (run.state, run.alive, run.story.step, run.story.steps) == ("running", True, 30, 100)
     assert (run.story.loss, run.tokens_per_second, run.eta_seconds) == (2.125, 812.5, 200.0)
     assert run.checkpoint == {"step": 25, "age_seconds": 40.0}
@@ -39,7 +39,7 @@ def test_a_run_under_way_tells_how_far_it_is():
 
 @pytest.mark.parametrize("state", ["finished", "stopped", "failed"])
 def test_a_run_that_has_ended_has_no_speed_and_no_time_left(state):
-    run = seen(**ended(state, KILLED if state == "failed" else None))
+    run = observed(**ended(state, KILLED if state == "failed" else None))
     assert (run.state, run.alive, run.why is None) == (state, False, state != "failed")
     assert run.tokens_per_second is run.eta_seconds is None
     assert run.story.loss == 2.125
@@ -47,20 +47,20 @@ def test_a_run_that_has_ended_has_no_speed_and_no_time_left(state):
 
 @pytest.mark.parametrize(("why", "state"), [(KILLED, "failed"), (LOST, "lost")])
 def test_a_run_that_a_rank_failed_is_told_from_one_whose_node_vanished(why, state):
-    run = seen(**ended("failed", why))
+    run = observed(**ended("failed", why))
     assert (run.state, run.why) == (state, f"laptop: {why['message'].splitlines()[0]}")
 
 
 def test_supervisors_that_are_gone_without_a_word_mean_a_lost_run():
-    run = seen(digest("desk", alive=False), digest("laptop", alive=False))
+    run = observed(digest("desk", alive=False), digest("laptop", alive=False))
     assert (run.state, run.alive) == ("lost", False)
     assert run.why == f"desk: {GONE}; laptop: {GONE}"
 
 
 def test_the_others_know_better_than_a_node_that_went_down_before_the_end():
     down = digest("laptop", alive=False)
-    assert seen(digest("desk", "finished", False), down).state == "finished"
-    lost = seen(digest("desk", "failed", False, record_more={"cause": LOST}), down)
+    assert observed(digest("desk", "finished", False), down).state == "finished"
+    lost = observed(digest("desk", "failed", False, record_more={"cause": LOST}), down)
     assert lost.state == "lost"
     assert lost.parts["laptop"].state == "gone"
 
@@ -69,7 +69,7 @@ def test_the_others_know_better_than_a_node_that_went_down_before_the_end():
 @pytest.mark.parametrize("generation", [0, 1])
 def test_nor_does_one_that_came_back_and_found_nobody_say_how_it_ended(kind, generation):
     alone = {"cause": cause("desk", kind, "desk did not answer"), "generation": generation}
-    run = seen(
+    run = observed(
         digest("desk", "finished", False, record_more={"generation": 1}),
         digest("laptop", "failed", False, record_more=alone),
     )
@@ -78,7 +78,9 @@ def test_nor_does_one_that_came_back_and_found_nobody_say_how_it_ended(kind, gen
 
 def test_a_node_that_works_on_a_run_of_which_it_has_not_heard_the_end_can_be_stopped():
     later = {"generation": 1, "nodes": ["laptop"], "rank": 0}
-    run = seen(digest("desk", "waiting"), digest("laptop", "finished", False, record_more=later))
+    run = observed(
+        digest("desk", "waiting"), digest("laptop", "finished", False, record_more=later)
+    )
     assert run.alive
     assert list(run.parts) == ["laptop", "desk"]
     assert pick([run], "evening", under_way=True) is run
@@ -86,12 +88,12 @@ def test_a_node_that_works_on_a_run_of_which_it_has_not_heard_the_end_can_be_sto
 
 def test_a_word_to_stop_that_nobody_took_is_of_no_launch_that_goes_on():
     left = digest("laptop", alive=False, asked="stop\n")
-    assert not seen(digest("desk", record_more={"nodes": ["desk"]}), left).stopping
-    assert seen(digest("desk", asked="stop\n"), left).stopping
+    assert not observed(digest("desk", record_more={"nodes": ["desk"]}), left).stopping
+    assert observed(digest("desk", asked="stop\n"), left).stopping
 
 
 def test_an_end_of_an_earlier_launch_says_nothing_of_the_last_one():
-    run = seen(
+    run = observed(
         digest("desk", "running", False, record_more={"generation": 3}),
         digest("laptop", "stopped", False, record_more={"generation": 1}),
     )
@@ -114,7 +116,7 @@ def test_an_end_of_an_earlier_launch_says_nothing_of_the_last_one():
     ],
 )
 def test_a_node_that_is_out_of_reach_or_left_out_is_named(desk, laptop, missing, why):
-    run = seen(desk, laptop)
+    run = observed(desk, laptop)
     assert (run.state, run.missing) == (desk["record"]["state"], missing)
     assert_names(run.why, why)
 
@@ -126,7 +128,7 @@ IN_TEAM_1 = {"record_more": {"generation": 1}}
 
 @pytest.mark.parametrize("laptop", [None, digest("laptop"), digest("laptop", "waiting")])
 def test_a_node_that_is_not_in_the_team_is_missing_and_says_why_it_left(laptop):
-    run = seen(digest("desk", metrics=GONE_ON, **IN_TEAM_1), laptop)
+    run = observed(digest("desk", metrics=GONE_ON, **IN_TEAM_1), laptop)
     assert (run.state, run.missing, run.team, run.regroups) == ("running", ["laptop"], ["desk"], 1)
     assert_names(run.why, f"goes on without laptop, which left after step 12 ({SILENT})")
 
@@ -134,12 +136,12 @@ def test_a_node_that_is_not_in_the_team_is_missing_and_says_why_it_left(laptop):
 def test_a_node_that_has_joined_again_is_not_missing():
     teams = [team(1, 12, "desk", laptop=SILENT), team(2, 20, "desk", "laptop")]
     now = {"metrics": metrics(teams=teams), "record_more": {"generation": 2}}
-    run = seen(digest("desk", **now), digest("laptop", **now))
+    run = observed(digest("desk", **now), digest("laptop", **now))
     assert (run.missing, run.why, run.team, run.regroups) == ([], None, ["desk", "laptop"], 2)
 
 
 def test_a_team_of_an_earlier_group_says_nothing_of_who_is_missing():
-    run = seen(digest("desk", metrics=GONE_ON, record_more={"generation": 2}), digest("laptop"))
+    run = observed(digest("desk", metrics=GONE_ON, record_more={"generation": 2}), digest("laptop"))
     assert (run.missing, run.why) == ([], None)
 
 
@@ -148,14 +150,14 @@ def test_rank_0_may_be_the_one_that_left(alive):
     gone_on = metrics(step=31, teams=[team(1, 30, "laptop", desk="broke off")])
     # Its own record ends with the group that it was in.
     desk = digest("desk", metrics=metrics(step=30), alive=alive)
-    run = seen(desk, digest("laptop", metrics=gone_on, **IN_TEAM_1))
+    run = observed(desk, digest("laptop", metrics=gone_on, **IN_TEAM_1))
     assert (run.state, run.story.step, run.team) == ("running", 31, ["laptop"])
     assert_names(run.why, "desk", "which left after step 30 (broke off)")
 
 
 def test_a_team_that_no_trainer_wrote_is_left_out():
     teams = [{"kind": "team", "nodes": "desk"}, {"kind": ["team"]}]
-    run = seen(digest("desk", metrics=metrics(teams=teams)), digest("laptop"))
+    run = observed(digest("desk", metrics=metrics(teams=teams)), digest("laptop"))
     assert (run.missing, run.story.teams) == ([], [])
 
 
@@ -167,17 +169,19 @@ def test_of_a_node_that_was_not_asked_nothing_is_said():
 
 def test_of_several_metrics_those_with_most_steps_count():
     behind = digest("laptop", "finished", False, metrics=metrics(step=25))
-    assert seen(digest("desk", "finished", False), behind).story.step == 30
+    assert observed(digest("desk", "finished", False), behind).story.step == 30
     # A node that is left out knows of steps that the last launch makes anew.
     again = metrics(step=4, nodes=["laptop"], generation=1)
-    assert seen(digest("desk", "finished", False), digest("laptop", metrics=again)).story.step == 4
+    assert (
+        observed(digest("desk", "finished", False), digest("laptop", metrics=again)).story.step == 4
+    )
     # Rank 0's disk is gone: the copies that came with the checkpoints are what there is.
-    assert seen(None, behind).story.step == 25
+    assert observed(None, behind).story.step == 25
 
 
 def test_a_run_that_one_node_only_has_heard_of_is_listed():
     nothing = digest("desk", record=None, metrics={}, checkpoint=None)
-    run = seen(nothing, digest("laptop"))
+    run = observed(nothing, digest("laptop"))
     assert (run.parts["desk"].state, run.state) == ("unknown", "running")
     (torn,) = observed_runs({"desk": [nothing]})
     assert (torn.state, torn.story.steps, torn.checkpoint, torn.begun) == ("lost", 0, None, "")
@@ -215,7 +219,7 @@ def test_a_run_that_is_not_there_is_refused_with_those_that_are(runs, name, unde
 
 
 def test_the_list_has_a_line_a_run_and_two_parts_on_a_narrow_screen():
-    run = seen(digest("desk"), digest("laptop"))
+    run = observed(digest("desk"), digest("laptop"))
     titles, line = listing([run], 120)
     assert titles.split() == [
         *("run", "state", "step", "loss", "perplexity", "model", "begun", "took", "nodes")
@@ -232,7 +236,7 @@ def test_two_runs_side_by_side_show_what_came_of_them_and_the_settings_that_diff
     settings = {"a": {"lora_rank": 8}, "b": {"lora_rank": 16, "wandb": "off"}}
     files = {name: run_file(tmp_path, name, **own) for name, own in settings.items()}
     runs = [
-        seen(digest("desk", "finished", False, name=name, run_file=text), None)
+        observed(digest("desk", "finished", False, name=name, run_file=text), None)
         for name, text in files.items()
     ]
     lines = compare(*runs)
@@ -247,17 +251,19 @@ def test_a_run_whose_settings_nobody_knows_cannot_be_compared(tmp_path):
     known = digest("desk", "finished", False, run_file=run_file(tmp_path, "evening"))
     unknown = digest("desk", "finished", False, run_file="settings: {of_old: 1}")
     with refuses(LaunchError, "settings", "evening"):
-        compare(seen(known, None), seen(unknown, None))
+        compare(observed(known, None), observed(unknown, None))
 
 
 def test_what_would_be_removed_is_named_by_node_with_its_bytes():
     of_each = ["    results/evening  1.0 kB", "    logs/evening.log  24 B"]
-    lines = removal(seen(**ended("finished")))
+    lines = removal(observed(**ended("finished")))
     assert lines == ["desk: 1.0 kB", *of_each, "laptop: 1.0 kB", *of_each]
 
 
 def test_a_run_is_not_removed_while_it_may_be_alive():
-    over = seen(**ended("finished"))
+    over = observed(**ended("finished"))
     assert removal_objection(over, ["oldbox"]) == ""
-    assert_names(removal_objection(seen(digest("desk"), digest("laptop")), []), "evening", "stop")
+    assert_names(
+        removal_objection(observed(digest("desk"), digest("laptop")), []), "evening", "stop"
+    )
     assert_names(removal_objection(over, ["laptop"]), "laptop", "evening")

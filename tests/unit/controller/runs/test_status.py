@@ -54,7 +54,7 @@ HEALTH = {
 }
 
 
-def seen(desk=None, laptop=None, health=HEALTH, silent=(), price=0.0):
+def status_of(desk=None, laptop=None, health=HEALTH, silent=(), price=0.0):
     """Return the status of two nodes with one digest each, checked against the schema."""
     digests = {"desk": desk and [desk], "laptop": laptop and [laptop]}
     known = {node: None if node in silent else (said or []) for node, said in digests.items()}
@@ -102,7 +102,7 @@ def gpu(**more):
     ],
 )
 def test_no_run_and_one_that_begins_is_under_way_or_ended_as_it_should_are_good(told):
-    answer = seen(**told)
+    answer = status_of(**told)
     assert (answer["verdict"], answer["reasons"]) == ("good", [])
     assert status_lines(answer, 118)[-1].startswith("✓ ")
     assert EXIT["good"] == 0
@@ -146,7 +146,7 @@ def test_no_run_and_one_that_begins_is_under_way_or_ended_as_it_should_are_good(
     ],
 )
 def test_what_is_degraded_or_broken_says_why(verdict, told, facts):
-    answer = seen(**told)
+    answer = status_of(**told)
     assert answer["verdict"] == verdict
     assert_names("\n".join(answer["reasons"]), *facts)
     if verdict == "broken":
@@ -164,7 +164,7 @@ def test_what_became_of_earlier_runs_does_not_count():
 
 
 def test_the_table_tells_of_a_run_under_way_and_of_its_nodes():
-    text = "\n".join(status_lines(seen(digest("desk"), digest("laptop"), health=gpu()), 118))
+    text = "\n".join(status_lines(status_of(digest("desk"), digest("laptop"), health=gpu()), 118))
     assert_names(
         text,
         *("evening", "running", "30 of 100", "2.125", "812", "3 min 20 s", "step 25", "40 s"),
@@ -175,7 +175,7 @@ def test_the_table_tells_of_a_run_under_way_and_of_its_nodes():
 
 def test_a_step_that_waits_for_a_node_stands_below_its_run_and_is_no_fault():
     step = OLD | {"waits_for": {"laptop": "micro-batch"}, "link": None}
-    answer = seen(digest("desk", record_more={"open_step": step}), digest("laptop"))
+    answer = status_of(digest("desk", record_more={"open_step": step}), digest("laptop"))
     assert answer["verdict"] == "good"
     (line,) = (line for line in status_lines(answer, 118) if "step 31" in line)
     assert_names(line, "2 min 22 s", "laptop", "micro-batch")
@@ -195,29 +195,29 @@ def test_a_step_that_waits_for_a_node_stands_below_its_run_and_is_no_fault():
     ],
 )
 def test_that_a_run_under_way_was_asked_to_stop_stands_beside_its_state(told, stopping):
-    text = "\n".join(status_lines(seen(told), 118))
+    text = "\n".join(status_lines(status_of(told), 118))
     assert (f" {told['record']['state']}, stopping " in text) == stopping
     assert ("stopping" in text) == stopping
 
 
 def test_a_node_without_a_driver_says_so_and_one_that_is_off_is_named():
-    text = "\n".join(status_lines(seen(digest("desk"), silent=["laptop"]), 118))
+    text = "\n".join(status_lines(status_of(digest("desk"), silent=["laptop"]), 118))
     assert_names(text, HEALTH["gpu_trouble"], "laptop (silent)")
     assert "temperature" not in text
 
 
 def test_a_node_whose_ranks_are_not_in_the_team_is_away():
-    text = "\n".join(status_lines(seen(IN_PLACE, digest("laptop")), 118))
+    text = "\n".join(status_lines(status_of(IN_PLACE, digest("laptop")), 118))
     assert_names(text, "desk, laptop (away)", "which left after step 12")
-    assert "laptop (silent)" in "\n".join(status_lines(seen(IN_PLACE, silent=["laptop"]), 118))
-    assert "away" not in "\n".join(status_lines(seen(digest("desk"), digest("laptop")), 118))
+    assert "laptop (silent)" in "\n".join(status_lines(status_of(IN_PLACE, silent=["laptop"]), 118))
+    assert "away" not in "\n".join(status_lines(status_of(digest("desk"), digest("laptop")), 118))
 
 
 def test_nodes_that_do_not_reach_each_other_are_named_and_no_good_sign():
     gap = "laptop cannot reach desk at 127.0.0.1 port 40000: no answer on TCP (firewall?)"
     told = {"generation": 1, "unreached": [gap]}
     alone = digest("desk", metrics=metrics(teams=[team(1, 12, "desk")]), record_more=told)
-    answer = seen(alone, digest("laptop", "waiting", record_more=told | {"generation": 0}))
+    answer = status_of(alone, digest("laptop", "waiting", record_more=told | {"generation": 0}))
     assert answer["verdict"] == "degraded"
     assert_names(" ".join(answer["reasons"]), gap)
     assert gap in "\n".join(status_lines(answer, 300))
@@ -233,7 +233,7 @@ def test_a_node_whose_machine_the_house_has_is_away_with_the_reason_and_no_fault
         metrics=metrics(teams=[team(1, 12, "desk", laptop=f"away: {GAME}")]),
         record_more={"generation": 1},
     )
-    answer = seen(lends, digest("laptop", "waiting", record_more=HAD))
+    answer = status_of(lends, digest("laptop", "waiting", record_more=HAD))
     assert (answer["verdict"], answer["reasons"]) == ("good", [])
     (run,) = answer["runs"]
     assert (run["state"], run["missing"], run["away"]) == ("running", [], ["laptop"])
@@ -245,7 +245,7 @@ def test_a_node_whose_machine_the_house_has_is_away_with_the_reason_and_no_fault
 
 def test_a_run_of_which_the_house_has_all_machines_waits_and_is_no_fault():
     told = {node: digest(node, "waiting", record_more=HAD) for node in NODES}
-    answer = seen(**told)
+    answer = status_of(**told)
     assert (answer["verdict"], answer["runs"][0]["state"]) == ("good", "waiting")
     assert_names(
         "\n".join(status_lines(answer, 118)), f"the owner has desk ({GAME}), laptop ({GAME})"
@@ -254,7 +254,7 @@ def test_a_run_of_which_the_house_has_all_machines_waits_and_is_no_fault():
 
 def test_a_supervisor_that_is_gone_while_the_house_has_the_machine_is_missed():
     gone = digest("laptop", "waiting", alive=False, record_more=HAD)
-    answer = seen(IN_PLACE, gone)
+    answer = status_of(IN_PLACE, gone)
     assert answer["verdict"] == "degraded"
     assert "laptop (gone)" in "\n".join(status_lines(answer, 118))
 
@@ -262,22 +262,22 @@ def test_a_supervisor_that_is_gone_while_the_house_has_the_machine_is_missed():
 def test_a_figure_that_the_driver_does_not_have_is_a_dash():
     power = ("watts", "watts_limit", "watts_default")
     unknown = dict.fromkeys(("used_mib", *power, "throttled_by", "celsius"))
-    assert "– of – W " in "\n".join(status_lines(seen(health=gpu(**unknown)), 118))
+    assert "– of – W " in "\n".join(status_lines(status_of(health=gpu(**unknown)), 118))
 
 
 def test_a_limit_on_power_stands_beside_the_default_one_and_its_cost_below():
     limited = gpu(watts=219.6, watts_limit=220)
-    text = "\n".join(status_lines(seen(health=limited), 118))
+    text = "\n".join(status_lines(status_of(health=limited), 118))
     assert "220 of 220 W (default 300)" in text
     assert "slower" not in text
     cost = {"limit_cost": {"slower": 0.078, "measured": "2026-11-20"}}
-    text = "\n".join(status_lines(seen(health=gpu(watts=219.6, watts_limit=220, **cost)), 118))
+    text = "\n".join(status_lines(status_of(health=gpu(watts=219.6, watts_limit=220, **cost)), 118))
     told = "GPU 0 is held to 220 of 300 W, 8% slower than at 300 W (measured 2026-11-20)"
     assert f"desk: {told}" in text
 
 
 def test_why_a_run_failed_stands_below_it():
-    lines = status_lines(seen(**ended("failed", KILLED)), 118)
+    lines = status_lines(status_of(**ended("failed", KILLED)), 118)
     assert_names(lines[2], "laptop", KILLED["message"])
 
 
@@ -310,7 +310,7 @@ def exposed(answer):
 
 
 def test_prometheus_gets_what_the_tables_show_in_base_units():
-    values = exposed(seen(digest("desk"), digest("laptop"), health=gpu(), price=0.3))
+    values = exposed(status_of(digest("desk"), digest("laptop"), health=gpu(), price=0.3))
     card = 'node="desk",gpu="0",name="stand-in of a card"'
     expected = {
         "verdict": 0,
@@ -346,7 +346,7 @@ def test_prometheus_gets_what_the_tables_show_in_base_units():
 
 
 def test_prometheus_counts_the_nodes_in_the_team_and_its_regroups():
-    answer = seen(IN_PLACE, digest("laptop"))
+    answer = status_of(IN_PLACE, digest("laptop"))
     values = exposed(answer)
     assert values['hearth_run_team_nodes{run="evening"}'] == 1
     assert values['hearth_run_missing_nodes{run="evening"}'] == 1
@@ -357,7 +357,7 @@ def test_prometheus_counts_the_nodes_in_the_team_and_its_regroups():
 
 
 def test_prometheus_hears_of_a_node_that_does_not_answer_and_nothing_else_of_it():
-    answer = seen(digest("desk", "waiting", record_more=WAITS), silent=["laptop"])
+    answer = status_of(digest("desk", "waiting", record_more=WAITS), silent=["laptop"])
     values = exposed(answer)
     assert values["hearth_verdict"] == EXIT[answer["verdict"]] == 1
     of_laptop = {name: value for name, value in values.items() if 'node="laptop"' in name}
@@ -368,5 +368,5 @@ def test_prometheus_hears_of_a_node_that_does_not_answer_and_nothing_else_of_it(
 
 def test_a_label_of_any_text_is_one_label():
     named = GPU | {"name": 'a "card"\\of\nmine'}
-    values = exposed(seen(health=HEALTH | {"gpus": [named], "gpu_trouble": ""}))
+    values = exposed(status_of(health=HEALTH | {"gpus": [named], "gpu_trouble": ""}))
     assert r'hearth_gpu_load_ratio{node="desk",gpu="0",name="a \"card\"\\of\nmine"}' in values

@@ -52,7 +52,7 @@ def project(folder: Path) -> Path:
     return folder / "train.py"
 
 
-def asked(folder: Path, **given: object) -> ScriptRequest:
+def script_request(folder: Path, **given: object) -> ScriptRequest:
     """Return the run that is asked for with a project's script."""
     return new_request({"script": str(project(folder / "work")), **given}, folder / "runs", NOW)
 
@@ -117,7 +117,7 @@ def test_a_home_is_no_folder_of_a_script(tmp_path, monkeypatch):
 
 
 def test_a_script_becomes_a_run_with_places_on_the_nodes(tmp_path):
-    found = asked(
+    found = script_request(
         tmp_path,
         script_args="--epochs 3 --name 'two words' --out {results} --data {data}",
         script_data=str(tmp_path / "work" / "data"),
@@ -179,7 +179,7 @@ def test_a_script_outside_its_folder_and_a_place_without_data_are_refused(tmp_pa
 
 
 def test_a_runs_file_says_what_was_asked_for(tmp_path):
-    found = asked(tmp_path, script_args="--x 1", run="evening").run
+    found = script_request(tmp_path, script_args="--x 1", run="evening").run
     text = script_text(found)
     assert script_of(text, "run.yml") == found
     assert script_of("run: other\nsettings: {}\n", "run.yml") is None
@@ -194,7 +194,7 @@ def test_a_runs_file_says_what_was_asked_for(tmp_path):
 
 
 def on_record(folder: Path, **given: object) -> ScriptRequest:
-    found = asked(folder, run="evening", **given)
+    found = script_request(folder, run="evening", **given)
     file = folder / "runs" / "evening" / "run.yml"
     file.parent.mkdir(parents=True)
     file.write_text(script_text(found.run))
@@ -247,16 +247,16 @@ def test_what_does_not_go_with_a_script_is_refused():
 # -- how it is told --------------------------------------------------------------------------------
 
 
-def seen(folder: Path) -> ObservedRun:
+def observed(folder: Path) -> ObservedRun:
     """Return a script's run under way on two nodes."""
-    text = script_text(asked(folder, run="evening", script_args="--epochs 3").run)
+    text = script_text(script_request(folder, run="evening", script_args="--epochs 3").run)
     of_script = {"metrics": {}, "checkpoint": None, "run_file": text}
     (run,) = observed_runs({node: [digest(node, **of_script)] for node in NODES})
     return run
 
 
 def test_a_scripts_run_is_shown_with_its_state_and_since_when_and_no_step(tmp_path):
-    one = seen(tmp_path)
+    one = observed(tmp_path)
     assert (one.state, one.story.step, one.program) == ("running", 0, "train.py")
     assert one.begun == NOW.isoformat(timespec="seconds")
     summary = status([one], {}, {}, "now")["runs"][0]
@@ -268,13 +268,13 @@ def test_a_scripts_run_is_shown_with_its_state_and_since_when_and_no_step(tmp_pa
 
 
 def test_two_runs_of_a_script_differ_in_what_was_asked_for(tmp_path):
-    lines = compare(seen(tmp_path / "a"), seen(tmp_path / "b"))
+    lines = compare(observed(tmp_path / "a"), observed(tmp_path / "b"))
     assert any(line.startswith("script ") for line in lines)
     assert not any(line.startswith("script_args") for line in lines)
 
 
 def closing(folder: Path, state: str, files: tuple[str, ...] = ("files", "logs"), **more: object):
-    script = asked(folder, run="evening").run
+    script = script_request(folder, run="evening").run
     end = {"state": state, "since": "2026-11-22T07:33:20Z", "generation": 0, **more}
     if state == "failed":
         end["cause"] = {"node": "laptop", "message": "train.py:3: ValueError: no"}

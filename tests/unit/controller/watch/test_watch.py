@@ -106,7 +106,7 @@ def follow(tmp_path):
     return following
 
 
-def seen(read):
+def changes_from(read):
     """Read until something is there."""
     found = []
     until(lambda: found or found.extend(read()) or found)
@@ -301,23 +301,23 @@ def test_a_run_that_was_never_started_there_is_unknown(follow, stream):
 def test_only_changes_come_and_signs_of_life(write, stream):
     write("results/r1/supervisor.json", record(heartbeat="1"))
     opened = stream(metrics=None, log=5)
-    (first,) = seen(opened.read)
+    (first,) = changes_from(opened.read)
     assert first["alive"] and first["record"] == record()
     assert first["metrics"] is first["log"] is None
     write("results/r1/supervisor.json", record(heartbeat="2"))
-    assert seen(opened.read) == [{}]
+    assert changes_from(opened.read) == [{}]
     write("logs/r1.log", "é" * 20_000)  # more than is sent at once, which cuts one in two
     text = ""
     while len(text) < 20_000:
-        text += "".join(change["log"]["text"] for change in seen(opened.read) if change)
+        text += "".join(change["log"]["text"] for change in changes_from(opened.read) if change)
     assert text == "é" * 20_000
     write("results/r1/supervisor.json", record(rank=1))
-    while not any(seen(opened.read)):  # a sign of life may have been on its way
+    while not any(changes_from(opened.read)):  # a sign of life may have been on its way
         pass
     write("results/r1/metrics.jsonl", "{}\n")  # every node may be the one that goes on
     change: dict = {}
     while not change:
-        (change,) = seen(opened.read)
+        (change,) = changes_from(opened.read)
     assert change["metrics"]["text"] == "{}\n"
 
 
@@ -351,7 +351,7 @@ def test_a_connection_that_breaks_is_made_anew_and_goes_on_where_it_was(write, s
     assert log.last_lines() == ["two"]
     opened._program.process.kill()
     write("logs/r1.log", "one\ntwo\nthree\n")
-    assert seen(log.new_lines) == ["three"]
+    assert changes_from(log.new_lines) == ["three"]
     assert opened.error == "the connection was closed"
 
 
@@ -428,9 +428,9 @@ def test_a_log_is_read_in_whole_lines_until_its_supervisor_is_gone(write, stream
     log = Log(stream(log=2))
     assert log.last_lines() == ["two", "thr"]
     write("logs/r1.log", "one\ntwo\nthree\nfo")
-    assert seen(log.new_lines) == ["ee"]
+    assert changes_from(log.new_lines) == ["ee"]
     write("logs/r1.log", "new\n")
-    assert seen(log.new_lines) == ["new"]
+    assert changes_from(log.new_lines) == ["new"]
     write("results/r1/supervisor.json", record("finished"))
     began = time.monotonic()
     until(lambda: log.new_lines() or log.complete)

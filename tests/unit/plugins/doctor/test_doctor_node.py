@@ -51,13 +51,13 @@ def examine(workspace):
 
 
 @pytest.fixture
-def look(examine):
+def inspect(examine):
     """Return a function that returns the facts of this computer as a node."""
     return lambda **more: examine(**more)["facts"]
 
 
-def test_this_computer_is_looked_at(look):
-    said = look(peers={"laptop": "127.0.0.2"})
+def test_this_computer_is_looked_at(inspect):
+    said = inspect(peers={"laptop": "127.0.0.2"})
     assert said["card"]["name"] == "lo"
     assert said["paths"] == {}  # nothing is sent over loopback
     assert said["disks"][0]["free_mib"] > 0
@@ -73,21 +73,21 @@ def test_this_computer_is_looked_at(look):
             assert check.of(node, NodeGroup((node,))).seen
 
 
-def test_a_rank_that_outlived_its_supervisor_is_found(workspace, rank, look):
-    assert look()["orphans"] == [{"pid": rank.pid, "what": "rank"}]
-    assert look(workspace=str(workspace.parent / "another"))["orphans"] == []
+def test_a_rank_that_outlived_its_supervisor_is_found(workspace, rank, inspect):
+    assert inspect()["orphans"] == [{"pid": rank.pid, "what": "rank"}]
+    assert inspect(workspace=str(workspace.parent / "another"))["orphans"] == []
 
 
-def test_an_orphaned_torchrun_is_told_from_the_ranks_under_it(workspace, supervised, look):
+def test_an_orphaned_torchrun_is_told_from_the_ranks_under_it(workspace, supervised, inspect):
     place = (sys.executable, workspace, "a token")
     spec = Spec("evening", "desk", 0, ("desk",), ("127.0.0.1",), 1, *place)
     words = command(spec, Form(1, ("desk",), "127.0.0.1", 29500, ("127.0.0.1",), fresh=True))
     # What it is told by is its command line, under which anything may run here.
     torchrun = supervised("import time; time.sleep(60)", *words[1:])
-    assert look()["orphans"] == [{"pid": torchrun.pid, "what": "torchrun"}]
+    assert inspect()["orphans"] == [{"pid": torchrun.pid, "what": "torchrun"}]
 
 
-def test_the_processes_of_a_run_under_way_are_no_orphans(workspace, supervised, look):
+def test_the_processes_of_a_run_under_way_are_no_orphans(workspace, supervised, inspect):
     code = (
         "import subprocess\n"
         "rank = subprocess.Popen(['sleep', '60'])\n"
@@ -97,17 +97,17 @@ def test_the_processes_of_a_run_under_way_are_no_orphans(workspace, supervised, 
     supervisor = supervised(code, "hearth.supervisor", "run", "--spec", config)
     supervisor.stdout.readline()
     with under_way(workspace, "evening"):
-        said = look()
+        said = inspect()
     assert (said["busy"], said["orphans"]) == ("evening", [])
     supervisor.communicate("\n", timeout=10)
 
 
-def test_what_is_left_of_ended_runs_is_removed_when_it_is_asked_for(workspace, examine, look):
+def test_what_is_left_of_ended_runs_is_removed_when_it_is_asked_for(workspace, examine, inspect):
     left, kept = (workspace / "logs" / name for name in (".evening.torchrun", "evening.log"))
     left.mkdir()
     for file in (left / "stderr.log", kept):
         file.touch()
-    assert look()["leftovers"] == [str(left)]
+    assert inspect()["leftovers"] == [str(left)]
     for check in (True, False):
         answer = examine(verb="tidy", check=check)
         assert (answer["changed"], answer["removed"]) == (True, [str(left)])
@@ -116,7 +116,7 @@ def test_what_is_left_of_ended_runs_is_removed_when_it_is_asked_for(workspace, e
     assert not examine(verb="tidy")["changed"]
 
 
-def test_a_model_is_compared_by_checksums_and_a_changed_file_is_named(workspace, look):
+def test_a_model_is_compared_by_checksums_and_a_changed_file_is_named(workspace, inspect):
     folder = workspace / "models" / "tiny"
     folder.mkdir()
     (folder / "config.json").write_text('{"model_type": "llama"}')
@@ -124,28 +124,28 @@ def test_a_model_is_compared_by_checksums_and_a_changed_file_is_named(workspace,
     manifest = take_stock(folder, "someone/tiny", "hub", "abc")
     manifest.write(folder / "hearth.json")
     os.utime(folder / "config.json")  # another time, the same content
-    assert look()["models"] == {"tiny": {"fingerprint": manifest.fingerprint, "changed": []}}
+    assert inspect()["models"] == {"tiny": {"fingerprint": manifest.fingerprint, "changed": []}}
     (folder / "model.safetensors").write_bytes(b"Weights")
-    assert look()["models"]["tiny"]["changed"] == ["model.safetensors"]
+    assert inspect()["models"]["tiny"]["changed"] == ["model.safetensors"]
     (folder / "hearth.json").write_text("[]")
-    assert look()["models"]["tiny"]["changed"] == ["hearth.json"]
+    assert inspect()["models"]["tiny"]["changed"] == ["hearth.json"]
 
 
-def test_a_data_file_is_held_to_the_checksum_in_its_name(workspace, look):
+def test_a_data_file_is_held_to_the_checksum_in_its_name(workspace, inspect):
     name = f"{hashlib.sha256(b'rows').hexdigest()[:12]}-words.jsonl"
     (workspace / "data" / name).write_bytes(b"rows")
     (workspace / "data" / "tokens").mkdir()
-    said = look()
+    said = inspect()
     assert (said["data"], said["damaged"]) == ([name], [])
     (workspace / "data" / name).write_bytes(b"other rows")
-    assert look()["damaged"] == [name]
+    assert inspect()["damaged"] == [name]
 
 
-def test_rows_of_the_hub_are_named_with_their_checksums(workspace, look):
+def test_rows_of_the_hub_are_named_with_their_checksums(workspace, inspect):
     (workspace / "data" / "hub").mkdir()
     (workspace / "data" / "hub" / "owner--rows.parquet").write_bytes(b"rows")
     (workspace / "data" / "hub" / ".owner--more.parquet.17").write_bytes(b"half of the ro")
-    said = look()
+    said = inspect()
     assert said["hub_data"] == ["owner--rows.parquet"]
     assert said["hub_sums"] == {"owner--rows.parquet": hashlib.sha256(b"rows").hexdigest()}
     reader = copies.Reader(most=3)
@@ -156,7 +156,7 @@ def test_rows_of_the_hub_are_named_with_their_checksums(workspace, look):
 # -- the home --------------------------------------------------------------------------------------
 
 
-def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(rank, program, look):
+def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(rank, program, inspect):
     processes = (
         (812, "G", "/usr/lib/xorg/Xorg", 310),
         (4242, "C+G", r"Z:\games\game.exe -fullscreen", 6200),
@@ -171,7 +171,7 @@ def test_who_uses_the_gpu_is_told_without_a_run_of_our_own(rank, program, look):
         f"{''.join(PROCESS.format(*each) for each in processes)}</gpu></nvidia_smi_log>"
     )
     program("nvidia-smi", f"cat <<'XML'\n{xml}\nXML")
-    said = look()
+    said = inspect()
     assert said["gpu_trouble"] == ""
     (gpu,) = said["gpus"]
     assert (gpu["used_mib"], gpu["ours_mib"], gpu["total_mib"]) == (6900, 390, 16303)
@@ -199,9 +199,9 @@ def test_an_older_driver_names_its_limit_on_power_otherwise():
         ("echo mismatch; exit 18", "nvidia-smi fails: mismatch"),
     ],
 )
-def test_a_driver_that_does_not_say_is_not_taken_for_an_idle_one(program, look, script, trouble):
+def test_a_driver_that_does_not_say_is_not_taken_for_an_idle_one(program, inspect, script, trouble):
     program("nvidia-smi", script)
-    said = look()
+    said = inspect()
     assert (said["gpus"], said["gpu_trouble"]) == ([], trouble)
 
 
@@ -254,9 +254,9 @@ def test_the_way_to_a_peer_is_measured_with_full_and_with_small_packets(program,
     }
 
 
-def test_an_address_of_nobody_is_claimed_by_nobody(look):
+def test_an_address_of_nobody_is_claimed_by_nobody(inspect):
     # Loopback is no card that can be listened on.
-    assert look(verb="claims") == {"claimants": {}}
+    assert inspect(verb="claims") == {"claimants": {}}
 
 
 _SUPERVISOR = """
@@ -269,7 +269,7 @@ child.wait()
 
 
 @pytest.mark.skipif(os.getuid() != 0, reason="starts a process of another user")
-def test_a_run_of_another_user_is_named_with_what_it_uses(tmp_path, program, look):
+def test_a_run_of_another_user_is_named_with_what_it_uses(tmp_path, program, inspect):
     words = ("-m", "hearth.supervisor", "run", "/home/bob/ai-cluster/config/evening.json")
     waiting = ("-m", "hearth.supervisor", "run", "/home/bob/ai-cluster/config/later.json")
     with (
@@ -294,10 +294,10 @@ def test_a_run_of_another_user_is_named_with_what_it_uses(tmp_path, program, loo
             process = PROCESS.format(rank.pid, "C", "python", 512)
             program("nvidia-smi", f"echo '<a><gpu/><gpu>{process}</gpu></a>'")
             time.sleep(1.5)
-            (found,) = look()["other_runs"]
+            (found,) = inspect()["other_runs"]
             spent = sum(sum(psutil.Process(pid).cpu_times()[:2]) for pid in (theirs.pid, rank.pid))
             used = spent / (time.time() - found["since"])  # this computer may be busy
-            (gpu,) = (each for each in look()["gpus"] if each["programs"])
+            (gpu,) = (each for each in inspect()["gpus"] if each["programs"])
         finally:
             os.killpg(theirs.pid, signal.SIGKILL)
             queued.kill()
@@ -306,7 +306,7 @@ def test_a_run_of_another_user_is_named_with_what_it_uses(tmp_path, program, loo
     assert found["processors"] == pytest.approx(used, abs=0.15)
     assert abs(found["since"] - time.time()) < 60
     assert [each["in_run"] for each in gpu["programs"]] == [True]
-    assert look()["other_runs"] == []
+    assert inspect()["other_runs"] == []
 
 
 def test_hidden_processes_are_not_taken_for_none(tmp_path):

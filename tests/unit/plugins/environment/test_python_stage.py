@@ -46,18 +46,18 @@ def test_the_gpu_lock_is_for_a_driver_that_is_new_enough_and_drives_a_gpu(
 
 
 @pytest.fixture
-def look(tmp_path):
+def inspect(tmp_path):
     """Return a function that looks at an environment, which is not there yet."""
     python = str(tmp_path / "env" / "bin" / "python")
     given = {"python": python, "lock": "cpu", "wanted": AS_LOCKED, "base": sys.executable}
     return lambda **options: call("hearth_packages", verb="look", **given | options)
 
 
-def test_an_environment_as_locked_differs_in_nothing(look):
-    answer = look(python=sys.executable)
+def test_an_environment_as_locked_differs_in_nothing(inspect):
+    answer = inspect(python=sys.executable)
     assert (answer["present"], answer["differing"], answer["findings"]) == (True, [], [])
     assert answer["target"]["python"] == list(sys.version_info[:2])
-    answer = look(python=sys.executable, lock="gpu")
+    answer = inspect(python=sys.executable, lock="gpu")
     assert answer["differing"] == [{"name": "pyyaml", "has": yaml.__version__, "wants": "0.1"}]
 
 
@@ -69,18 +69,20 @@ def test_an_environment_as_locked_differs_in_nothing(look):
         ("echo broken >&2; exit 1", ["broken"]),
     ],
 )
-def test_a_python_that_cannot_make_the_environment_is_a_finding(tmp_path, look, script, facts):
+def test_a_python_that_cannot_make_the_environment_is_a_finding(tmp_path, inspect, script, facts):
     python = str(stand_in(tmp_path / "python", script))
-    answer = look(base=python)
+    answer = inspect(base=python)
     (finding,) = answer["findings"]
     assert_names(finding, python, *facts)
     assert not answer["present"]
 
 
-def test_conda_needs_an_environment_of_its_own_and_an_installer_for_this_processor(tmp_path, look):
+def test_conda_needs_an_environment_of_its_own_and_an_installer_for_this_processor(
+    tmp_path, inspect
+):
     forge = str(tmp_path / "forge")
     given = {"mode": "conda", "miniforge": forge}
-    answer = look(**given, installers={"riscv64": {}})
+    answer = inspect(**given, installers={"riscv64": {}})
     assert answer["lacks_miniforge"]
     not_its_own, no_installer = answer["findings"]
     machine = answer["target"]["machine"]
@@ -88,7 +90,7 @@ def test_conda_needs_an_environment_of_its_own_and_an_installer_for_this_process
     assert_names(no_installer, "Miniforge", machine)
     own = f"{forge}/envs/distributed-training/bin/python"
     pinned = {"url": "http://x/forge.sh", "sha256": "0" * 64}
-    answer = look(**given, python=own, installers={machine: pinned})
+    answer = inspect(**given, python=own, installers={machine: pinned})
     assert answer["findings"] == []
     assert answer["installer"] == pinned
     assert answer["target"]["python"] == [3, 11]
@@ -106,7 +108,7 @@ def test_conda_needs_an_environment_of_its_own_and_an_installer_for_this_process
 )
 @pytest.mark.parametrize("installs", [True, False])
 def test_what_triton_lacks_to_build_kernels_is_installed_or_a_finding(
-    tmp_path, monkeypatch, look, tools, headers, wants, installs
+    tmp_path, monkeypatch, inspect, tools, headers, wants, installs
 ):
     for name in filter(None, ["apt-get", tools]):
         stand_in(tmp_path / "bin" / name, "")
@@ -114,19 +116,19 @@ def test_what_triton_lacks_to_build_kernels_is_installed_or_a_finding(
     monkeypatch.delenv("CC", raising=False)
     probe = f'case "$2" in *Python.h*) exit {int(not headers)};; esac; echo 3 12'
     base = str(stand_in(tmp_path / "python", probe))
-    answer = look(mode="venv", base=base, lock="gpu", build_packages=installs)
+    answer = inspect(mode="venv", base=base, lock="gpu", build_packages=installs)
     assert answer["build_packages"] == (wants if installs else [])
     said = " ".join(answer["findings"])
     assert_names(said, *([] if installs else wants))
     assert bool(said) == bool(wants and not installs)
     # The CPU's lock has no kernels, and an environment of conda's has its headers.
-    assert look(mode="venv", base=base, lock="cpu")["findings"] == []
+    assert inspect(mode="venv", base=base, lock="cpu")["findings"] == []
 
 
-def test_an_environment_without_pip_cannot_be_mended_and_says_so(tmp_path, look):
+def test_an_environment_without_pip_cannot_be_mended_and_says_so(tmp_path, inspect):
     says = '{"version": [3, 11], "pip": false, "packages": []}'
     python = stand_in(tmp_path / "python", f"echo '{says}'")
-    assert_names(look(python=str(python))["findings"][0], "pip")
+    assert_names(inspect(python=str(python))["findings"][0], "pip")
 
 
 @pytest.mark.parametrize(

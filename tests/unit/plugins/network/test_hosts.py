@@ -136,9 +136,9 @@ def test_what_is_asked_before_the_file_is_named(line, first):
 
 
 def test_a_host_name_is_said_before_it_changes():
-    def look(name: str, **more: bool) -> dict:
+    def lookup(name: str, **more: bool) -> dict:
         return call("hearth_names", check=True, node=name, nodes={name: "192.0.2.7"}, **more)
 
     present = socket.gethostname()
-    assert_names(look("tower-7")["note"], present, "tower-7", "names_set_hostname")
-    assert "note" not in look("tower-7", set_hostname=False)
+    assert_names(lookup("tower-7")["note"], present, "tower-7", "names_set_hostname")
+    assert "note" not in lookup("tower-7", set_hostname=False)

@@ -39,13 +39,13 @@ def workspace(workspace: Path) -> Path:
     return workspace
 
 
-def asked(workspace, state="shown", check=False, run="evening", python=sys.executable, **more):
+def call_chat(workspace, state="shown", check=False, run="evening", python=sys.executable, **more):
     given = {"workspace": str(workspace), "python": python, "run": run, **more}
     return call("hearth_page", check, page="chat", state=state, **given)
 
 
 def test_the_command_talks_to_the_run_where_it_lies(workspace):
-    said = asked(workspace, models="/models")
+    said = call_chat(workspace, models="/models")
     assert said["changed"] is False
     assert said["command"] == [sys.executable, str(workspace / "scripts/chat.py"), "evening"]
     assert said["variables"] == {"HEARTH_WORKSPACE": str(workspace), "HEARTH_MODELS": "/models"}
@@ -56,7 +56,7 @@ def test_what_is_missing_is_named(workspace, missing):
     if missing == "program":
         (workspace / "scripts/chat.py").unlink()
     python = "/nowhere/python" if missing == "python" else sys.executable
-    said = asked(workspace, python=python, run="morning" if missing == "result" else "evening")
+    said = call_chat(workspace, python=python, run="morning" if missing == "result" else "evening")
     assert said["failed"]
     facts = {"result": "'morning'", "python": python, "program": "--tags workspace"}
     assert_names(said["msg"], facts[missing])
@@ -64,28 +64,28 @@ def test_what_is_missing_is_named(workspace, missing):
 
 def test_a_checkpoint_is_enough(workspace):
     (workspace / "checkpoints/night/step-00000010").mkdir(parents=True)
-    assert asked(workspace, run="night")["changed"] is False
+    assert call_chat(workspace, run="night")["changed"] is False
 
 
 def test_an_endpoint_is_started_once_named_and_ended(workspace):
     try:
-        assert asked(workspace, "started", check=True)["served"] == {}
-        begun = asked(workspace, "started")
+        assert call_chat(workspace, "started", check=True)["served"] == {}
+        begun = call_chat(workspace, "started")
         assert begun["changed"] is True
         assert begun["served"]["models"] == ["base", "adapter"]
-        again = asked(workspace, "started")
+        again = call_chat(workspace, "started")
         assert again["changed"] is False
         assert again["served"] == begun["served"]
     finally:
-        ended = asked(workspace, "stopped")
+        ended = call_chat(workspace, "stopped")
     assert ended["changed"] is True
     assert not PAGE.answers(begun["served"]["port"])
-    assert asked(workspace, "stopped")["changed"] is False
+    assert call_chat(workspace, "stopped")["changed"] is False
 
 
 def test_an_endpoint_that_does_not_start_says_why(workspace):
     (workspace / "results/broken/adapter").mkdir(parents=True)
-    said = asked(workspace, "started", run="broken")
+    said = call_chat(workspace, "started", run="broken")
     assert said["failed"]
     assert_names(said["msg"], "no memory")
     assert PAGE.read_record(str(workspace)) == {}
@@ -100,20 +100,20 @@ def test_an_endpoint_that_does_not_start_says_why(workspace):
     ],
 )
 def test_an_endpoint_that_is_gone_by_itself_leaves_why(workspace, said, why):
-    begun = asked(workspace, "started")["served"]
+    begun = call_chat(workspace, "started")["served"]
     os.kill(begun["pid"], signal.SIGKILL)
     until(lambda: PAGE.read_record(str(workspace)) == {})
     log = Path(PAGE.log_file(str(workspace)))
     log.write_text(said)
-    gone = asked(workspace)["gone"]
+    gone = call_chat(workspace)["gone"]
     assert_names(gone, "evening", str(begun["port"]), why, str(log))
-    assert gone in "\n".join(told({}, gone=gone))
-    ended = asked(workspace, "stopped")
+    assert gone in "\n".join(described({}, gone=gone))
+    ended = call_chat(workspace, "stopped")
     assert (ended["changed"], ended["note"]) == (False, gone)
-    assert asked(workspace)["gone"] == asked(workspace, "stopped")["note"] == ""
+    assert call_chat(workspace)["gone"] == call_chat(workspace, "stopped")["note"] == ""
 
 
-def told(endpoint, local=False, busy="", gone=""):
+def described(endpoint, local=False, busy="", gone=""):
     answer = {
         "gone": gone,
         "command": ["/env/bin/python", "/w s/scripts/chat.py", "evening"],
@@ -129,21 +129,21 @@ def after(lines, title):
 
 
 def test_the_command_can_be_typed_as_it_is_told():
-    there = after(told({}), "talk to it")
+    there = after(described({}), "talk to it")
     assert there[:3] == ["ssh", "-t", "you@192.168.1.40"]
-    here = after(told({}, local=True), "talk to it")
+    here = after(described({}, local=True), "talk to it")
     assert shlex.split(there[3]) == here
     assert here == [
         *("env", "HEARTH_WORKSPACE=/w s", "/env/bin/python", "/w s/scripts/chat.py", "evening")
     ]
-    assert "chat evening --serve" in "\n".join(told({}))
+    assert "chat evening --serve" in "\n".join(described({}))
 
 
 def test_the_way_to_an_endpoint_and_its_end_are_told():
     endpoint = {"run": "evening", "port": 8001, "pid": 4711, "models": ["base", "adapter"]}
-    lines = told(endpoint, busy="third")
+    lines = described(endpoint, busy="third")
     assert_names(lines[0], "tower", "base", "adapter", "4711")
     tunnel = after(lines, "tunnel")
     assert tunnel == ["ssh", "-N", "-L", "8001:127.0.0.1:8001", "you@192.168.1.40"]
     assert_names("\n".join(lines), "http://localhost:8001/v1", "chat --serve off", "third")
-    assert not any("ssh" in line for line in told(endpoint, local=True))
+    assert not any("ssh" in line for line in described(endpoint, local=True))

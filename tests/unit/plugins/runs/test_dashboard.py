@@ -41,7 +41,7 @@ def workspace(workspace):
     return workspace
 
 
-def asked(workspace, state="started", check=False, run="evening") -> dict:
+def call_dashboard(workspace, state="started", check=False, run="evening") -> dict:
     given = {"workspace": str(workspace), "python": "/nowhere/bin/python"}
     return call("hearth_page", check, page="dashboard", state=state, run=run, **given)
 
@@ -50,7 +50,7 @@ def asked(workspace, state="started", check=False, run="evening") -> dict:
 
 
 def test_without_curves_there_is_nothing_to_show_and_a_script_never_has_any(workspace):
-    said = asked(workspace, run="morning")
+    said = call_dashboard(workspace, run="morning")
     assert said["failed"]
     assert_names(said["msg"], "'morning'")
     assert "script" not in said["msg"]
@@ -58,7 +58,7 @@ def test_without_curves_there_is_nothing_to_show_and_a_script_never_has_any(work
     folder = workspace / "results" / "morning"
     folder.mkdir()
     (folder / "run.yml").write_text(script_text(run))
-    said = asked(workspace, run="morning")
+    said = call_dashboard(workspace, run="morning")
     assert said["failed"]
     assert_names(said["msg"], "'morning'", "script")
 
@@ -76,14 +76,16 @@ def test_without_curves_there_is_nothing_to_show_and_a_script_never_has_any(work
 def test_what_is_no_record_of_a_tensorboard_is_none(workspace, record):
     (workspace / "config" / "tensorboard.json").write_text(record)
     assert PAGE.read_record(str(workspace)) == {}
-    assert asked(workspace, "stopped")["changed"] is False  # and this process is still here
+    assert (
+        call_dashboard(workspace, "stopped")["changed"] is False
+    )  # and this process is still here
 
 
 def test_in_check_mode_nothing_is_started_and_offline_runs_come_by_launch(workspace):
     kept = workspace / "results" / "evening" / "wandb"
     for name in ("offline-run-20261122_2-evening", "offline-run-20261122_1-evening", "run-x"):
         (kept / name).mkdir(parents=True)
-    said = asked(workspace, check=True)
+    said = call_dashboard(workspace, check=True)
     assert said["changed"] is True
     assert not (workspace / "config" / "tensorboard.json").exists()
     assert said["offline"] == [str(kept / f"offline-run-20261122_{n}-evening") for n in (1, 2)]
@@ -94,11 +96,11 @@ def test_whether_somebody_asked_for_wandb_is_on_record(workspace, origin, is_ask
     folder = workspace / "results" / "evening"
     folder.mkdir(parents=True, exist_ok=True)
     (folder / "run.yml").write_text(f"settings:\n  wandb: auto\norigins:\n  wandb: {origin}\n")
-    assert asked(workspace, check=True)["wandb_asked"] == is_asked
+    assert call_dashboard(workspace, check=True)["wandb_asked"] == is_asked
 
 
 def test_what_is_not_installed_is_said(workspace):
-    said = asked(workspace)
+    said = call_dashboard(workspace)
     assert said["failed"]
     assert "/nowhere/bin/python" in said["msg"]
     assert PAGE.read_record(str(workspace)) == {}

@@ -135,17 +135,17 @@ def test_ssh_takes_what_is_written_for_it(tmp_path):
     file = tmp_path / "config"
     file.write_text(module.config_of(workers, "/home/a b/known", "/home/a b/key"))
 
-    def told(name):
+    def message_of(name):
         lines = run("ssh", "-G", "-F", file, name).stdout.splitlines()
         return dict(line.split(" ", 1) for line in lines if " " in line)
 
-    laptop = told("laptop")
+    laptop = message_of("laptop")
     assert (laptop["hostname"], laptop["port"], laptop["user"]) == ("10.0.0.2", "2222", "me")
     assert laptop["stricthostkeychecking"] in ("true", "yes")
     assert laptop["identityfile"] == "/home/a b/key"
     assert "/home/a b/known" in laptop["userknownhostsfile"]
-    assert told("oldbox")["hostkeyalias"] == "oldbox"
-    assert told("elsewhere")["hostname"] == "elsewhere"
+    assert message_of("oldbox")["hostkeyalias"] == "oldbox"
+    assert message_of("elsewhere")["hostname"] == "elsewhere"
     assert module.known_hosts_of(workers) == "laptop x y\noldbox x z\noldbox v w\n"
 
 
