@@ -8,10 +8,10 @@ from support.stand_in_bucket import stand_in_bucket
 
 from hearth.after import finished
 from hearth.after.copies import check_copy
-from hearth.after.finished import RUN_FILE
 from hearth.after.request import ResultRequest, by_command
 from hearth.base.errors import SupplyError
 from hearth.config import read_run
+from hearth.config.run import RUN_FILE
 
 AGAIN = by_command("hearth", "evening")
 PLACE = "s3://home/runs"

@@ -11,10 +11,10 @@ from support.facts import assert_names
 
 from hearth.after import copies, finished
 from hearth.after.copies import check_copy
-from hearth.after.finished import RUN_FILE
 from hearth.after.request import ResultRequest, by_command
 from hearth.base.errors import HearthError, SupplyError
 from hearth.config import read_run
+from hearth.config.run import RUN_FILE
 from hearth.record.events import SharedEvent, read_events
 from hearth.record.lines import METRICS
 

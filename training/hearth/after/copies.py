@@ -17,7 +17,6 @@ from typing import Any
 import fsspec
 import yaml
 
-from hearth.after.finished import RUN_FILE
 from hearth.base.addresses import links_of
 from hearth.base.errors import SupplyError
 from hearth.base.extras import ensure_extra, use_extra
@@ -25,6 +24,7 @@ from hearth.base.files import bytes_below, replaced_folder
 from hearth.base.hub import brief_scrubbed, scrub
 from hearth.base.text import byte_count
 from hearth.config import Run
+from hearth.config.run import RUN_FILE
 
 LEAST = 100_000_000
 """Free bytes that a folder must have before a run, whose adapter has no size yet."""

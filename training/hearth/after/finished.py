@@ -20,12 +20,11 @@ from hearth.base.hub import brief_scrubbed, scrub
 from hearth.base.text import aligned
 from hearth.config import Run, read_run
 from hearth.config.layout import Layout
+from hearth.config.run import RUN_FILE
 from hearth.record.events import RunEvent, ScoresEvent, SharedEvent
 from hearth.record.lines import METRICS
 from hearth.record.result import Result, find_result
 from hearth.record.story import read_story
-
-RUN_FILE = "run.yml"
 
 Say = Callable[[str], None]
 

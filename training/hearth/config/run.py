@@ -42,6 +42,7 @@ class PlannedPipeline:
     step_seconds: float
 
 
+RUN_FILE = "run.yml"
 _HEADER = "# Written by Hearth; every node of the run has the same file.\n"
 
 
@@ -126,7 +127,7 @@ def resolve_run(
     now = now or datetime.now(UTC)
     model = for_run_name(resolved.source.name, "model")
     name = resolved.settings.run or f"{model}-{now:%Y%m%d-%H%M%S}"
-    if (runs / name / "run.yml").exists():
+    if (runs / name / RUN_FILE).exists():
         raise ConfigError(
             f"run: '{name}' exists already in {runs}; continue it with resume={name}, or choose "
             "another name"
@@ -149,7 +150,7 @@ def newest_run(runs: Path) -> str:
     Raises `ConfigError` if there is none.
     """
     found = []
-    for path in runs.glob("*/run.yml"):
+    for path in runs.glob(f"*/{RUN_FILE}"):
         # Not read with read_run: it may be a run of a person's own script.
         with suppress(OSError, ValueError, yaml.YAMLError, KeyError, TypeError, RecursionError):
             with open_regular(path) as file:
@@ -170,9 +171,9 @@ def _resumed(
     say: Callable[[str], None],
 ) -> Run:
     """Return the earlier run `name` with the changes that a resumed run may have."""
-    path = runs / name / "run.yml"
+    path = runs / name / RUN_FILE
     if not path.exists():
-        names = sorted(found.parent.name for found in runs.glob("*/run.yml"))
+        names = sorted(found.parent.name for found in runs.glob(f"*/{RUN_FILE}"))
         raise ConfigError(
             f"resume: there is no run '{name}' in {runs}"
             + (f"; there are {', '.join(names[-5:])}" if names else "")
@@ -393,7 +394,7 @@ def find_run(given: str, results: Path) -> Path:
     folder = Path(given)
     places = (results / given, folder) if folder.name == given else (folder, results / given)
     for place in places:
-        if (place / "run.yml").is_file():
+        if (place / RUN_FILE).is_file():
             return place.resolve()
     if (folder / "adapter_config.json").is_file():
         raise ConfigError(f"{given}: this is an adapter; name the folder of its run: runs/NAME")
@@ -401,7 +402,7 @@ def find_run(given: str, results: Path) -> Path:
         raise ConfigError(
             f"{given}: this is a model, not a run; name the folder of a run: runs/NAME"
         )
-    names = [found.parent.name for found in results.glob("*/run.yml")]
+    names = [found.parent.name for found in results.glob(f"*/{RUN_FILE}")]
     near = did_you_mean(folder.name, names)
     there = f"there are {listed(names)}" if names else "train one, or name the folder of a run"
     raise ConfigError(f"{given}: there is no such run in {results}{near}; {there}")
