@@ -337,7 +337,7 @@ def test_a_secret_is_in_no_file_while_ranks_run_as_processes_nor_after_they_fail
 def test_a_message_tells_that_the_run_has_failed_and_where_and_why(failed):
     *_, here = failed
     assert here.titles == ["end failed on laptop"] * 2
-    _, error, cause, cure, more = here.arrived[0]["body"].splitlines()
+    cause, cure, error, _, more = here.arrived[0]["body"].splitlines()
     assert error.startswith("rank 1 was killed by signal 9 (SIGKILL)")
     assert cause.startswith("cause: ")
     assert cure.startswith("cure: ")
