@@ -11,7 +11,6 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from ansible.module_utils.hearth.base.commands import TIMED_OUT, output, run  # noqa: F401
 from ansible.module_utils.hearth.base.files import open_regular
 from ansible.module_utils.hearth.base.locks import is_held
 from ansible.module_utils.hearth.base.places import SUPERVISOR_LOCK, TOKENS

@@ -37,7 +37,7 @@ import os
 from contextlib import suppress
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import output
+from ansible.module_utils.hearth.base.commands import output
 from ansible.module_utils.hearth_node.changes.record import (
     FOLDER,
     ChangedPath,

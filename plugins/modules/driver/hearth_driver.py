@@ -37,13 +37,14 @@ from collections.abc import Mapping
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.commands import run
 from ansible.module_utils.hearth.base.nvidia import (
     THEN_AGAIN,
     how_to_enrol,
     not_restarted,
     restart_warning,
 )
-from ansible.module_utils.hearth_node.base import run, text_of
+from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.changes.record import Journal, recorded
 from ansible.module_utils.hearth_node.driver import inspect
 

@@ -26,8 +26,8 @@ import shutil
 from typing import Any
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.commands import run
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
-from ansible.module_utils.hearth_node.base import run
 from ansible.module_utils.hearth_node.changes.record import Change, Journal, recorded, run_all
 from ansible.module_utils.hearth_node.driver import inspect, power_limit
 from ansible.module_utils.hearth_node.driver.power_limit import CardLimit

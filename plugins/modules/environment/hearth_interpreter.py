@@ -40,7 +40,8 @@ import os
 import shutil
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import absolute, run
+from ansible.module_utils.hearth.base.commands import run
+from ansible.module_utils.hearth_node.base import absolute
 from ansible.module_utils.hearth_node.environment.python import (
     CONDA_PYTHON,
     folder_of,

@@ -116,12 +116,13 @@ import shutil
 import tempfile
 
 from ansible.module_utils.basic import AnsibleModule
+from ansible.module_utils.hearth.base.commands import run
 from ansible.module_utils.hearth.base.systems import (
     PROBE_HEADERS,
     install_command,
     missing_packages,
 )
-from ansible.module_utils.hearth_node.base import absolute, run, write_private
+from ansible.module_utils.hearth_node.base import absolute, write_private
 from ansible.module_utils.hearth_node.driver.inspect import loaded
 from ansible.module_utils.hearth_node.environment.python import (
     CONDA_PYTHON,

@@ -36,7 +36,8 @@ import os
 import re
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import output, text_of
+from ansible.module_utils.hearth.base.commands import output
+from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.changes.record import Journal, recorded, run_all
 from ansible.module_utils.hearth_node.network.firewall import (
     REMOVE,

@@ -17,7 +17,7 @@ from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
 from ansible.module_utils.basic import AnsibleModule
-from ansible.module_utils.hearth_node.base import run
+from ansible.module_utils.hearth.base.commands import run
 from ansible.module_utils.hearth_node.changes.record import Journal, recorded, run_all
 
 TIMESYNCD = "systemd-timesyncd.service"

@@ -21,8 +21,9 @@ from dataclasses import asdict, dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.hearth.base.commands import run
 from ansible.module_utils.hearth.base.files import alone
-from ansible.module_utils.hearth_node.base import run, text_of
+from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.system.user import acting_as
 
 FOLDER = "/var/lib/hearth/record"

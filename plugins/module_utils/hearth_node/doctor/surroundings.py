@@ -13,7 +13,8 @@ from collections.abc import Mapping
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
-from ansible.module_utils.hearth_node.base import nearest_folder, run, text_of
+from ansible.module_utils.hearth.base.commands import run
+from ansible.module_utils.hearth_node.base import nearest_folder, text_of
 from ansible.module_utils.hearth_node.doctor import other_users
 from ansible.module_utils.hearth_node.doctor.health import interface_of
 from ansible.module_utils.hearth_node.driver import gpu_use

@@ -7,7 +7,7 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property, lru_cache
 
-from ansible.module_utils.hearth_node.base import output, run
+from ansible.module_utils.hearth.base.commands import output, run
 
 _SECONDS = 120
 _OPTIONS = (

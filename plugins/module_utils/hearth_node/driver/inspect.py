@@ -14,9 +14,10 @@ import shutil
 from collections.abc import Mapping
 from typing import Any
 
+from ansible.module_utils.hearth.base.commands import output, run
 from ansible.module_utils.hearth.base.nvidia import FLOOR, NVIDIA, SIGNING_KEYS, major
 from ansible.module_utils.hearth.base.systems import release_in
-from ansible.module_utils.hearth_node.base import output, run, text_of
+from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.driver.apt import Apt
 from ansible.module_utils.hearth_node.driver.boot import lockout
 

@@ -13,9 +13,10 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
+from ansible.module_utils.hearth.base.commands import run
 from ansible.module_utils.hearth.base.nvidia import FLOOR, major
 from ansible.module_utils.hearth.base.places import ADDED
-from ansible.module_utils.hearth_node.base import absolute, run, text_of, write_private
+from ansible.module_utils.hearth_node.base import absolute, text_of, write_private
 
 _PROBE = """
 import importlib.metadata, importlib.util, json, sys

@@ -17,7 +17,8 @@ from contextlib import suppress
 from dataclasses import asdict, dataclass, field
 from typing import Any
 
-from ansible.module_utils.hearth_node.base import TIMED_OUT, run, text_of, write_private
+from ansible.module_utils.hearth.base.commands import TIMED_OUT, run
+from ansible.module_utils.hearth_node.base import text_of, write_private
 from ansible.module_utils.hearth_node.network.change import NetworkChange
 
 FOLDER = "/run/hearth/network"

@@ -18,8 +18,9 @@ import tempfile
 import uuid
 from dataclasses import asdict, dataclass, field, fields, replace
 
+from ansible.module_utils.hearth.base.commands import run
 from ansible.module_utils.hearth.base.nics import Nic
-from ansible.module_utils.hearth_node.base import run, write_private
+from ansible.module_utils.hearth_node.base import write_private
 from ansible.module_utils.hearth_node.changes.record import FOLDER
 from ansible.module_utils.hearth_node.network import keyfile
 from ansible.module_utils.hearth_node.network.nics import Manager

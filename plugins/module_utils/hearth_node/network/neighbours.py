@@ -15,8 +15,9 @@ import time
 from collections.abc import Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 
+from ansible.module_utils.hearth.base.commands import output
 from ansible.module_utils.hearth.base.nics import Nic, answers, is_ipv4
-from ansible.module_utils.hearth_node.base import output, text_of
+from ansible.module_utils.hearth_node.base import text_of
 from ansible.module_utils.hearth_node.network.plan import IP_ICMP, Wanted, near
 
 _SSH = 22

@@ -11,8 +11,9 @@ import os
 import re
 from dataclasses import dataclass
 
+from ansible.module_utils.hearth.base.commands import output
 from ansible.module_utils.hearth.base.nics import Nic, is_ipv4, nics_of
-from ansible.module_utils.hearth_node.base import output, text_of
+from ansible.module_utils.hearth_node.base import text_of
 
 
 @dataclass(frozen=True)

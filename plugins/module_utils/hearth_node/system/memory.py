@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+from ansible.module_utils.hearth.base.commands import output
 from ansible.module_utils.hearth.base.nvidia import NVIDIA
-from ansible.module_utils.hearth_node.base import output
 from ansible.module_utils.hearth_node.driver import gpu_use
 from ansible.module_utils.hearth_node.driver.inspect import cards, prime_off
 
