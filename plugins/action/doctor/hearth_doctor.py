@@ -7,7 +7,7 @@ from typing import Any
 
 from ansible.plugins.action import ActionBase
 
-from hearth_controller.base.options import argument_spec
+from hearth_controller.base.options import argument_spec, run_module
 from hearth_controller.doctor.examine import node_of, show
 from hearth_controller.doctor.node import NodeGroup
 from hearth_controller.doctor.verify import observations
@@ -46,9 +46,6 @@ options:
     default: hearth
 """
 
-# These have action plugins of their own, which supply the module's arguments.
-_WITH_ACTION = ("hearth_time", "hearth_workspace")
-
 
 class ActionModule(ActionBase):
     """Runs modules on a node, or shows the results of all."""
@@ -67,25 +64,10 @@ class ActionModule(ActionBase):
 
     def _stages(self, stages: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:
         """Return each module's predicted change."""
-        answers = {}
-        for module, arguments in stages.items():
-            if module in _WITH_ACTION:
-                task = self._task.copy()
-                task.action, task.args = module, arguments or {}
-                action = self._shared_loader_obj.action_loader.get(
-                    module,
-                    task=task,
-                    connection=self._connection,
-                    play_context=self._play_context,
-                    loader=self._loader,
-                    templar=self._templar,
-                    shared_loader_obj=self._shared_loader_obj,
-                )
-                answer = action.run(task_vars=task_vars)
-            else:
-                answer = self._execute_module(module, arguments or {}, task_vars=task_vars)
-            answers[module.removeprefix("hearth_")] = answer
-        return answers
+        return {
+            module.removeprefix("hearth_"): run_module(self, module, arguments or {}, task_vars)
+            for module, arguments in stages.items()
+        }
 
     def _shown(self, given: Mapping[str, Any], task_vars: Any) -> dict[str, Any]:
         """Return the table of all nodes, from the results of earlier tasks."""

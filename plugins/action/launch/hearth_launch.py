@@ -15,7 +15,7 @@ from ansible.plugins.action import ActionBase
 from ansible.utils.color import ANSIBLE_COLOR
 
 from hearth_controller.base.node_program import after_mark, marked
-from hearth_controller.base.options import argument_spec
+from hearth_controller.base.options import argument_spec, run_module
 from hearth_controller.base.screen import Screen
 from hearth_controller.launch.bring import distribute
 from hearth_controller.launch.course import Site
@@ -185,30 +185,13 @@ class ActionModule(ActionBase):
             arguments["path"] = own["workspace"]
         if call.module in ("hearth_inspect", "hearth_workspace") and "source" in arguments:
             return bring_code(self, call.module, arguments, self._task_vars, C.DEFAULT_LOCAL_TMP)
-        if self._shared_loader_obj.action_loader.find_plugin(call.module):
-            return self._act(call.module, arguments)
-        answer = self._execute_module(call.module, arguments, task_vars=self._task_vars)
+        answer = run_module(self, call.module, arguments, self._task_vars)
         wrong = any(map(answer.get, _WRONG))
         return (
             self._followed(call, int(answer["facts"]["pid"]))
             if call.follow and not wrong
             else answer
         )
-
-    def _act(self, name: str, arguments: dict[str, Any]) -> dict[str, Any]:
-        """Run another action plugin, as a task of its own would."""
-        task = self._task.copy()
-        task.args = arguments
-        action = self._shared_loader_obj.action_loader.get(
-            name,
-            task=task,
-            connection=self._connection,
-            play_context=self._play_context,
-            loader=self._loader,
-            templar=self._templar,
-            shared_loader_obj=self._shared_loader_obj,
-        )
-        return action.run(task_vars=self._task_vars)
 
     def _followed(self, call: NodeCall, pid: int) -> dict[str, Any]:
         """Wait until a relay has brought everything, and show its progress."""
