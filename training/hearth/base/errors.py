@@ -56,16 +56,19 @@ class DiskError(CheckpointError, MachineError):
     """A checkpoint cannot be written, as this machine's disk is full or cannot be written."""
 
 
-def check_all(*checks: Callable[[], object]) -> None:
-    """Make all checks; raise `ConfigError` with the findings of those that failed."""
+def check_all(*checks: Callable[[], object], error: type[HearthError] = ConfigError) -> None:
+    """Make all checks; raise `error` with the findings of those that failed, each once.
+
+    A `ConfigError` is the same on every node. What only this node may have is another `error`.
+    """
     findings: list[str] = []
     for check in checks:
         try:
             check()
-        except HearthError as error:
-            findings += error.findings
+        except HearthError as found:
+            findings += found.findings
     if findings:
-        raise ConfigError(*findings)
+        raise error(*dict.fromkeys(findings))
 
 
 def did_you_mean(word: str, known: Iterable[str]) -> str:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import functools
 import platform
-from collections.abc import Callable, Iterable
+from collections.abc import Callable
 from dataclasses import asdict, dataclass
 from importlib.metadata import version
 from pathlib import Path
@@ -14,7 +14,7 @@ import torch
 from transformers import dynamic_module_utils
 
 from hearth.base.entry import hush
-from hearth.base.errors import HearthError
+from hearth.base.errors import HearthError, check_all
 from hearth.base.files import sha256_of
 from hearth.base.locks import locked
 from hearth.base.text import listed
@@ -155,19 +155,7 @@ def _check_model(run: Run, held: ModelFolder, own_code: bool, layout: Layout) ->
         run.source.weights and not settings.scratch and not held.absent
     ):  # a stage checks its own when it loads them
         checks.append(lambda: check_weights(model, own_code))
-    _run_all(checks)
-
-
-def _run_all(checks: Iterable[Callable[[], None]]) -> None:
-    """Run all checks. Raises `HearthError` with the findings of those that fail, each once."""
-    findings: list[str] = []
-    for check in checks:
-        try:
-            check()
-        except HearthError as error:
-            findings += error.findings
-    if findings:
-        raise HearthError(*dict.fromkeys(findings))
+    check_all(*checks, error=HearthError)
 
 
 def _checked_files(run: Run, layout: Layout, say: Callable[[str], None]) -> dict[Shard, Path]:
@@ -198,13 +186,12 @@ def check(run: Run, layout: Layout) -> None:
 
     Raises `HearthError` with all problems found.
     """
-    _run_all(
-        [
-            lambda: _check_name(run, layout),
-            lambda: _check_machine(run),
-            lambda: check_folder(layout.run_dir(run.name)),
-            lambda: check_folder(layout.checkpoint_dir(run.name)),
-        ]
+    check_all(
+        lambda: _check_name(run, layout),
+        lambda: _check_machine(run),
+        lambda: check_folder(layout.run_dir(run.name)),
+        lambda: check_folder(layout.checkpoint_dir(run.name)),
+        error=HearthError,
     )
 
 
