@@ -25,8 +25,9 @@ def main(arguments: list[str] | None = None) -> int:
     )
     given = parser.parse_args(arguments)
     if given.list is not None:
-        print(page(given.list) or f"no known error contains {given.list!r}")
-        return 0 if page(given.list) else 1
+        known = page(given.list)
+        print(known or f"no known error contains {given.list!r}")
+        return 0 if known else 1
     if not given.log:
         parser.error("name the log files, or ask for the known errors with --list")
     return _diagnose(_read(parser, given.log))
