@@ -8,13 +8,13 @@ from __future__ import annotations
 
 import os
 import shlex
-import subprocess
 import tempfile
 from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
+from hearth.base.commands import run
 from hearth.base.files import alone
 from hearth_controller.base.paths import as_typed
 from hearth_controller.inventory.hostkeys import (
@@ -135,17 +135,7 @@ def command(option: Callable[[str], Any], first: Mapping[str, str]) -> list[str]
 
 def attempt(command: list[str], seconds: float) -> str:
     """Run ssh; return the last line of its error, or '' on success."""
-    try:
-        done = subprocess.run(
-            command,
-            stdin=subprocess.DEVNULL,
-            capture_output=True,
-            text=True,
-            errors="replace",
-            timeout=seconds,
-        )
-    except subprocess.TimeoutExpired:
-        return f"no answer within {seconds:g} s"
+    done = run(*command, seconds=seconds, environment=os.environ)
     if done.returncode == 0:
         return ""
     return (done.stderr.strip().splitlines() or [f"status {done.returncode}"])[-1]
