@@ -89,7 +89,7 @@ def _yaml(value: Any) -> str:
 
 
 EXAMPLE = Path("inventory", "homelab.example")
-"""Folder of the checkout from which an inventory is made."""
+"""Folder of the checkout that holds the example of an inventory."""
 
 
 def example_files(repository: Path) -> dict[str, str]:

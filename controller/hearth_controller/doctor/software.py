@@ -53,7 +53,7 @@ def differing(node: Observation, nodes: Sequence[Observation]) -> Iterator[tuple
     # Of the packages that the inventory adds, those that other nodes have, too.
     added = sorted(node.facts.get("added", {}))
     for what, key, on_gpus in (
-        # Without its build tag, in which CPU and GPU nodes differ.
+        # Without its build tag, which differs between CPU and GPU nodes.
         ("torch", lambda facts: str(facts["torch"]).partition("+")[0], False),
         ("Python", _python_release, False),
         ("CUDA", lambda facts: facts["cuda"], True),

@@ -26,7 +26,7 @@ _IDLE = 30
 _TITLES = ("  node", "rank", "address", "NIC", "link", "GPU", "memory", "driver", "torch")
 
 _VITAL = (gpus.torch, links.reach, software.versions)
-"""Checks of doctor that keep a node from training, in the order in which faults are mended."""
+"""Checks of doctor that keep a node from training, in the order of repair."""
 
 _SPEED = (links.link, links.latency)
 """Checks of doctor that cost a node speed at most."""

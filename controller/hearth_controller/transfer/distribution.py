@@ -27,7 +27,7 @@ _BYTES_A_WEIGHT = 2
 """As in most published models; the exact size is known after the download."""
 
 DIRECT = 32e6
-"""Bytes up to which the controller sends a data file to each node; larger ones it sends to one."""
+"""Bytes: the controller sends smaller data files to each node, and larger ones to one node."""
 
 
 @dataclass(frozen=True)

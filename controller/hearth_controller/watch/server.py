@@ -167,10 +167,10 @@ def _is(token: str, *given: str) -> bool:
 
 
 _EVERY = 15.0
-"""Seconds between two plays of status.yml, each of which takes 3 s of a core."""
+"""Seconds between two plays of status.yml; each takes 3 s of a core."""
 
 _FRESH = 5.0
-"""Seconds for which a drawn report is shown again though the run has gone on; drawing takes 1 s."""
+"""Seconds that a drawn report is reused although the run goes on; drawing takes 1 s."""
 
 _OF_A_RUN = ("run.yml", "metrics.jsonl", "ends.json")
 

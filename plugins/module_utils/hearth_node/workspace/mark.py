@@ -12,7 +12,7 @@ from ansible.module_utils.hearth.base.places import LENDING, MANIFEST, QUEUE, RU
 from ansible.module_utils.hearth_node.base import text_of, write_private
 
 _OF_RUNS = ("results", "checkpoints")  # they have a folder for each run
-# Folders in which the name of a file, and the existing runs, show whether it is Hearth's.
+# In these folders a file's name and the existing runs show whether it is Hearth's.
 _BY_NAME = (*_OF_RUNS, "logs", "config", QUEUE)
 
 # A file that is written has another name until it is whole, and so has a folder.
