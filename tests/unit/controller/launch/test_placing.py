@@ -122,6 +122,12 @@ def test_unlike_devices_are_measured_in_the_precision_that_all_have(
     assert typed.request.settings.precision == "fp32"
 
 
+def test_a_resumed_run_keeps_the_precision_that_it_began_with_on_other_nodes(tmp_path):
+    inspected = with_capability(looks(10, 8, 8), "8.6", "7.5", "8.6")
+    plan = plan_of(resumed(tmp_path, fit="warn"), inspected)
+    assert (plan.request.settings.parallel, plan.request.settings.precision) == ("pipeline", "auto")
+
+
 def with_capability(inspected, *capabilities):
     """Give the nodes GPUs of these compute capabilities; '' is a node with its processor alone."""
     for answer, capability in zip(inspected.values(), capabilities, strict=True):
