@@ -21,7 +21,7 @@ import torch._dynamo  # noqa: F401
 from support import played
 from support.modules import MODULE_UTILS
 from support.rotated import ALL, waits
-from support.touched import changed, touched_by
+from support.touched import WIDE, changed, touched_by
 
 ansible.module_utils.__path__ += MODULE_UTILS
 
@@ -70,15 +70,16 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
 
     Workers take whole files in this order (scripts/test), not those with the most tests first, and
     no worker ends with a long one alone. Only a call of scripts/test without names leaves any out:
-    long tests of other days, save those that a changed file touches. A resumed `scripts/test --all`
-    leaves out the files that passed.
+    long tests of other days, save those of a few files that a change touches. A resumed
+    `scripts/test --all` leaves out the files that passed.
     """
     items.sort(key=lambda item: item.get_closest_marker("long") is None)
     left: list[pytest.Item] = []
     if "HEARTH_SEED" in os.environ and not ALL:
         left = [item for item in items if waits(item)]
         touched = touched_by(changed(), {item.path for item in left})
-        left = [item for item in left if item.path not in touched]
+        if len(touched) <= WIDE:
+            left = [item for item in left if item.path not in touched]
     if done := played.earlier():
         files = played.whole_files((item.nodeid for item in items), done)
         left += [item for item in items if played.file_of(item.nodeid) in files]

@@ -123,7 +123,7 @@ def test_the_verbs_answer_with_the_first_machine_off(evening):
 
 @pytest.mark.rotated("verbs on machines")
 def test_the_curves_are_seen_through_the_tunnel_that_is_named(evening):
-    verb(evening, "ssh")  # until then there is a password, which the tunnel would ask for
+    verb(evening, "provision/ssh")  # until then there is a password, which the tunnel would ask for
     screen = verb(evening, "dashboard", "port=16006")
     assert_line(screen, RUN, "tower", "process")
     command = re.search(r"^ +tunnel +(ssh .+)$", screen, re.MULTILINE)[1]

@@ -193,7 +193,12 @@ def test_a_run_goes_on_by_its_name_but_not_without_the_node_that_has_its_checkpo
     screen = home.play(*more)
     assert_line(screen, "evening", "tiny", "words.jsonl", "2 nodes (desk, laptop)")
     metrics = home.workspace("desk") / "results" / "evening" / "metrics.jsonl"
-    until(lambda: '"steps": 200000, "epoch"' in metrics.read_text())
+    until(
+        lambda: (
+            '"kind": "step"' in (last := metrics.read_text().splitlines()[-1])
+            and json.loads(last)["steps"] == 200000
+        )
+    )
 
 
 def test_a_run_whose_node_vanished_is_lost_and_that_is_broken(home):
@@ -261,7 +266,7 @@ def test_somebody_can_talk_to_the_run_as_they_are_told(home):
     typed = re.search(r"^ +talk to it +(env .+)$", screen, re.M)[1]
     done = programs.run("sh", "-c", f"echo say 1 | {typed} --max-tokens 5")
     assert done.returncode == 0, done.stderr
-    assert len(re.findall(r"^\(\d+ tokens", done.stdout, re.M)) == 2
+    assert re.search(r"^\(\d+ tokens", done.stdout, re.M)
 
     screen = home.play("playbooks/chat.yml", "-e", "serve=on", "-e", "nodes=laptop")
     address = re.search(r"http://localhost:\d+/v1", screen)[0]

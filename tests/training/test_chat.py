@@ -33,7 +33,7 @@ def home(tmp_path_factory, tiny_model):
 def test_at_a_terminal_ctrl_c_ends_an_answer_only(home):
     words = (sys.executable, CHAT, "evening", "--max-tokens", "1500")
     with Terminal(*words, cwd=home, variables=environment(home)) as terminal:
-        at = terminal.until("/help")
+        at = terminal.until("> ", terminal.until("/help"))
         terminal.type("say 2\n")
         at = terminal.until("say 2.*\n.*\\w", at)
         terminal.type(CTRL_C)

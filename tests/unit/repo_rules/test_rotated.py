@@ -55,6 +55,12 @@ def test_a_changed_file_touches_the_tests_that_import_or_name_it():
     assert touched_by([], [here, other]) == set()
 
 
+def test_a_module_of_the_plugins_is_known_by_its_import_alone():
+    users = {each for each in UNIT.rglob("test_*.py") if "pytest.mark" in each.read_text()}
+    file = "plugins/module_utils/hearth_node/workspace/mark.py"
+    assert len(touched_by([file], users)) < len(users) / 10
+
+
 def test_modules_of_support_may_import_each_other():
     tests = set((ROOT / "tests").rglob("test_*.py"))
     found = touched_by(["tests/support/facts.py"], tests)
