@@ -357,6 +357,15 @@ def test_calls_are_learned_with_tools_in_the_prompt(tokenizer):
     assert (tokens.ids == tokenizer.eos_token_id).sum() == 5  # the one in the call is text
 
 
+def test_a_control_token_with_other_letters_is_text_in_a_call(tokenizer):
+    end = "<|fin\u2581de|>"  # DeepSeek's tokens have such letters
+    tokenizer.add_special_tokens({"eos_token": end})
+    tokenizer.chat_template = WITH_TOOLS.replace("<|im_end|>", end)
+    calls = ({"name": "ring", "arguments": {"who": end}},)
+    (tokens,) = encode(tokenizer, [Example(messages=(CHAT[0], Message("assistant", calls=calls)))])
+    assert (tokens.ids == tokenizer.eos_token_id).sum() == 2  # of the two turns
+
+
 @pytest.mark.parametrize("tools", [(), TOOLS])
 def test_calls_that_the_template_cannot_show_are_refused(tokenizer, tools):
     (problem,) = encode(tokenizer, [Example(messages=CALLING, tools=tools)])
@@ -380,6 +389,17 @@ def test_a_template_that_marks_its_answers_marks_them_behind_the_tools(tokenizer
     )
     (tokens,) = encode(tokenizer, [Example(messages=CHAT, tools=TOOLS)])
     assert tokenizer.decode(tokens.ids[tokens.learned]).startswith("pong")
+
+
+@pytest.mark.parametrize("tools", [(), TOOLS])
+def test_what_stands_before_a_mark_of_the_template_is_not_learned(tokenizer, tools):
+    tokenizer.chat_template = (
+        "{% if tools %}{{ tools | tojson }}<|im_end|>{% endif %}{% for m in messages %}"
+        "{% if m.role == 'assistant' %}Say: {% generation %}{{ m.content }}<|im_end|>"
+        "{% endgeneration %}{% else %}{{ m.content }}<|im_end|>{% endif %}{% endfor %}"
+    )
+    (tokens,) = encode(tokenizer, [Example(messages=CHAT, tools=tools)])
+    assert tokenizer.decode(tokens.ids[tokens.learned]) == "pong<|im_end|>"
 
 
 @pytest.mark.parametrize(

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import hashlib
 import json
 import sys
 from concurrent.futures import ThreadPoolExecutor
@@ -244,6 +245,17 @@ def test_an_environment_without_a_package_is_named_once_and_asked_no_more(
     )
     assert answer["findings"] == [finding]
     assert answer["facts"] == {}
+
+
+def test_a_node_that_has_this_code_already_is_inspected(workspace, answering):
+    path = workspace / "scripts" / "hearth" / "a.py"
+    path.write_text("a = 1\n")
+    code = {"hearth/a.py": hashlib.sha256(path.read_bytes()).hexdigest()}
+    python = str(answering('{"facts": {"cores": 4}, "findings": []}'))
+    given = {"workspace": str(workspace), "python": python, "node": "a", "spec": {"run": "r"}}
+    assert call("hearth_inspect", **given, code=code)["facts"]["cores"] == 4
+    path.write_text("a = 2\n")
+    assert call("hearth_inspect", **given, code=code)["facts"] == {}
 
 
 @pytest.mark.parametrize(

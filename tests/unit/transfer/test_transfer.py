@@ -370,6 +370,19 @@ def test_a_node_says_which_shards_it_has_and_what_they_need_no_room_for(tmp_path
     assert facts["arrived"]["data"] == 1024 + 60
 
 
+def test_a_node_holds_a_data_file_only_with_the_content_that_the_run_began_with(tmp_path):
+    own = tmp_path / "mine.jsonl"
+    own.write_text('{"text": "a"}\n')
+    run = resolve_run({"model": "owner/tiny", "dataset": str(own)}, tmp_path / "runs")
+    layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path / "node")})
+    target = own_copies.targets_of(run, layout)["data"]
+    target.parent.mkdir(parents=True)
+    for content, held in ((own.read_text(), run.dataset_sha256[: own_copies.DIGITS]), ("b", "")):
+        target.write_text(content)
+        facts = own_copies.inspect_copies(run, layout, "127.0.0.1", "")["facts"]
+        assert facts["holds"]["data"] == held
+
+
 def test_a_folder_of_the_models_name_that_hearth_did_not_make_is_found_beforehand(tmp_path):
     run = resolve_run({"model": "owner/tiny"}, tmp_path / "runs")
     layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path)})

@@ -13,6 +13,7 @@ from ansible.module_utils.hearth_node.driver.inspect import (
     works,
 )
 from support.facts import assert_names, refuses
+from support.modules import call
 from support.plugins import load
 
 from hearth_controller.driver.cards import card
@@ -542,3 +543,12 @@ def test_the_toolkit_changes_no_driver_and_removes_nothing(brings, removes, fact
     found = load("modules", "hearth_cuda_toolkit").obstacle("cuda-toolkit-13-0", simulated)
     assert_names(found, *filter(None, [fact]))
     assert bool(found) == bool(fact)
+
+
+@pytest.mark.parametrize("new_source", [True, False])
+def test_a_check_expects_the_toolkit_only_from_a_repository_that_it_would_add(program, new_source):
+    for name in ("dpkg-query", "apt-cache"):
+        program(name, "true")  # stands in for a machine whose apt knows no such package
+    given = {"package": "cuda-toolkit-13-0", "new_source": new_source}
+    answer = call("hearth_cuda_toolkit", check=True, **given)
+    assert (answer["changed"], bool(answer["findings"])) == (new_source, not new_source)

@@ -65,6 +65,18 @@ def test_a_finished_run_ends_with_the_lines_that_share_it_and_score_it():
     assert_names(closing(), "hearth share r", "hearth eval hellaswag --run r")
 
 
+@pytest.mark.parametrize(
+    ("state", "saved", "advised"),
+    [("finished", True, False), ("failed", True, True), ("failed", False, False)],
+)
+def test_only_a_run_that_ended_early_with_a_checkpoint_is_advised_to_go_on(state, saved, advised):
+    checkpoint = [{"kind": "checkpoint", "step": 12}] * saved
+    story = story_of(start_line("desk"), step_line(12), *checkpoint)
+    text = summary("r", "m", story, Outcome({"desk": {"state": state}}), "runs/r", [])
+    bare = [line for line in text.splitlines() if line.endswith("hearth resume r")]
+    assert bool(bare) == advised
+
+
 @pytest.mark.parametrize("damage", ["after", "task"])
 def test_a_damaged_line_of_scores_costs_that_line_only(damage):
     scores = [asdict(SCORES[0]) | {damage: {"what": "this"}}]
