@@ -165,7 +165,7 @@ class _Init:
         if not self.folder.exists() or self.given.force:
             return
         question = f"{self.shown} exists. Replace it, and keep a copy? (y/n)"
-        if not self.asks or not self.ask(question, "n", answers.yes_in):
+        if not self.ask(question, "n", answers.yes_in):
             raise HearthError(f"{self.shown} exists; --force replaces it and keeps a copy")
 
     def tried(self, candidates: Sequence[SshTarget]) -> search.SearchResult:

@@ -133,6 +133,9 @@ def test_a_run_that_may_never_come_back_is_told_with_the_way_to_remove_it(
     if not begun:
         enter_queue(spec(workspace, "dead", position=1))
     enter_queue(own)
+    recorded(workspace, "later", "queued")  # this run does not wait for it
+    carried(units, workspace, "later")
+    enter_queue(spec(workspace, "later", position=9))
     (workspace / "logs").mkdir()
     record_file(workspace, "night").parent.mkdir(parents=True)
     waiter = in_turn._Waiter(own, RunRecord.from_spec(own))
@@ -145,6 +148,7 @@ def test_a_run_that_may_never_come_back_is_told_with_the_way_to_remove_it(
     assert why in ("waits behind dead, 1st in the queue", "waits behind dead, 2nd in the queue")
     monkeypatch.setattr(in_turn, "BOOT", -1.0)  # the boot is long over
     assert_names(message(), why, "hearth runs --delete dead --yes")
+    assert "later" not in message()
     (units / "hearth-dead.service").unlink()
     assert waiter._why_not_yet() == ""
 

@@ -202,6 +202,9 @@ def test_an_inventory_is_never_overwritten_without_a_word(place, home, monkeypat
     assert call(init, place, "--yes", "--force", "--not-here") == 0
     assert "# mine" in (place.repository / "inventory/home.1/hosts.yml").read_text()
     assert "# mine" not in (place.repository / "inventory/home/hosts.yml").read_text()
+    answered(monkeypatch, "y", "lab", "1", "", "", "")
+    assert call(init, place, "--not-here") == 0
+    assert (place.repository / "inventory/home.2/hosts.yml").exists()
 
 
 def test_json_shows_what_was_found_and_writes_only_with_yes(place, home, capsys):

@@ -7,7 +7,9 @@ from dataclasses import replace
 
 import pytest
 import yaml
-from ansible.module_utils.hearth_node.network import netplan
+from ansible.module_utils.hearth.base.nics import Nic
+from ansible.module_utils.hearth_node.network import change, netplan
+from ansible.module_utils.hearth_node.network.nics import Manager
 from ansible.module_utils.hearth_node.network.plan import Wanted
 from hypothesis import given
 from hypothesis import strategies as st
@@ -192,6 +194,31 @@ DOCUMENTS = {
 )
 def test_where_a_definition_stands(key, found):
     assert [(p.path, p.section, p.key) for p in netplan.places(DOCUMENTS, key)] == found
+
+
+@pytest.mark.parametrize(
+    ("file", "installed", "held"),
+    [
+        ("50-cloud-init.yaml", True, True),
+        ("50-cloud-init.yaml", False, False),
+        ("01-home.yaml", True, False),
+    ],
+)
+def test_cloud_init_writes_its_netplan_file_no_more_once_hearth_changed_it(
+    monkeypatch, file, installed, held
+):
+    definition = "network: {version: 2, ethernets: {enp5s0: {dhcp4: true}}}"
+    # Stands in for a machine of the cloud's images: these files, and netplan itself.
+    monkeypatch.setattr(change, "_read", lambda _: definition)
+    monkeypatch.setattr(change, "_validate", lambda *_: None)
+    monkeypatch.setattr(change.os.path, "isdir", lambda _: installed)
+    paths = {"/etc/netplan/*.yaml": [f"/etc/netplan/{file}"]}
+    monkeypatch.setattr(change.glob, "glob", lambda pattern: paths.get(pattern, []))
+    nic = Nic("enp5s0", 2, "02:00:00:00:00:01", True)
+    found = change.candidate(nic, Manager("networkd", definition="enp5s0"), WANTED, "enp5s0")
+    assert [yaml.safe_load(text) for text in found.also.values()] == (
+        [{"network": {"config": "disabled"}}] if held else []
+    )
 
 
 def test_power_saving_of_a_wifi_goes_off_and_its_password_stays():
