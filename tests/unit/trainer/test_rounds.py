@@ -8,11 +8,12 @@ from support import several
 from support.facts import refuses
 
 from hearth.base.errors import ConfigError
+from hearth.config import Settings
 from hearth.fit.estimate import OF_ROUNDS
-from hearth.model.optimizer import Means, choose_optimizer
+from hearth.model.optimizer import Means
 from hearth.node.probe import reserve
 from hearth.plan.prediction import EXCHANGED
-from hearth.trainer import rounds
+from hearth.trainer import assembly, rounds
 from hearth.trainer.exchange import Exchange
 from hearth.trainer.rounds import OUTER_MOMENTUM, OUTER_RATE, PARTS, Local, Rounds, norm_of_all
 
@@ -154,7 +155,10 @@ def test_a_scaled_loss_is_refused_with_the_way_out():
     rounds.check("bf16")
 
 
-def test_state_that_is_averaged_is_not_kept_in_eight_bits():
-    cards = [Means("tower", gpu=True, bitsandbytes=True)]
-    assert choose_optimizer("auto", cards) == "adamw_8bit"
-    assert choose_optimizer("auto", cards, averaged=True) == "adamw"
+@pytest.mark.parametrize(("steps", "chosen"), [(1, "adamw_8bit"), (2, "adamw")])
+def test_state_that_is_averaged_is_not_kept_in_eight_bits(monkeypatch, steps, chosen):
+    card = Means("tower", gpu=True, bitsandbytes=True)  # stands in for a machine that has one
+    monkeypatch.setattr(assembly, "means_here", lambda *_: card)
+    settings = Settings(model="tiny", sync_every=steps)
+    (choices,) = several.on_ranks(1, lambda world: assembly.choose(settings, world, {}))
+    assert choices.optimizer == chosen
