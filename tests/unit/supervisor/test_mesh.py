@@ -275,6 +275,25 @@ def test_whatever_strangers_send_disturbs_nobody():
     play(scene)
 
 
+@pytest.mark.parametrize(("sent", "refused"), [(b"", False), (b"rubbish\n", True)])
+def test_only_a_node_that_says_something_wrong_was_turned_away(monkeypatch, sent, refused):
+    monkeypatch.setattr(mesh, "HANDSHAKE_TIMEOUT", 0.1)
+
+    async def scene():
+        desk = Node("desk", [free_port(), free_port()])
+        await desk.peers.open()
+        unknown = desk.peers.why_absent("laptop")
+        place = ("127.0.0.1", desk.peers._spec.ports[0])
+        with socket.create_connection(place, source_address=("127.0.0.2", 0)) as line:
+            line.sendall(sent)
+            while not desk.said:
+                await asyncio.sleep(0.01)
+        assert (desk.peers.why_absent("laptop") != unknown) == refused
+        await desk.peers.close()
+
+    play(scene)
+
+
 def test_strangers_who_hold_connections_keep_no_node_out():
     async def scene():
         ports = [free_port(), free_port()]
