@@ -26,6 +26,7 @@ SILENCE = 6.0
 STEP = 1.0
 CHOICES = {"precision": "fp32"}
 OWN_ERROR = "torch.OutOfMemoryError: CUDA out of memory"
+MACHINE_ERROR = "OSError: [Errno 28] No space left on device"
 
 
 class Cluster:
@@ -230,12 +231,13 @@ class Cluster:
             node.rank.die()
             node.ranks_failed(RanksFailure(0, "rank 0 was killed by signal 9", curable=True))
 
-    def fail_rank(self, name: str) -> None:
-        """Have a rank end by an error of its own."""
+    def fail_rank(self, name: str, of_machine: bool = False) -> None:
+        """Have a rank end by an error of its own, or by one of its machine."""
         node = self.nodes[name]
         if node.up and node.rank.alive:
             node.rank.die()
-            node.ranks_failed(RanksFailure(0, OWN_ERROR))
+            error = MACHINE_ERROR if of_machine else OWN_ERROR
+            node.ranks_failed(RanksFailure(0, error, local=of_machine))
 
     def hang_rank(self, name: str) -> None:
         """Stop a rank; its supervisor kills it 20 s later."""

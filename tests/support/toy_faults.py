@@ -83,7 +83,10 @@ def inflict(cluster: Cluster, fault: Fault) -> None:
             cluster.stop_run(node, now=kind == "stop now")
 
 
-APART = (*["isolate", "cut"] * 3, "crash at save", "restore", "kill", "leave", "suspend")
+APART = (
+    *["isolate", "cut"] * 3,
+    *("crash at save", "restore", "kill", "leave", "suspend", "fill disk"),
+)
 """Faults that could make two groups of one."""
 
 

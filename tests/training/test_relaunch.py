@@ -186,6 +186,21 @@ def test_elastic_goes_on_without_any_node_and_takes_it_in_again(begun, victim):
     assert launches(run.record("node2")) == lost_and_back
 
 
+def test_a_disk_that_is_full_before_the_first_checkpoint_keeps_only_its_own_node_out(nodes):
+    full = 'if os.environ["HEARTH_NODE"] == "node1": raise OSError(28, "No space left on device")'
+    run = nodes(3, f"import os\n{full}\n{LOOP}", elastic=True)
+    run.start()
+    # It fails at once, and again when it is back; then the others have some seconds.
+    until(lambda: run.log("node0").count("forming a group of node0, node2 ") == 2)
+    until(lambda: run.record("node0")["state"] == "running")
+    first = run.record("node0")["launches"][0]["cause"]
+    assert first["node"] == "node1"
+    assert_names(first["message"], "No space left on device")
+    for node in ("node0", "node2"):
+        (run.workspace(node) / "results/first/enough").touch()
+    assert {each["state"] for each in run.wait("node0", "node2").values()} == {"finished"}
+
+
 @pytest.mark.rotated
 def test_a_pause_for_a_node_that_is_lost_again_does_not_end_the_run(begun):
     # Nobody ends its step before the node has left.

@@ -414,6 +414,27 @@ def test_an_error_of_a_persons_script_comes_with_its_line(nodes):
         assert cause["message"].startswith("train.py:4: json.decoder.JSONDecodeError: ")
 
 
+SAVES_LATE = SCRIPT.replace("def saved", "before = lambda: time.sleep(7)\n\ndef saved").replace(
+    '    print("saved', '    before()\n    print("saved'
+)
+RAISES = """
+import os
+if step == 8 and os.environ["RANK"] == "1":
+    raise ValueError("the row is bad")
+"""
+
+
+def test_a_healthy_persons_script_may_save_before_a_run_ends_by_another_ones_error(nodes):
+    raises = "".join(f"    {line}\n" for line in RAISES.splitlines())
+    run = of_a_person(nodes, 2, SAVES_LATE + raises, return_timeout=60)
+    run.start()
+    for cause in causes(run.wait()):
+        assert cause["node"] == "node1"
+        assert_names(cause["message"], "the row is bad")
+    assert "saved" in run.log("node0")
+    assert "saved" not in run.log("node1")
+
+
 # One run a node, and the verbs
 
 

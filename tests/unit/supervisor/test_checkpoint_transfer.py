@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import os
 import shutil
 import socket
 import threading
@@ -16,6 +17,7 @@ from support.facts import assert_names
 from support.strangers import answers
 from support.waiting import until
 
+from hearth.supervisor import checkpoint_transfer
 from hearth.supervisor.checkpoint_transfer import CheckpointTransfer
 from hearth.supervisor.decisions.voting import Votes
 from hearth.supervisor.messages import NodeReport, file_key
@@ -74,6 +76,31 @@ def files(folder: Path) -> dict[str, bytes]:
 
 def holds(node: str, checkpoint: str, port: int) -> NodeReport:
     return NodeReport(node, "away", Votes(), serves=port, checkpoint=checkpoint)
+
+
+def test_the_newest_checkpoint_is_looked_for_only_where_the_folder_has_changed(
+    tmp_path, monkeypatch
+):
+    listings = []
+
+    def newest_name(folder: Path) -> str:
+        listings.append(folder)
+        return checkpoints.newest_name(folder)
+
+    monkeypatch.setattr(checkpoint_transfer, "newest_name", newest_name)
+    transfer, folder = CheckpointTransfer(spec(tmp_path, "own")), folder_of(tmp_path, "own")
+    assert transfer.newest() == ""
+    checkpoint(tmp_path, "own", 7)
+    assert transfer.newest() == "step-00000007"
+    checkpoint(tmp_path, "own", 8)  # at once, perhaps at the same time of a coarse clock
+    assert transfer.newest() == "step-00000008"
+    os.utime(folder, (1, 1))
+    listings.clear()
+    for _ in range(20):
+        assert transfer.newest() == "step-00000008"
+    assert len(listings) == 1
+    shutil.rmtree(folder / "step-00000008")
+    assert transfer.newest() == "step-00000007"
 
 
 @contextmanager

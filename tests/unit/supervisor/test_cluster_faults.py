@@ -11,6 +11,7 @@ from random import Random
 import pytest
 from hypothesis import HealthCheck, given, note, settings
 from hypothesis import strategies as st
+from support.facts import assert_names
 from support.toy_cluster import OWN_ERROR, Cluster
 from support.toy_faults import CURED, HEALED, explore, faults, inflict
 from support.voting_network import WRONG
@@ -181,3 +182,43 @@ def test_the_rest_of_a_run_waits_for_who_is_missing_and_then_names_it():
         "desk",
     )
     assert "killed or the machine went down" in outcome.cause.message
+
+
+# A fault before the first team
+
+
+@pytest.mark.parametrize("names", [NAMES[:2], NAMES[:3]])
+def test_a_disk_that_is_full_from_the_start_keeps_only_its_own_node_out(names):
+    made = Cluster(names, Random(1), EVER)
+    made.fill_disk(names[-1], 90)
+    assert made.run(40, lambda: made.training == names[:-1])
+    assert made.run(60 + TOGETHER, lambda: made.training == names)
+
+
+def test_no_run_begins_while_every_disk_is_full():
+    made = Cluster(NAMES[:2], Random(1), EVER)
+    for name in made.names:
+        made.fill_disk(name, 60)
+    assert not made.run(59, lambda: bool(made.training))
+    assert made.run(TOGETHER, lambda: made.training == made.names)
+
+
+@pytest.mark.parametrize("elastic", [True, False])
+def test_an_error_of_one_machine_before_the_first_team_is_its_own(elastic):
+    made = Cluster(NAMES[:3], Random(1), EVER, elastic=elastic)
+    made.run(2.5)
+    made.fail_rank("shelf", of_machine=True)
+    assert made.run(30, lambda: made.training == NAMES[:2]) == elastic
+    if elastic:
+        assert made.run(TOGETHER, lambda: made.training == NAMES[:3])
+
+
+def test_a_machine_whose_ranks_never_start_is_left_out_of_a_run_that_begins_without_it():
+    made = Cluster(NAMES[:3], Random(1), EVER)
+    for _ in range(400):
+        made.run(0.5)
+        made.fail_rank("shelf", of_machine=True)
+    assert made.training == NAMES[:2]
+    outcome = made.nodes["shelf"].outcome
+    assert outcome.cause.node == "shelf"
+    assert_names(outcome.cause.message, "in a row", "left out")

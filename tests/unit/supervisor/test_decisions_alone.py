@@ -121,9 +121,23 @@ def test_missing_nodes_are_told_and_end_the_run_after_the_timeout():
 
 
 def test_a_disk_that_takes_no_votes_is_named():
-    seen = with_facts(first_start("ready ready ready", now=121), "laptop", voteless="disk is full")
+    seen = first_start("ready ready ready", now=121, settings=TeamSettings(NODES, elastic=False))
+    seen = with_facts(seen, "laptop", voteless="disk is full")
     cause = end(moves(seen)).outcome.cause
     assert_names(cause.message, "laptop", "disk is full")
+
+
+def test_a_node_whose_disk_keeps_it_out_of_a_team_that_trains_says_so():
+    mind, pair = Mind(), Config(5, NODES[:2])
+    others = [report(node, "training", pair) for node in NODES[:2]]
+    own = report("shelf", "ready", None, voteless="the disk is full")
+    (load, said) = moves(situation(own, *others, team=None), mind)
+    assert (type(said), said.missing, said.why) == (SayWaiting, ("shelf",), "the disk is full")
+    assert load == TellRanks(LoadAlone(CHOICES))
+    later = situation(own, *others, team=None, now=10**6)
+    assert moves(with_facts(later, "shelf", state="loaded"), mind) == []
+    (said,) = moves(with_facts(later, "shelf", state="loaded", voteless=""), mind)
+    assert said.missing == ()
 
 
 def test_nodes_whose_ranks_are_long_in_getting_ready_are_told_and_end_nothing():
@@ -713,6 +727,15 @@ def test_an_error_of_one_machine_ends_the_run_if_nobody_else_has_the_state(state
     ended = end(moves(replace(seen, now=seen.now + COLLECT), mind))
     assert ended.everywhere
     assert ended.outcome.cause.message == OUT_OF_MEMORY.message
+
+
+def test_an_error_of_one_machine_does_not_spoil_the_end_of_the_others():
+    seen = with_facts(everybody("ended ended failed"), "shelf", failure=OUT_OF_MEMORY)
+    for node in NODES[:2]:
+        seen = with_facts(seen, node, ended="finished")
+    mind = Mind()
+    found = moves(seen, mind) + moves(replace(seen, now=seen.now + COLLECT), mind)
+    assert end(found[:1]).outcome.state == "finished"
 
 
 @pytest.mark.parametrize(("trained", "tries"), [(LASTING - 1, 2), (LASTING + 1, 1)])

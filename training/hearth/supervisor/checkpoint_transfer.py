@@ -9,6 +9,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
+import time
 from collections.abc import Mapping
 from contextlib import suppress
 
@@ -24,6 +25,9 @@ from hearth.transfer.checkpoints import (
     step_of,
 )
 
+_MOMENT = 1_000_000_000
+"""Nanoseconds within which the time of a folder may miss a change."""
+
 
 class CheckpointTransfer:
     """Serves this node's checkpoints to the others of the run, and fetches theirs."""
@@ -32,6 +36,7 @@ class CheckpointTransfer:
         self._spec, self._secret = spec, file_key(spec.token)
         self._server: CheckpointServer | None = None
         self._fetching: asyncio.Future[str] | None = None
+        self._changed, self._newest = -1, ""
 
     def open(self) -> None:
         """Start the file server at a port that the kernel picks.
@@ -58,8 +63,17 @@ class CheckpointTransfer:
         return self._server.port if self._server else 0
 
     def newest(self) -> str:
-        """Return the name of the newest checkpoint here, "" without one."""
-        return newest_name(self._spec.checkpoints)
+        """Return the name of the newest checkpoint here, "" without one.
+
+        The folder is listed only if it has changed, or did so a moment ago: its time is coarse.
+        """
+        try:
+            changed = self._spec.checkpoints.stat().st_mtime_ns
+        except OSError:
+            return ""
+        if changed != self._changed or time.time_ns() - changed < _MOMENT:
+            self._changed, self._newest = changed, newest_name(self._spec.checkpoints)
+        return self._newest
 
     def admit(self, address: str) -> None:
         """Answer programs of a node of the run that connect from this address, too."""

@@ -97,6 +97,7 @@ class Member(RanksKeeper):
             spec.return_timeout,
             spec.first_timeout,
             relaunched=not spec.resident,
+            scripted=spec.scripted,
         )
         ranks = LocalRanks.starting(spec.nproc)
         self._state = State(settings, spec.node, ranks, began=boot_clock())

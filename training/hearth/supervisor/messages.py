@@ -204,6 +204,11 @@ class NodeReport:
     reaches: Reaches = field(default_factory=Reaches)
 
     @property
+    def only_votes(self) -> bool:
+        """Whether it cannot be in the next team, and may hand in its vote for it."""
+        return bool(self.leaving or self.voteless) or self.state == "failed"
+
+    @property
     def out_of_group(self) -> bool:
         """Whether its ranks wait after a group, which broke before they loaded perhaps."""
         return self.state in WAITING or (self.state == "ready" and bool(self.why))

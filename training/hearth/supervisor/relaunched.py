@@ -114,6 +114,9 @@ class RelaunchedMember(Member):
                     file.write(PAUSE)
                 if self._spec.scripted:
                     self._of_launch.add(self._spawn(self._workers.tell_to_end()))
+            case Leave() if self._workers.ranks:
+                self._leave = order
+                self._of_launch.add(self._spawn(self._workers.tell_to_end()))
             case Leave():
                 self._leave = order
                 self._each_says(self._start, RankEnded("stopped", self._gained()))
@@ -136,7 +139,7 @@ class RelaunchedMember(Member):
         paused = asked == PAUSE and not self._stopping
         generation, step = self._state.own.generation, self._gained()
         # A user's script may exit with any status on SIGTERM: not a failure.
-        if status == 0 or self._terminated or (paused and self._spec.scripted):
+        if status == 0 or self._terminated or self._leave or (paused and self._spec.scripted):
             if paused:
                 self._forget_pause()
                 end: Waiting | RankEnded = Waiting("paused", generation, step, loaded=True)
@@ -149,8 +152,8 @@ class RelaunchedMember(Member):
             broken = Waiting("broken", generation, step, loaded=True, message=failure.message)
             return news + self._each(broken)
         self._ask_kernel()
-        # Before its first checkpoint, or its first minutes, a run has no state to go on from.
-        failure = replace(failure, local=failure.local and step > 0)
+        # Before its first checkpoint, or its first minutes, a run has no state to wait for.
+        failure = replace(failure, local=failure.local and (step > 0 or self._spec.elastic))
         return news + self._ranks_failed(failure)
 
     def _hear_rank(self, local_rank: int, message: News) -> list[Event]:

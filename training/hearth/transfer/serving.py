@@ -11,11 +11,15 @@ is the answer, save pieces, whose checksums the table has. Any other request get
 
 from __future__ import annotations
 
+import array
+import fcntl
 import hashlib
 import hmac
+import os
 import socket
 import socketserver
 import sys
+import termios
 import threading
 import time
 from collections.abc import Iterable
@@ -48,6 +52,15 @@ _POLL = 0.1
 
 _IDLE_LINE = 60.0
 """Seconds before a silent connection is closed."""
+
+_PART_SECONDS = 0.25
+"""Seconds that bytes on their way may keep others waiting, on a link of any speed."""
+
+_FIRST_PART, _LEAST_PART = 32 << 10, 4 << 10
+"""Bytes on their way at first, while the speed of the link is unknown, and at least."""
+
+_GLANCE = 0.0005
+"""Seconds until the first look whether bytes have arrived; twice as many until each next one."""
 
 _STRANGER = 10.0
 """Likewise for a connection without a valid request so far."""
@@ -189,6 +202,7 @@ class _FileHandler(BaseHTTPRequestHandler):
     protocol_version = "HTTP/1.1"
     timeout = _STRANGER
     disable_nagle_algorithm = True
+    _part = _FIRST_PART
 
     def parse_request(self) -> bool:
         """Read the head of a request; return whether it is one."""
@@ -239,7 +253,7 @@ class _FileHandler(BaseHTTPRequestHandler):
         if proved:
             self.send_header(PROOF, proved)
         self.end_headers()
-        self.wfile.write(body)
+        self._part = send_yielding(self.connection, body, self._part)
 
     def send_error(self, code: int, *_: Any) -> None:
         """Refuse an invalid request, and hang up."""
@@ -248,6 +262,39 @@ class _FileHandler(BaseHTTPRequestHandler):
 
     def log_message(self, *_: object) -> None:
         """Log nothing: who fetches records the progress."""
+
+
+def send_yielding(connection: socket.socket, content: bytes, part: int) -> int:
+    """Send bytes so that little of them waits within the network; return the part to go on with.
+
+    A slow link has a queue, in which whatever else is sent, such as a heartbeat, waits behind them.
+    So no more than a `part` is on its way at one time: as many bytes as take about `_PART_SECONDS`.
+    """
+    rest = memoryview(content)
+    while rest:
+        began = time.monotonic()
+        sent = min(part, len(rest))
+        connection.sendall(rest[:sent])
+        pause = _GLANCE
+        while _on_the_way(connection):
+            if time.monotonic() - began > _IDLE_LINE:
+                raise TimeoutError("the other side takes no bytes")
+            time.sleep(pause)
+            pause = min(2 * pause, _PART_SECONDS / 4)
+        took = max(time.monotonic() - began, 1e-4)
+        if sent == part or took > _PART_SECONDS:
+            part = round(max(_LEAST_PART, min(4 * part, sent * _PART_SECONDS / took)))
+        rest = rest[sent:]
+    return part
+
+
+def _on_the_way(connection: socket.socket) -> int:
+    """Return the bytes sent on a connection that have not arrived. Raises OSError if it broke."""
+    if error := connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR):
+        raise OSError(error, os.strerror(error))
+    waiting = array.array("i", [0])
+    fcntl.ioctl(connection, termios.TIOCOUTQ, waiting)
+    return waiting[0]
 
 
 def _hang_up(line: socket.socket) -> None:

@@ -36,6 +36,7 @@ from hearth.supervisor.decisions.voting import (
     PROPOSAL_LIFETIME,
     Refusal,
     Votes,
+    needs_no_disk,
     promise,
 )
 from hearth.supervisor.messages import TEAMED, WAITING, Propose
@@ -159,7 +160,7 @@ def answer(state: State, proposal: Propose, proposer: str) -> tuple[State, Votes
 def _objection(state: State, proposal: Propose, proposer: str) -> str:
     """Return why this node cannot be part of a proposed team now, else ""."""
     own, attempt = state.own, proposal.attempt
-    if own.voteless:
+    if own.voteless and not needs_no_disk(state.votes, attempt, own.node, state.settings.nodes):
         return own.voteless
     if proposer not in state.heard:
         return f"{own.node} is not connected to {proposer}"
@@ -273,14 +274,15 @@ def _held_up(state: State, missing: tuple[str, ...]) -> dict[str, str]:
 
 
 def _missing(state: State, plan: TeamPlan | Refusal | None) -> tuple[tuple[str, ...], str]:
-    """Return the nodes that this node waits for, and why it does not go on without them."""
-    if (
-        state.memory.idle_since is None
-        or isinstance(plan, TeamPlan)
-        or state.stopping
-        or state.over
-    ):
+    """Return the nodes that this node waits for, and why it does not go on without them.
+
+    It waits for itself while others train and its disk keeps it out of their team.
+    """
+    if isinstance(plan, TeamPlan) or state.stopping or state.over:
         return (), ""
+    if state.memory.idle_since is None:
+        waits = state.voteless and state.own.state not in TEAMED
+        return ((state.node,), state.voteless) if waits else ((), "")
     if isinstance(plan, Refusal):
         if found := gaps(state.reports):
             return state.missing or plan.missing, "; ".join(found)

@@ -12,7 +12,13 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, replace
 
-from hearth.supervisor.decisions.voting import Attempt, Refusal, may_attempt, newest_committed
+from hearth.supervisor.decisions.voting import (
+    Attempt,
+    Refusal,
+    Votes,
+    may_attempt,
+    newest_committed,
+)
 from hearth.supervisor.messages import TEAMED, WAITING, NodeReport, Reaches
 
 
@@ -30,6 +36,7 @@ class TeamSettings:
             ends the run.
         first_generation: lowest generation of a team that this node proposes, 1 or more.
         relaunched: whether ranks live for one team only, and do not report their work.
+        scripted: whether they run a user's script, which may save its state when it is to end.
     """
 
     nodes: tuple[str, ...]
@@ -40,6 +47,7 @@ class TeamSettings:
     return_timeout: float = 3600.0
     first_timeout: float = 0.0
     relaunched: bool = False
+    scripted: bool = False
 
 
 @dataclass(frozen=True)
@@ -83,13 +91,15 @@ def next_team(
     usable = {
         node: report
         for node, report in reports.items()
-        if not report.voteless and not report.ended and node not in avoid
+        if not report.ended and node not in avoid and _may_vote(report, members)
     }
     if any(_has_state(report) for report in reports.values()):
         candidates = {node for node, report in usable.items() if report.state in WAITING}
         return _best(settings, usable, candidates, members, fresh=False)
-    ready = {node for node, report in usable.items() if report.state == "ready"}
-    late = {node for node, report in usable.items() if node not in ready and not report.leaving}
+    able = {node: report for node, report in usable.items() if not report.leaving}
+    able = {node: report for node, report in able.items() if not _lacks_its_machine(report)}
+    ready = {node for node, report in able.items() if report.state == "ready"}
+    late = able.keys() - ready
     if late and not (impatient and ready):
         return None
     if is_open(reports, ready):
@@ -114,6 +124,16 @@ def returns_suffice(
     return isinstance(next_team(settings, later, avoid=avoid, impatient=True), TeamPlan)
 
 
+def _may_vote(report: NodeReport, members: Collection[str]) -> bool:
+    """Return whether a node can vote: before the first team also without its disk."""
+    return not report.voteless or (not members and report.votes == Votes())
+
+
+def _lacks_its_machine(report: NodeReport) -> bool:
+    """Return whether the machine of a node keeps it out of the first team: it only votes."""
+    return bool(report.voteless or (report.failure and report.failure.local))
+
+
 def _has_state(report: NodeReport) -> bool:
     """Return whether a node's living ranks have the run's state."""
     return report.trained > 0 and report.state in WAITING | TEAMED
@@ -128,9 +148,7 @@ def _best(
 ) -> TeamPlan | Refusal | None:
     """Return the best team among the candidates, or the refusal of the largest group."""
     # Ranks that failed are to be started again: their node still has its vote.
-    leaving = {
-        node for node, report in usable.items() if report.leaving or report.state == "failed"
-    }
+    leaving = {node for node, report in usable.items() if report.only_votes}
     stay = usable.keys() - leaving
     if not fresh and stay and not any(_has_state(usable[node]) for node in candidates - leaving):
         leaving -= candidates  # The others must get the state from them first.
@@ -236,7 +254,7 @@ def may_meet(one: NodeReport, other: NodeReport, members: Collection[str]) -> bo
 
     Those of the last team, the `members`, need no proof; nor does a node that only votes.
     """
-    if one.leaving or other.leaving:
+    if one.only_votes or other.only_votes:
         return True
     return not _is_gap(one, other) and _proved(one, other, {one.node, other.node} - {*members})
 

@@ -175,4 +175,6 @@ def parted(state: State, team: Collection[str]) -> dict[str, str]:
             found[node] = Cause.left(node, report.leaving, report.returns).message
         elif report.failure:
             found[node] = report.failure.message
+        elif report.voteless:
+            found[node] = report.voteless
     return found

@@ -59,6 +59,8 @@ def orders(state: State) -> list[Action]:
         assert memory.failed_at is not None
         waits = state.now - memory.failed_at < memory.restart_wait
         return [] if waits else [RestartRanks(own.failure.message)]
+    if own.state in TEAMED and state.settings.scripted and memory.failures:
+        return []  # The run ends in a moment, and the script is asked to save its state.
     if own.state in TEAMED:
         if memory.interrupted < own.generation and (why := _broken_by(state)):
             return [TellRanks(Interrupt(own.generation, why))]

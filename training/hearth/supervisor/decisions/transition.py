@@ -56,7 +56,14 @@ from hearth.supervisor.decisions.actions import (
 from hearth.supervisor.decisions.decide import answer, decide
 from hearth.supervisor.decisions.events import Event
 from hearth.supervisor.decisions.state import Disconnection, Heard, Proposal, State
-from hearth.supervisor.decisions.voting import PROPOSAL_LIFETIME, Config, Refusal, commit, promise
+from hearth.supervisor.decisions.voting import (
+    PROPOSAL_LIFETIME,
+    Config,
+    Refusal,
+    commit,
+    needs_no_disk,
+    promise,
+)
 from hearth.supervisor.messages import (
     TEAMED,
     WAITING,
@@ -262,8 +269,9 @@ def _saved(state: State, event: events.Saved) -> Result:
     state = replace(state, voteless=event.failure, tried_at=state.now)
     match purpose:
         case AnswerProposal(proposer, proposal):
-            generation = proposal.attempt.config.generation
-            vote = Vote(generation, not event.failure, state.votes, event.failure)
+            attempt, run = proposal.attempt, state.settings.nodes
+            yes = not event.failure or needs_no_disk(state.votes, attempt, state.node, run)
+            vote = Vote(attempt.config.generation, yes, state.votes, event.failure)
             return state, [*said, Tell(vote, proposer)]
         case ProposeTeam(attempt, fresh) if not event.failure:
             proposal = Proposal(attempt, fresh, state.now, frozenset((state.node,)))

@@ -40,13 +40,26 @@ def curable(failure: RanksFailure) -> bool:
 
 def is_retried(state: State, node: str, failure: RanksFailure) -> bool:
     """Return whether the ranks of `node` are started again after this failure."""
-    return curable(failure) or (failure.local and state_elsewhere(state, node))
+    if curable(failure):
+        return True
+    return failure.local and (state_elsewhere(state, node) or _others_can_begin(state, node))
+
+
+def _others_can_begin(state: State, node: str) -> bool:
+    """Return whether other nodes, which are fit, may be the run's first team without `node`."""
+    settings = state.settings
+    fit = [
+        other
+        for other, report in state.reports.items()
+        if other != node and not (report.only_votes or report.ended)
+    ]
+    return settings.elastic and state.newest is None and len(fit) >= max(1, settings.min_nodes)
 
 
 def state_elsewhere(state: State, node: str) -> bool:
-    """Return whether living ranks of another connected node have the run's state."""
+    """Return whether ranks of another connected node have the run's state, or finished it."""
     others = (report for other, report in state.reports.items() if other != node)
-    return any(report.trained and report.state in TEAMED | WAITING for report in others)
+    return any(report.trained and report.state in TEAMED | WAITING | {"ended"} for report in others)
 
 
 def led_somewhere(state: State, failure: RanksFailure, trained: float) -> bool:
@@ -314,18 +327,23 @@ def end_moves(state: State, end: Conclude | Depart) -> list[Action]:
 def _can_save(state: State) -> bool:
     """Return whether this node's ranks have the state of the run, and get to writing it.
 
+    Those of fsdp and pipeline have a part of it each: without the others' it is no checkpoint.
     Once they write, the watch for hanging ranks bounds their time.
     """
-    own = state.own
-    if state.settings.relaunched or not own.trained:
+    own, settings = state.own, state.settings
+    if not own.trained or (settings.relaunched and not settings.scripted):
         return False
     late = state.verdict is not None and state.now - state.memory.verdict_at > STEP_PATIENCE
-    return own.state in WAITING or (own.state in TEAMED and not late)
+    if own.state in TEAMED:
+        return not late
+    return own.state in WAITING and not settings.relaunched
 
 
 def _save(state: State, outcome: LaunchOutcome) -> list[Action]:
     """Return the order that gets this node's ranks out of their group, or that to save and end."""
     own = state.own
+    if state.settings.scripted:
+        return [] if state.memory.told_leave else [TellRanks(Leave(save=True))]
     if own.state in TEAMED and state.memory.interrupted < own.generation:
         why = outcome.cause.message if outcome.cause else outcome.state
         return [TellRanks(Interrupt(own.generation, f"the run ends: {why}"))]

@@ -10,7 +10,8 @@ Only when *every* voter has said yes, the proposer tells the members to form the
 asks `commit` whether that order still holds. The proof needs the caller to keep to these rules:
 
 1. A node saves what `promise` returned, synced to disk, before it answers yes. If that fails, it
-   refuses. What `commit` returned it saves too, but may go on without: the promise is on disk.
+   refuses (but see `needs_no_disk`). What `commit` returned it saves too, but may go on without:
+   the promise is on disk.
 2. A node that promises is in no group: its ranks wait, or were interrupted before. It enters a
    group again only after `commit` returned votes.
 3. A proposer promises first, as any other voter, and forgets its attempt when it restarts, when a
@@ -156,6 +157,16 @@ def promise(votes: Votes, attempt: Attempt, node: str, run: Sequence[str]) -> Vo
         each for each in mine.attempts if not mine.counts or each.nodes != attempt.config.nodes
     )
     return replace(mine, attempts=(*kept, attempt.config))
+
+
+def needs_no_disk(votes: Votes, attempt: Attempt, node: str, run: Sequence[str]) -> bool:
+    """Return whether `node` may promise an attempt though its disk takes no votes.
+
+    So it is for the first team, of which it is no member, if it has promised nothing before. Such a
+    team has the votes of all nodes of the run, so that another one would need those of its members,
+    which remember it.
+    """
+    return votes == Votes() and node in attempt.leaving and {*run} == {*attempt.voters}
 
 
 def commit(votes: Votes, config: Config) -> Votes | None:
