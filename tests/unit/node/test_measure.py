@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import subprocess
 import sys
 from functools import partial
@@ -10,10 +11,11 @@ import pytest
 from support.facts import assert_names
 
 from hearth.base.errors import HearthError
-from hearth.config import resolve_run
+from hearth.config import resolve_run, write_run
 from hearth.config.layout import Layout
 from hearth.node import speed
-from hearth.node.__main__ import of_each_rank, part_of_free
+from hearth.node.__main__ import _prepare, of_each_rank, part_of_free
+from hearth.node.outcome import outcome_file, read_outcome
 from hearth.node.probe import Measured
 from hearth.plan.speed import Speed
 
@@ -28,6 +30,26 @@ from hearth.plan.speed import Speed
 )
 def test_ranks_that_are_measured_at_once_share_the_free_memory(environment, part):
     assert part_of_free(10.0, environment) == pytest.approx(part)
+
+
+def test_a_preparation_is_reused_only_once_the_speeds_are_known(monkeypatch, tmp_path, tiny_model):
+    monkeypatch.setenv("HEARTH_WORKSPACE", str(tmp_path))
+    monkeypatch.setattr(speed, "case_of", lambda *_: {})
+    layout = Layout.from_environment()
+    night = resolve_run({"model": str(tiny_model), "dataset": "homelab-qa"}, layout.results)
+    write_run(night, tmp_path / "run.yml")
+    wanted = {"fetch": True, "nproc": 1, "gpus": [], "measure": False, "kept": True}
+
+    def kept() -> dict:
+        facts = _prepare(tmp_path / "run.yml", wanted)["facts"]
+        found = read_outcome(outcome_file(night, layout, 1, []))
+        assert found in ({}, json.loads(json.dumps(facts)))
+        return found
+
+    assert kept() == {}
+    measured = Measured(Speed((1, 2), (1.0, 1.5)), row_tokens=9, exchange_bytes=8, saturated=True)
+    speed.keep_speed(layout.speeds, {}, measured)
+    assert [rank["row_tokens"] for rank in kept()["ranks"]] == [9]
 
 
 @pytest.mark.parametrize(

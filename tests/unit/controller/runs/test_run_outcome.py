@@ -4,9 +4,11 @@ from __future__ import annotations
 
 import json
 import shutil
+from types import SimpleNamespace
 
 import pytest
 from support.facts import assert_names
+from support.plugins import load
 from support.repository import ROOT
 
 from hearth_controller.report.closing import close
@@ -183,6 +185,25 @@ def test_a_run_that_ended_early_says_why_in_its_report_and_its_text(folder):
     closing = close("evening", folder, Outcome.from_answers(map(answer, NODES)))
     assert_names(closing.text, "60 of 80", reason, "hearth resume evening --early-stop none")
     assert reason in (folder / "report.html").read_text()
+
+
+@pytest.mark.parametrize(
+    ("states", "verdict"),
+    [
+        (["finished"] * 3, "good"),
+        (["stopped"] * 3, "degraded"),
+        (["finished", "finished", "lost"], "degraded"),
+        (["unknown"] * 3, None),
+    ],
+)
+def test_the_play_sums_up_a_run_that_a_node_knows(folder, states, verdict):
+    answers = [answer(node, state) for node, state in zip(NODES, states, strict=True)]
+    given = {"run": "evening", "folder": str(folder), "answers": answers}
+    task = SimpleNamespace(args=given, async_val=0, check_mode=False)
+    connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=""))
+    result = load("action", "hearth_summary").ActionModule(task, connection, *[None] * 3).run()
+    assert (result.get("verdict"), result.get("skipped", False)) == (verdict, verdict is None)
+    assert ("say" in result) == (verdict is not None)
 
 
 def test_of_a_script_there_is_no_report(folder):
