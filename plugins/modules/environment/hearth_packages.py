@@ -119,6 +119,7 @@ from ansible.module_utils.basic import AnsibleModule
 from ansible.module_utils.hearth.base.commands import run
 from ansible.module_utils.hearth.base.systems import (
     PROBE_HEADERS,
+    glibc,
     install_command,
     missing_packages,
 )
@@ -128,7 +129,6 @@ from ansible.module_utils.hearth_node.environment.python import (
     CONDA_PYTHON,
     added,
     differing,
-    glibc,
     inspect_environment,
     is_own,
     lacks_name,

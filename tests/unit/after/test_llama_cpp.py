@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import io
 import json
+import platform
 import zipfile
 
 import pytest
@@ -11,7 +12,8 @@ import yaml
 from support.facts import refuses
 from support.stand_in_index import lock_line
 
-from hearth.after.llama_cpp import llama_cpp, why_not, write_plain
+from hearth.after.__main__ import inspect
+from hearth.after.llama_cpp import SET, llama_cpp, why_not, write_plain
 from hearth.base import extras
 from hearth.base.errors import SupplyError
 
@@ -94,3 +96,17 @@ def test_rslora_gets_the_alpha_that_scales_alike(tmp_path, rslora, alpha):
 def test_dora_is_not_for_gguf(tmp_path):
     assert "DoRA" in why_not(adapter(tmp_path / "dora", use_dora=True))
     assert not why_not(adapter(tmp_path / "lora"))
+
+
+def test_the_tools_are_supplied_only_for_a_file_and_fit_this_machine(
+    finished, tmp_path, monkeypatch
+):
+    for name in ("XDG_CACHE_HOME", "HOME"):
+        monkeypatch.setenv(name, str(tmp_path))
+    spec = {"run": str(finished), "precision": "", "best": False, "trust_remote_code": False}
+    lacked = {}
+    for to in ("merged", "gguf"):
+        facts = inspect(None, spec | {"to": to})["facts"]
+        lacked[to] = {each["name"] for each in facts["differing"]}
+        assert f"2.{facts['target']['glibc']}" == platform.libc_ver()[1]
+    assert lacked == {"merged": set(), "gguf": {*extras.packages_of(SET)}}

@@ -68,6 +68,12 @@ def test_a_folder_whose_replacement_was_killed_half_way_is_put_back(tmp_path):
     assert (final / "text").read_text() == "first"
 
 
+def test_no_file_stays_open_once_it_is_on_disk(tmp_path):
+    before = len(os.listdir("/proc/self/fd"))
+    put(tmp_path / "copy", "first")
+    assert len(os.listdir("/proc/self/fd")) == before
+
+
 def test_folders_of_a_model_can_still_be_entered(tmp_path):
     (tmp_path / "config.json").touch(0o644)
     (tmp_path / "more").mkdir()

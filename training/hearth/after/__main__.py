@@ -24,6 +24,7 @@ from hearth.after.request import ResultRequest, by_command
 from hearth.base.entry import hush, loading, run_verb
 from hearth.base.errors import ConfigError
 from hearth.base.extras import extra_folder, packages_of, use_extra
+from hearth.base.systems import glibc
 from hearth.config import read_run
 from hearth.config.layout import Layout
 from hearth.config.run import find_run
@@ -98,7 +99,6 @@ def inspect(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
     layout = Layout.from_environment()
     check_export(_requested(spec, layout), layout, print)
     there = spec["to"] == "merged" or extra_folder(SET).is_dir()
-    glibc = platform.libc_ver()[1].rpartition(".")[2]
     return {
         "facts": {
             "kind": SET,
@@ -106,7 +106,7 @@ def inspect(_: Path | None, spec: dict[str, Any]) -> dict[str, Any]:
             "target": {
                 "python": sys.version_info[:2],
                 "machine": platform.machine(),
-                "glibc": int(glibc or 0),
+                "glibc": glibc(),
             },
         }
     }

@@ -49,6 +49,12 @@ def unknown_os(release: dict[str, str]) -> str:
     )
 
 
+def glibc() -> int:
+    """Return the minor version of this machine's glibc 2, or 0 if it has another C library."""
+    found = re.fullmatch(r"glibc 2\.(\d+)", os.confstr("CS_GNU_LIBC_VERSION") or "")
+    return int(found[1]) if found else 0
+
+
 def unknown_architecture(machine: str) -> str:
     """Return the finding about a processor without packages, or ''."""
     if machine in ("x86_64", "aarch64"):

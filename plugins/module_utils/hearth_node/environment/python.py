@@ -88,12 +88,6 @@ def folder_of(python: str) -> str:
     return os.path.dirname(os.path.dirname(python))
 
 
-def glibc() -> int:
-    """Return the minor version of this machine's glibc 2, or 0 if it has another C library."""
-    found = re.fullmatch(r"glibc 2\.(\d+)", os.confstr("CS_GNU_LIBC_VERSION") or "")
-    return int(found[1]) if found else 0
-
-
 def lock_for(choice: str, driver: str, gpus: int) -> str:
     """Return `gpu` or `cpu`; `auto` means `gpu` if the driver is new enough and has a GPU."""
     if choice != "auto":

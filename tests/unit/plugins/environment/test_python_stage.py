@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import hashlib
 import json
+import platform
 import subprocess
 import sys
 
@@ -57,6 +58,7 @@ def test_an_environment_as_locked_differs_in_nothing(inspect):
     answer = inspect(python=sys.executable)
     assert (answer["present"], answer["differing"], answer["findings"]) == (True, [], [])
     assert answer["target"]["python"] == list(sys.version_info[:2])
+    assert f"2.{answer['target']['glibc']}" == platform.libc_ver()[1]
     answer = inspect(python=sys.executable, lock="gpu")
     assert answer["differing"] == [{"name": "pyyaml", "has": yaml.__version__, "wants": "0.1"}]
 
