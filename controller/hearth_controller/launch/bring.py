@@ -13,6 +13,7 @@ from hearth_controller.launch.request import LaunchRequest
 from hearth_controller.launch.stages import LaunchStage, NodeCall, Played, Stages, program
 from hearth_controller.transfer.distribution import DataFile, Distribution, Transfer
 
+_NOTHING = "Nothing was brought to any node."
 _KEPT = "Everything that has arrived is kept; the same command goes on from there."
 
 
@@ -130,11 +131,14 @@ def _relay(course: Course, request: LaunchRequest, transfer: Transfer) -> Played
 def distribute(request: LaunchRequest, site: Site) -> Stages:
     """Bring the model and the data of a run to its nodes, and compare the copies in the end.
 
-    Raises `LaunchError` with the findings of all nodes.
+    A node that cannot be reached is left out; a finding about any node stops all before the
+    download. Raises `LaunchError` with the findings of all nodes.
     """
     course = Course(request, site)
     yield from mark(course, request)
     copies = yield from _inspect(course, request, "inspect")
+    if any(result.get("findings") for of in course.results.values() for result in of):
+        course.refuse(request.requested, then=_NOTHING, advises=False)
     distribution = distribution_of(request, course, copies)
     transfer = distribution.plan()
     lines = "\n".join(f"  {line}" for line in transfer.lines)

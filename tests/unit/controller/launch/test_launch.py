@@ -13,6 +13,7 @@ from support.nodes import talk
 from hearth.base.errors import LaunchError
 from hearth.config import run_of
 from hearth.supervisor.spec import spec_of
+from hearth_controller.launch.bring import distribute
 from hearth_controller.launch.checks import closed_ports, idle_gpus
 from hearth_controller.launch.course import Course, Site
 from hearth_controller.launch.inspecting import try_ports
@@ -206,6 +207,22 @@ def test_all_that_stands_against_a_run_is_said_at_once_before_anything_is_brough
     stages = launch(launch_request(tmp_path), Site(ADDRESSES, timeouts=TIMEOUTS))
     with refuses(LaunchError, "Nothing was started", "-e nodes=desk,oldbox"):
         finish(stages, {"inspect": looks | {"desk": inspected_node(), "oldbox": inspected_node()}})
+
+
+def test_a_finding_stops_a_distribution_before_anything_is_downloaded(tmp_path):
+    empty = inspected_node(copies={"holds": {"model": ""}})
+
+    def inspected(laptop):
+        stages = distribute(launch_request(tmp_path, 2), Site(ADDRESSES))
+        assert next(stages).name == "inspect"
+        return stages.send({"desk": [empty], "laptop": [laptop]})
+
+    with refuses(LaunchError, "laptop: /nas is not shared", "Nothing was brought to any node"):
+        inspected(empty | {"findings": ["/nas is not shared"]})
+    # The others get theirs without a node that is off.
+    for other in (empty, {"unreachable": True, "msg": "no route"}):
+        plan = inspected(other)
+        assert (plan.name, plan.result) == ("plan", {"brings": True})
 
 
 def test_nodes_of_one_computer_send_each_other_nothing(tmp_path):
