@@ -171,7 +171,7 @@ def test_rank_0_logs_in_on_the_workers_with_a_key_that_is_good_for_nothing_else(
 
 def test_rank_0s_login_is_taken_back_where_it_is_not_wanted(joined, play):
     screen = play(SSH, "-e", "ssh_between_nodes=off")
-    assert "Take rank 0's login back where it is not wanted: changed on laptop, oldbox" in screen
+    assert "Set or take back rank 0's login: changed on laptop, oldbox" in screen
     assert "Permission denied" in on("tower", "ssh -o BatchMode=yes laptop true 2>&1 || true")
     assert "restrict" not in on("oldbox", "cat ~/.ssh/authorized_keys")
     assert login("oldbox").returncode == 0

@@ -84,7 +84,7 @@ def overruled(module: AnsibleModule) -> list[str]:
 
 
 def main() -> None:
-    """Run the module."""
+    """Run the module; return also whether an earlier limit on power is set (`limits_power`)."""
     module = AnsibleModule(
         argument_spec={"keep_awake": {"type": "bool", "default": True}},
         supports_check_mode=True,
@@ -93,6 +93,7 @@ def main() -> None:
     with recorded(module, "sleep cannot be switched"):
         record = Journal("power", module.check_mode)
         diff = keep_awake(record) if awake else record.restore_stage()
+        limited = bool(Journal("power_limit", check=True).restore_stage())
     findings = []
     if not awake and not module.check_mode:
         findings += record.settle()
@@ -106,7 +107,7 @@ def main() -> None:
         findings += others
     if findings:
         module.fail_json(msg="\n".join(findings), findings=findings, changed=bool(diff))
-    module.exit_json(changed=bool(diff), diff=diff)
+    module.exit_json(changed=bool(diff), diff=diff, limits_power=limited)
 
 
 if __name__ == "__main__":

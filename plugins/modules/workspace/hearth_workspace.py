@@ -58,6 +58,7 @@ from ansible.module_utils.hearth_node.base import absolute
 from ansible.module_utils.hearth_node.network.nics import nic_with, see
 from ansible.module_utils.hearth_node.system.memory import inspect_memory
 from ansible.module_utils.hearth_node.system.user import lingers
+from ansible.module_utils.hearth_node.workspace.folder import checksum, has_mode
 from ansible.module_utils.hearth_node.workspace.mark import FILES
 from ansible.module_utils.hearth_node.workspace.place import place_workspace
 
@@ -70,8 +71,8 @@ def main() -> None:
     It returns the absolute `path`, the `differing` files of the code, the run that kept them
     so (`under_way`, or ''), and `findings`. Without any, also the owner (`user`, '' without
     systemd) and whether that user's systemd already runs from boot to shutdown (`lingers`). With
-    `files` also those that are Hearth's to write, and for them `interface` ('' for none), absolute
-    `python` and resolved `nproc`.
+    `files` also those that are Hearth's to write, the `checksums` of those that are there with
+    their mode, and for them `interface` ('' for none), absolute `python` and resolved `nproc`.
     """
     module = AnsibleModule(
         argument_spec={
@@ -95,7 +96,9 @@ def main() -> None:
         module.exit_json(path=path, **state)
     if files:
         memory = inspect_memory(python)
+        places = {name: os.path.join(path, name) for name in state["files"]}
         state |= {
+            "checksums": {name: checksum(at) for name, at in places.items() if has_mode(at)},
             "python": python,
             "interface": nic_with(see(), given["address"]),
             "nproc": ranks_of(memory, given["nproc"]),

@@ -21,6 +21,16 @@ def checksum(path: str) -> str:
     return digest.hexdigest()
 
 
+def mode_of(path: str) -> int:
+    """Return the mode of a file for a person: 0755 for a program of the shell, else 0644."""
+    return 0o755 if path.endswith(".sh") else 0o644
+
+
+def has_mode(path: str) -> bool:
+    """Return whether a file exists with the mode that `mode_of` gives it."""
+    return os.path.isfile(path) and os.stat(path).st_mode & 0o777 == mode_of(path)
+
+
 def files_below(folder: str, let_be: Iterable[str] = ()) -> list[str]:
     """Return the relative paths of the files below a folder; empty if it does not exist.
 

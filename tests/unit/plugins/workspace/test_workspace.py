@@ -5,6 +5,7 @@ from __future__ import annotations
 import hashlib
 import subprocess
 import tarfile
+from types import SimpleNamespace
 
 import pytest
 from ansible.module_utils.hearth_node.workspace.mark import (
@@ -16,7 +17,10 @@ from ansible.module_utils.hearth_node.workspace.mark import (
 )
 from support.facts import assert_names
 from support.modules import call
+from support.plugins import load
 from support.workspace import under_way
+
+files_action = load("action", "hearth_files")
 
 
 @pytest.fixture
@@ -141,3 +145,45 @@ def test_the_lending_command_comes_with_the_code_and_replaces_no_file_of_a_perso
 def test_a_mark_names_nothing_but_hearths_folders(workspace, line):
     (workspace / MARK).write_text(f"logs\n{line}\n")
     assert made_here(str(workspace)) == {"logs"}
+
+
+class Node:
+    """A stand-in for a connection: the names that the module is called to write."""
+
+    def __init__(self, monkeypatch):
+        self.written: list[str] = []
+        monkeypatch.setattr(files_action.ActionBase, "run", lambda *_: {})
+        monkeypatch.setattr(files_action.ActionModule, "_execute_module", self._write)
+
+    def _write(self, module_args, task_vars):
+        self.written += module_args["names"]
+        return {"changed": True}
+
+    def bring(self, texts, present):
+        action = object.__new__(files_action.ActionModule)
+        given = {"folder": "/w", "names": [*texts], "texts": texts, "present": present}
+        action._task = SimpleNamespace(args=given)
+        return action.run()
+
+
+def test_files_for_a_person_are_sent_only_where_they_differ_from_those_on_the_node(
+    monkeypatch, workspace, place
+):
+    node, given = Node(monkeypatch), {"files": True, "address": "127.0.0.1", "python": "/python"}
+    texts = {name: f"{name}\n" for name in FILES}
+    assert place(workspace, **given)["checksums"] == {}
+    for name, text in texts.items():
+        (workspace / name).write_text(text)
+        (workspace / name).chmod(0o755 if name.endswith(".sh") else 0o644)
+    present = place(workspace, **given)["checksums"]
+    assert node.bring(texts, present) == {"changed": False}
+    assert node.bring(texts | {"README.md": "newer\n"}, present)["changed"]
+    assert node.written == ["README.md"]
+
+
+def test_a_file_with_another_mode_is_written_again(workspace, place):
+    given = {"files": True, "address": "127.0.0.1", "python": "/python"}
+    place(workspace, **given)
+    (workspace / "launch_cluster.sh").write_text("")
+    (workspace / "launch_cluster.sh").chmod(0o644)
+    assert place(workspace, **given)["checksums"] == {}
