@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import pwd
 import resource
 import shlex
 import subprocess
@@ -15,7 +16,7 @@ import pytest
 from support.facts import assert_names
 
 from hearth.base import systemd
-from hearth.base.systemd import units_of
+from hearth.base.systemd import has_manager, units_of
 from hearth.supervisor.__main__ import main
 from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.life import _as_lost as as_lost
@@ -117,6 +118,20 @@ def test_a_check_locks_no_more_memory_than_the_unit_of_a_run_may(program, said, 
     before = resource.getrlimit(resource.RLIMIT_MEMLOCK)
     after = json.loads(subprocess.check_output([sys.executable, "-c", LIMITED]))
     assert after == (list(before) if limit is None else [limit, limit])
+
+
+@pytest.mark.parametrize(
+    ("lingers", "answer", "has"),
+    [(True, "exit 0", True), (True, "exit 1", False), (False, "exit 0", False)],
+)
+def test_a_unit_needs_a_user_manager_that_answers_and_outlasts_the_login(
+    tmp_path, monkeypatch, program, lingers, answer, has
+):
+    program("systemctl", answer)
+    monkeypatch.setattr(systemd, "LINGER", tmp_path)
+    if lingers:
+        (tmp_path / pwd.getpwuid(os.getuid()).pw_name).touch()
+    assert has_manager() == has
 
 
 def test_a_stop_asks_the_supervisor_alone_and_leaves_time_for_a_checkpoint(spec):

@@ -4,10 +4,13 @@ from __future__ import annotations
 
 from types import SimpleNamespace
 
+from support.several import on_ranks
+
 from hearth.ranks.alarm import GroupBroken
 from hearth.ranks.control_protocol import Form, Formed, Leave
 from hearth.trainer.components import Choices
 from hearth.trainer.in_place import InPlaceTrainer, Parting
+from hearth.trainer.progress import Progress, Standing
 
 PARTING = Parting("paused", "", 3, ("tower", "laptop"), 0.0)
 
@@ -66,3 +69,37 @@ def test_a_rank_that_is_to_leave_forms_nothing():
     end, happened = regroup([Leave(True)], lambda parting: None)
     assert end == Leave(True)
     assert not any(isinstance(each, Formed) for each in happened)
+
+
+def test_a_rank_that_is_behind_gets_the_training_of_the_furthest_and_the_others_keep_theirs():
+    ahead = (True, False, True)
+    standings = [
+        Standing(rank, True, "first", 1, 8 if is_ahead else 5, 8 if is_ahead else 5, None)
+        for rank, is_ahead in enumerate(ahead)
+    ]
+
+    def rank(world):
+        world.control = SimpleNamespace()
+        own, taken = standings[world.rank], {}
+        trainer = SimpleNamespace(
+            world=world,
+            work=SimpleNamespace(begin=lambda *_: None, wait=lambda: None),
+            learning=SimpleNamespace(
+                state=SimpleNamespace(
+                    get=lambda: {"momentum": 0.5}, set=lambda state: taken.update(training=state)
+                )
+            ),
+            progress=Progress(launch="first", generation=1, step=own.step),
+            evaluator=SimpleNamespace(best=None, since_best=world.rank),
+            checkpointer=SimpleNamespace(newest_step=8),
+            telemetry=SimpleNamespace(
+                text=lambda: "record", take_over=lambda text: taken.update(record=text)
+            ),
+            stream_position=lambda: None,
+            facts=SimpleNamespace(rows=None),
+        )
+        InPlaceTrainer(trainer, None)._take_over(own, standings[0], standings)
+        return taken, trainer.progress.step, trainer.evaluator.since_best
+
+    of_the_furthest = ({"training": {"momentum": 0.5}, "record": "record"}, 8, 0)
+    assert on_ranks(3, rank) == [({}, 8, 0), of_the_furthest, ({}, 8, 2)]
