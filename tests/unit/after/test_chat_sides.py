@@ -141,6 +141,13 @@ def test_what_a_computer_cannot_hold_is_not_begun(finished, load, monkeypatch, t
     assert len(load(finished, Loading(four_bit=True))) == 2
 
 
+def test_a_card_may_hold_what_its_computer_could_not(finished, load, monkeypatch):
+    """A stand-in of a GPU, torch's device without memory, in a computer with few bytes left."""
+    monkeypatch.setattr(sides_of, "_free_bytes", lambda: 0)
+    monkeypatch.setattr(sides_of, "own_device", lambda: torch.device("meta"))
+    assert [side.network.device.type for side in load(finished)] == ["meta", "meta"]
+
+
 def test_an_adapter_that_does_not_fit_or_is_damaged_is_named(tmp_path, tiny_model, load):
     other = make_model(tmp_path / "wide", hidden_size=64)
     folder = make_run(tmp_path / "runs", "evening", tiny_model)

@@ -10,7 +10,7 @@ from hypothesis import strategies as st
 from support.facts import assert_names
 from support.machines import at, link, machine, report
 
-from hearth_controller.discover.choice import chosen, names, networks, ranked, suggested
+from hearth_controller.discover.choice import chosen, names, networks, nic_text, ranked, suggested
 from hearth_controller.inventory.nodes import read_nodes
 
 LAN = IPv4Network("192.168.1.0/24")
@@ -34,6 +34,19 @@ def with_gpu(number, name, memory, capability="8.9"):
 def test_a_single_address_needs_no_reason():
     choice = chosen([at(40)])[0]
     assert (choice.address, choice.nic.name, choice.why) == ("192.168.1.40", "enp5s0", "")
+
+
+@pytest.mark.parametrize(
+    ("speed", "shown"), [("100", "100M"), ("1000", "1G"), ("2500", "2.5G"), ("-1", "enp5s0")]
+)
+def test_the_speed_of_a_cable_is_shown_in_the_larger_unit(speed, shown):
+    found = several(
+        "desk",
+        link("enp5s0", "192.168.1.41/24"),
+        came_in="192.168.1.41",
+        speeds={"enp5s0": speed},
+    )
+    assert nic_text(found, chosen([found, at(40)])[0]).split()[-1] == shown
 
 
 def test_a_cable_comes_before_wifi_also_if_wifi_is_in_use():

@@ -226,6 +226,20 @@ def test_an_undo_that_has_run_is_not_armed_again(over, tmp_path, monkeypatch):
     assert armed.load("token").why == ["no answer from tower"]
 
 
+def test_a_change_that_is_kept_leaves_no_shadow_and_may_be_kept_twice(tmp_path, monkeypatch):
+    monkeypatch.setattr(armed, "FOLDER", str(tmp_path))
+    shadow = tmp_path / "shadow.yaml"
+    shadow.touch()
+    generated = tmp_path / "generated"
+    then = [["touch", str(generated)]]
+    confirmed = armed.Armed("token", replace(CANDIDATE, shadow=str(shadow), then=then), {})
+    for _ in range(2):
+        armed.finish(confirmed)
+        assert not shadow.exists()
+        assert generated.exists()
+        assert armed.kept()
+
+
 def test_the_undo_is_waited_for(tmp_path, monkeypatch):
     monkeypatch.setattr(armed, "FOLDER", str(tmp_path))
     assert not armed.wait_undone(0.1)

@@ -6,6 +6,7 @@ import os
 import pwd
 import socket
 from concurrent.futures import ThreadPoolExecutor
+from types import SimpleNamespace
 
 import pytest
 from ansible.module_utils.hearth_node.system.user import open_home
@@ -102,6 +103,32 @@ def test_what_rank_0_has_to_know_of_a_worker(tmp_path, known, pinned, user, keys
     (tmp_path / "known_hosts").write_text(pinned)
     worker = peers.worker("laptop", "10.0.0.2", known, tmp_path / "known_hosts")
     assert (worker["user"], worker["keys"]) == (user, keys)
+
+
+def test_rank_0_tries_to_log_in_where_a_worker_is_at_its_address(tmp_path):
+    up = {"machine_host_keys": [KEY], "machine_present": True} | HERS
+    workers = {
+        "laptop": up,
+        "moving": up | {"machine_present": False},
+        "new": up | {"ssh_worker": {}},
+        "stranger": up | {"machine_host_keys": []},
+    }
+    hosts = {
+        name: {"cluster_address": f"10.0.0.{number}", **known}
+        for number, (name, known) in enumerate({"tower": up, **workers}.items(), 1)
+    }
+    known = hosts["tower"] | {"inventory_hostname": "tower", "hostvars": hosts}
+    known["groups"] = {"cluster": list(hosts)}
+    task = SimpleNamespace(
+        args={"known_hosts": str(tmp_path / "none")}, async_val=0, check_mode=False
+    )
+    connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=""))
+    plugin = peers.ActionModule(task, connection, *[None] * 3)
+    plugin._execute_module = lambda **call: call  # stands in for a node
+    call = plugin.run(task_vars=known)
+    assert call["task_vars"] is known  # they have the Python of the node
+    names = [each["name"] for each in call["module_args"]["workers"]]
+    assert (names, call["module_args"]["attempt"]) == (["laptop", "moving", "new"], ["laptop"])
 
 
 def test_the_controller_as_a_worker_needs_no_ssh_server():
