@@ -1,4 +1,4 @@
-"""Options of the modules that run one of Hearth's own commands on a node, besides its place."""
+"""Options of the modules that run one of Hearth's own commands on a node."""
 
 from __future__ import annotations
 
@@ -8,6 +8,18 @@ class ModuleDocFragment:
 
     DOCUMENTATION = r"""
 options:
+  workspace:
+    description: Workspace of the node. May start with C(~).
+    type: str
+    required: true
+  python:
+    description: Python of the environment that trains. May start with C(~).
+    type: str
+    required: true
+  node:
+    description: Name of the node.
+    type: str
+    required: true
   models:
     description: Model cache; empty is C(models/) in the workspace.
     type: str
@@ -25,9 +37,8 @@ options:
     type: str
     default: ""
   spec:
-    description: The rest that the command needs to know.
+    description: The rest that the command needs to know, if it takes C(--spec).
     type: dict
-    required: true
   secret:
     description: Secret that the nodes of this call share. It is added to O(spec).
     type: str

@@ -16,7 +16,7 @@ DOCUMENTATION = r"""
 module: hearth_lend_show
 short_description: Show which nodes lend themselves, with the run of each
 description:
-  - Works on the controller, from what M(hearth_lend) has left as C(lend_answer) on the nodes.
+  - Works on the controller, from what M(hearth_command) has left as C(lend_answer) on the nodes.
     Meant to run once.
 options:
   nodes:

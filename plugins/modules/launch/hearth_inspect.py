@@ -41,7 +41,7 @@ options:
   archive:
     description: Archive on the node with all files of O(code). From the action plugin.
     type: path
-extends_documentation_fragment: [hearth_place, hearth_command]
+extends_documentation_fragment: hearth_command
 """
 
 from ansible.module_utils.basic import AnsibleModule
@@ -95,10 +95,12 @@ def main() -> None:
         "home": surroundings,
     }
     bare = not given["spec"] or (module.check_mode and lacks_code(own["workspace"]))
-    given["spec"] |= {name: given[name] for name in ("nproc", "lend")}
     # Without what is free now: the cards are the same ones when a program on them ends.
     cards = [(gpu["name"], gpu["memory_mib"]) for gpu in facts["memory"]["gpus"]]
-    given["spec"] |= {"gpus": [{"name": name, "memory_mib": mib} for name, mib in cards]}
+    given["spec"] = (given["spec"] or {}) | {
+        **{name: given[name] for name in ("nproc", "lend")},
+        "gpus": [{"name": name, "memory_mib": mib} for name, mib in cards],
+    }
     report = Report([]) if bare else run_command(module, ["hearth.node", "inspect"])
     # Without an answer of this node's Python, no other command can work there either.
     facts = {} if report.findings and not report.record else facts | report.facts

@@ -17,20 +17,15 @@ from ansible.module_utils.hearth_node.base import (
     write_private,
 )
 
-PLACE_OPTIONS: dict[str, Any] = {
+COMMAND_OPTIONS: dict[str, Any] = {
     "workspace": {"type": "str", "required": True},
     "python": {"type": "str", "required": True},
     "node": {"type": "str", "required": True},
-}
-"""Argument spec of a module that runs Hearth's code; its documentation is a fragment."""
-
-COMMAND_OPTIONS: dict[str, Any] = {
-    **PLACE_OPTIONS,
     "models": {"type": "str", "default": ""},
     "threads": {"type": "int", "default": 0},
     "variables": {"type": "dict", "default": {}},
     "run_file": {"type": "str", "default": ""},
-    "spec": {"type": "dict", "required": True},
+    "spec": {"type": "dict"},
     "secret": {"type": "str", "no_log": True},
     "hub_token": {"type": "str", "no_log": True},
 }
@@ -62,13 +57,15 @@ def _exit(number: int, _: Any) -> NoReturn:
 
 
 def run_command(module: Any, words: Sequence[str]) -> Report:
-    """Run `python -m WORDS --spec FILE`, with `--run-file FILE` if there is one."""
+    """Run `python -m WORDS`, with `--spec FILE` and `--run-file FILE` where they are given."""
     given, here = module.params, places(module.params)
     signal.signal(signal.SIGTERM, _exit)
     if lacks := lacks_code(here["workspace"]):
         return Report(lacks)
-    spec = given["spec"] | ({"secret": given["secret"]} if given["secret"] else {})
-    files = {"spec": json.dumps(spec)}
+    files = {}
+    if given["spec"] is not None:
+        secret = {"secret": given["secret"]} if given["secret"] else {}
+        files["spec"] = json.dumps(given["spec"] | secret)
     if given["run_file"]:
         files["run-file"] = given["run_file"]
     words = list(words)

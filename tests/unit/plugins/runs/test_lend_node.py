@@ -1,4 +1,4 @@
-"""The module that sets a node's choice on lending, with the node's own training code."""
+"""The command that sets a node's choice on lending, as the verb calls it on the node."""
 
 from __future__ import annotations
 
@@ -19,7 +19,12 @@ def lend(workspace):
     (workspace / "scripts").rmdir()
     (workspace / "scripts").symlink_to(ROOT / "training")
     node = {"workspace": str(workspace), "python": sys.executable, "node": "tower"}
-    return lambda **more: call("hearth_lend", **node | more)
+
+    def lend(word="status", end="", **more):
+        command = ["hearth.supervisor.lend", word, "--json", "--until", end]
+        return call("hearth_command", command=command, dry_run=["--dry-run"], **node | more)
+
+    return lend
 
 
 def test_a_node_gets_its_word_once(lend, workspace):
