@@ -46,6 +46,7 @@ def chained_loss(
     hidden, borders = None, []
     for stage in stages[:-1]:
         end = stage.hidden(batch, hidden, seeds)
+        torch.rand(1)  # the next stage is on another node, whose random numbers are others
         assert end.dtype == stage.hidden_dtype and end.shape[-1] == stage.hidden_size
         hidden = end.detach().requires_grad_()
         borders.append((end, hidden))

@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import json
+import sys
+from contextlib import nullcontext
 
 import numpy as np
 import pytest
@@ -11,6 +13,7 @@ from support.tiny_model import make_tokenizer
 
 from hearth.base.errors import DataError
 from hearth.data.shards import make
+from hearth.data.shards.__main__ import main
 from hearth.data.shards.files import open_shard
 from hearth.data.shards.make import Order, make_shards
 
@@ -106,3 +109,16 @@ def test_shards_are_not_tokenised_again(tmp_path, name):
     (tmp_path / "x.npy").rename(tmp_path / name)
     with refuses(DataError, tmp_path / name):
         shards(tmp_path, (str(tmp_path / name),))
+
+
+@pytest.mark.parametrize(
+    ("tokens", "typed_wrong"), [("7", True), ("8", False), ("2147483648", True)]
+)
+def test_a_shard_has_as_many_tokens_as_its_readers_count(
+    tmp_path, monkeypatch, tokens, typed_wrong
+):
+    out = str(tmp_path / "out")
+    words = [str(tmp_path / "none.txt"), "--tokenizer", str(tmp_path / "none"), "--out", out]
+    monkeypatch.setattr(sys, "argv", ["shards", *words, "--shard-tokens", tokens])
+    with pytest.raises(SystemExit) if typed_wrong else nullcontext():
+        assert main() == 2  # there is no such tokenizer

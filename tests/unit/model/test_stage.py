@@ -256,6 +256,20 @@ def test_the_adapter_is_saved_in_parts_and_restored_on_another_placement(make, s
         others[1].restore(tmp_path / "part")
 
 
+def test_an_adapter_is_restored_where_all_of_it_fits_and_nowhere_else(make, settings, tmp_path):
+    given = settings(make("llama"))
+    whole, again = whole_of(given), whole_of(given)
+    stir(whole)
+    whole.save(tmp_path / "adapter", "base")
+    again.restore(tmp_path / "adapter")
+    learned = dict(whole.trainable())
+    assert all(torch.equal(each, learned[name]) for name, each in again.trainable())
+    for targets in (("q_proj",), ("q_proj", "k_proj", "v_proj", "o_proj", "down_proj", "up_proj")):
+        other = whole_of(settings(make("llama"), lora_targets=targets))
+        with refuses(CheckpointError, tmp_path / "adapter"):
+            other.restore(tmp_path / "adapter")
+
+
 def test_stages_agree_on_what_they_learn(make, settings):
     given = settings(make("llama"))
     told = [model.learning() for model in (whole_of(given), *load_stages(given, "fp64", 2, 5))]

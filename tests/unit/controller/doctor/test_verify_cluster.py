@@ -3,10 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import replace
+from types import SimpleNamespace
 
 import pytest
 from support.facts import assert_names
 from support.nodes import CARD, facts, talk
+from support.plugins import load
 
 from hearth_controller.doctor.links import link_mbit
 from hearth_controller.doctor.node import Observation
@@ -232,3 +234,13 @@ def test_in_80_columns_the_machines_stand_below_the_network(home):
     lines = [text for _, text in table(home, verdicts(home), 78)]
     assert max(map(len, lines)) <= 78
     assert sum("tower" in line for line in lines) == 2
+
+
+def test_a_node_that_cannot_be_tested_with_the_others_is_skipped_and_unchanged(tmp_path):
+    nodes = [{"name": "desk", "rank": 0, "address": "10.0.0.1"}]
+    given = {"verb": "talk", "nodes": nodes, "workspace": str(tmp_path), "python": "python"}
+    task = SimpleNamespace(args=given, async_val=0, check_mode=False)
+    connection = SimpleNamespace(_shell=SimpleNamespace(tmpdir=""))
+    known = {"inventory_hostname": "desk", "hostvars": {"desk": {}}, "ansible_play_hosts": ["desk"]}
+    plugin = load("action", "hearth_verify").ActionModule(task, connection, *[None] * 3)
+    assert plugin.run(task_vars=known) == {"changed": False, "skipped": True}

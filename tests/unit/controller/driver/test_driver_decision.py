@@ -20,7 +20,8 @@ from hearth_controller.driver.cards import card
 from hearth_controller.driver.decision import decide, shown
 from hearth_controller.driver.packages import GpuMachine, debian_headers
 
-after_install = load("modules", "hearth_driver").after_install
+driver = load("modules", "hearth_driver")
+after_install = driver.after_install
 
 # Real ids (pci.ids; NVIDIA's open-gpu-kernel-modules): each architecture, by product and by chip.
 CARDS = [
@@ -552,3 +553,19 @@ def test_a_check_expects_the_toolkit_only_from_a_repository_that_it_would_add(pr
     given = {"package": "cuda-toolkit-13-0", "new_source": new_source}
     answer = call("hearth_cuda_toolkit", check=True, **given)
     assert (answer["changed"], bool(answer["findings"])) == (new_source, not new_source)
+
+
+@pytest.mark.parametrize(
+    ("look", "answer", "loads"),
+    [
+        ({}, "exit 0", (True, "")),
+        ({}, "echo No such device >&2; exit 1", (False, "No such device")),
+        ({"loaded": "580.65.06"}, "exit 0", (False, "")),
+        ({"restart": "nouveau is loaded"}, "exit 0", (False, "")),
+    ],
+)
+def test_a_driver_is_loaded_where_none_is_and_no_restart_must_come_first(
+    program, look, answer, loads
+):
+    program("modprobe", f'[ "$*" = nvidia ] || exit 2; {answer}')
+    assert driver.load({"loaded": "", "restart": ""} | look) == loads
