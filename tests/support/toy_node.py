@@ -12,7 +12,6 @@ from hearth.supervisor.decisions.actions import (
     Action,
     Conclude,
     Depart,
-    FormGroup,
     RecordTraining,
     RestartRanks,
     RestRanks,
@@ -173,10 +172,10 @@ class Node:
         match action:
             case Tell(message, to):
                 self.tell(message, to)
+            case TellRanks(Form() as order):
+                self.rank.obey(Form(*(getattr(order, name) for name in FORM)))
             case TellRanks(order):
                 self.rank.obey(order)
-            case FormGroup(order):
-                self.rank.obey(Form(*(getattr(order, name) for name in FORM)))
             case SaveVotes(votes):
                 if self.full:
                     return events.Saved(action, f"the disk of {self.name} is full")

@@ -23,7 +23,7 @@ from hearth.ranks.control_protocol import (
     decode,
     encode,
 )
-from hearth.supervisor.ranks import Channel, Left, Said
+from hearth.supervisor.channel import Channel, Left, Said
 
 NEW = Waiting("new", 0, 0, loaded=False)
 HANG = 20

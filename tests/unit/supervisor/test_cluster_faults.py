@@ -204,7 +204,7 @@ def test_no_run_begins_while_every_disk_is_full():
 
 
 @pytest.mark.parametrize("elastic", [True, False])
-def test_an_error_of_one_machine_before_the_first_team_is_its_own(elastic):
+def test_a_disk_that_fails_before_the_first_team_is_its_own_nodes_fault(elastic):
     made = Cluster(NAMES[:3], Random(1), EVER, elastic=elastic)
     made.run(2.5)
     made.fail_rank("shelf", of_machine=True)

@@ -3,33 +3,41 @@
 from __future__ import annotations
 
 import asyncio
-from types import SimpleNamespace
 
 import pytest
 
 from hearth.base.errors import LaunchError
-from hearth.supervisor import life
-from hearth.supervisor.life import NodeSupervisor
+from hearth.supervisor import launches, member
+from hearth.supervisor.context import SupervisorContext
+from hearth.supervisor.launches import RankLaunches
+from hearth.supervisor.record import RunRecord
+from hearth.supervisor.requests import Interrupted, StopRequests
+from hearth.supervisor.spec import spec_of
 
 
-@pytest.mark.parametrize(
-    ("state", "launches", "interrupted", "ends"),
-    [
-        ("waiting", [], False, True),
-        ("running", [], False, False),
-        ("waiting", [{"generation": 1}], False, False),
-        ("waiting", [], True, False),
-    ],
-)
-def test_a_run_goes_back_to_the_queue_only_if_it_has_not_begun_meanwhile(
-    state, launches, interrupted, ends
-):
+@pytest.fixture
+def context(tmp_path):
+    """Return a function that makes the context of a node whose spec has these facts, too."""
+
+    def make(**facts: object) -> SupervisorContext:
+        given = {"run": "first", "node": "laptop", "rank": 0, "nodes": ["laptop"], "nproc": 1}
+        given |= {"addresses": ["127.0.0.1"], "ports": [1], "nprocs": [1], "python": "python"}
+        given |= {"workspace": str(tmp_path), "token": "secret"}
+        spec = spec_of(given | facts, "the spec")
+        spec.results.mkdir(parents=True, exist_ok=True)
+        spec.log.parent.mkdir(exist_ok=True)
+        return SupervisorContext(spec, RunRecord.from_spec(spec))
+
+    return make
+
+
+@pytest.mark.parametrize("begun", [False, True])
+def test_a_run_goes_back_to_the_queue_only_if_it_has_not_begun_meanwhile(context, begun):
     """It may have been told to begin after it was asked to let another one go first."""
-    it = object.__new__(NodeSupervisor)
-    it._record = SimpleNamespace(state=state, launches=launches)
-    it._yields, it._interrupted = False, interrupted
-    assert it._heeds(life.Interrupted("moved comes first", yields=True)) == ends
-    assert it._yields == ends
+    requests = StopRequests(context())
+    assert requests.heeds(Interrupted("moved comes first", yields=True), begun) != begun
+    assert requests.yields != begun
+    assert requests.heeds(Interrupted("the machine shuts down"), begun)
 
 
 class Taken:
@@ -44,20 +52,14 @@ class Taken:
             raise LaunchError("the port is taken")
 
 
-def listen(mesh, last):
-    """Have a supervisor listen that left this record, or none, before it came."""
-    it = object.__new__(NodeSupervisor)
-    it._spec, it._last = SimpleNamespace(patience=20.0, queue={}), last
-    asyncio.run(it._listen_at(mesh.open))
-
-
 def test_a_port_that_is_taken_is_an_error_at_the_start_and_waited_for_after_a_restart(monkeypatch):
-    monkeypatch.setattr(life, "RETRY", 0.01)
+    monkeypatch.setattr(member, "RETRY", 0.01)
     mesh = Taken()
     with pytest.raises(LaunchError):
-        listen(mesh, last=None)
+        asyncio.run(member.listen_at(mesh.open, 0))
     assert mesh.tried == 1
-    listen(mesh := Taken(), last={"generation": 1})
+    mesh = Taken()
+    asyncio.run(member.listen_at(mesh.open, 20))
     assert mesh.tried == 3
 
 
@@ -67,24 +69,24 @@ def test_a_port_that_is_taken_is_an_error_at_the_start_and_waited_for_after_a_re
         (0, [], 20.0, True),
         (1, [1], 20.0, True),
         (2, [0, 1, 2], 20.0, True),
-        (2, [1, 1], 0.0, False),
+        (2, [1, 1], 0.001, False),
     ],
 )
 def test_a_node_takes_part_again_once_its_gpus_answer(
-    monkeypatch, began_with, answers, patience, there
+    context, monkeypatch, began_with, answers, patience, there
 ):
     """Without, the ranks would go on with the processor, in silence."""
     given = iter(answers)
-    monkeypatch.setattr(life, "gpus", lambda: [{}] * next(given))
-    monkeypatch.setattr(life, "GPU_RETRY", 0.01)
-    it = object.__new__(NodeSupervisor)
-    times = {"patience": patience, "ready_timeout": patience}
-    it._spec = SimpleNamespace(gpus=began_with, node="laptop", **times)
-    it._record, it._say = SimpleNamespace(launches=[{"generation": 1}]), print
-    it._events = asyncio.Queue()
-    assert asyncio.run(it._gpus_answer()) == there
+    monkeypatch.setattr(launches, "gpus", lambda: [{}] * next(given))
+    monkeypatch.setattr(launches, "GPU_RETRY", 0.01)
+    its = context(gpus=began_with, return_timeout=patience, ready_timeout=patience)
+
+    async def scene() -> bool:
+        return await RankLaunches(its, returning=True).make_ready(1)
+
+    assert asyncio.run(scene()) == there
     if not there:
-        outcome = it._events.get_nowait()
+        outcome = its.events.get_nowait()
         assert (outcome.state, outcome.cause.node) == ("failed", "laptop")
         assert outcome.cause.kind == "not_ready"
-    assert it._events.empty()
+    assert its.events.empty()

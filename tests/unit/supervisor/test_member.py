@@ -14,15 +14,15 @@ from hearth.ranks.control_protocol import (
     Formed,
     Waiting,
 )
-from hearth.supervisor import ranks
-from hearth.supervisor.cause import RanksFailure
+from hearth.supervisor import ranks_watch
+from hearth.supervisor.channel import Said
 from hearth.supervisor.decisions.actions import StartTeam
 from hearth.supervisor.decisions.events import PeerSaid, RanksFailed
 from hearth.supervisor.decisions.voting import Config, Votes
-from hearth.supervisor.life import Interrupted
+from hearth.supervisor.life import NodeSupervisor
 from hearth.supervisor.member import Member
 from hearth.supervisor.messages import encode
-from hearth.supervisor.ranks import Said
+from hearth.supervisor.requests import Interrupted
 from hearth.supervisor.spec import spec_of
 
 NODES = ["desk", "laptop"]
@@ -48,7 +48,7 @@ def member(folder, last: dict | None = None, **changes: object) -> Member:
     spec = spec_of(given | changes, "the spec")
     spec.results.mkdir(parents=True)
     spec.log.parent.mkdir()
-    return Member(spec, None, last)
+    return NodeSupervisor(spec, None, last)._member
 
 
 def promised(own: Member, *nodes: str, generation: int = 3) -> Config:
@@ -112,27 +112,25 @@ def test_a_machine_that_slept_for_less_than_the_silence_timeout_has_no_rank_that
     tmp_path, monkeypatch
 ):
     own, now = member(tmp_path, silence_timeout=60), 1000.0
-    monkeypatch.setattr(ranks, "boot_clock", lambda: now)
-    assert own._end_hanging_ranks() == []
-    own._hear_rank(0, Doing(FOR_OTHERS, 1, 0, 20.0))
+    monkeypatch.setattr(ranks_watch, "boot_clock", lambda: now)
+    assert own._keeper.hanging() == []
+    own._ranks.heard(0, Doing(FOR_OTHERS, 1, 0, 20.0))
     now += 40
-    assert own._end_hanging_ranks() == []
+    assert own._keeper.hanging() == []
     found = []
     for _ in range(30):
         now += 1
-        found += own._end_hanging_ranks()
+        found += own._keeper.hanging()
     assert isinstance(found[0], RanksFailed)
 
 
 def test_steps_of_ranks_that_were_started_again_since_count_for_nothing(tmp_path):
     own = member(tmp_path)
-    own._hear_rank(0, Formed(3, 7, {}))
-    own._hear_rank(0, Doing("micro-batch", 12, 0, 20.0))
-    killed = RanksFailure(0, "rank 0 was killed by signal 9", curable=True)
-    (failed,) = own._ranks_failed(killed)
-    own._forget_ranks()
-    (again,) = own._ranks_failed(killed)
-    assert (failed.gained, again.gained) == (4, 0)
+    own._ranks.heard(0, Formed(3, 7, {}))
+    own._ranks.heard(0, Doing("micro-batch", 12, 0, 20.0))
+    assert own._ranks.gained == 4
+    own._launches.watch.clear()
+    assert own._ranks.gained == 0
 
 
 def test_a_node_is_either_in_a_team_or_on_its_way_back_to_the_queue(tmp_path):
@@ -143,17 +141,17 @@ def test_a_node_is_either_in_a_team_or_on_its_way_back_to_the_queue(tmp_path):
     heard(early, asked)
     start(early, "desk")
     assert (early._state.leaving, early._state.team) == ("moved comes first", None)
-    assert not early._has_begun()
+    assert not early.has_begun()
 
     start(late, "desk")
     heard(late, asked)
-    assert (late._state.leaving, late._has_begun()) == ("", True)
+    assert (late._state.leaving, late.has_begun()) == ("", True)
 
 
 def test_ranks_get_a_key_that_every_supervisor_derives_and_none_sends(tmp_path):
     def key_of(name: str, token: str, generation: int) -> str:
         own, orders = member(tmp_path / name, token=token), []
-        own._tell_ranks = orders.append
+        own._ranks.obey = orders.append
         heard(own, Said(0, 0, Waiting("new", 0, 0, loaded=False)))
         promised(own, *NODES, generation=generation)
         order = Form(generation, tuple(NODES), "192.0.2.1", 1, (), True, {})

@@ -21,6 +21,9 @@ st.register_type_strategy(
 REPORT = NodeReport("desk", "loaded", Votes())
 
 
+st.register_type_strategy(float, st.floats(allow_nan=False))  # NaN equals nothing
+
+
 @given(st.from_type(Message))
 def test_every_message_is_one_line_and_reads_back(message):
     line = encode(message)

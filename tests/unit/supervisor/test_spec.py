@@ -132,14 +132,9 @@ def test_a_persons_script_finds_its_places_and_nothing_of_hearths_code(load, mon
     [
         ({"run": "omit"}, ["'run'", "missing"]),
         ({"runs": 1}, ["unknown", "'runs'", "another version"]),
-        ({"rank": 0}, ["'laptop'", "rank 0", "desk, laptop"]),
-        ({"rank": 2}, ["'laptop'", "rank 2", "desk, laptop"]),
         ({"silence_timeout": 0}, ["'silence_timeout'", "above 0 s", "not 0 s"]),
         ({"return_timeout": -1.0}, ["'return_timeout'", "0 s or more", "not -1 s"]),
         ({"elastic": True, "return_timeout": 0}, ["'elastic'", "return_timeout"]),
-        (RESIDENT | {"ports": [29400]}, ["'ports'", "desk, laptop", "[29400]"]),
-        (RESIDENT | {"nprocs": [1, 0]}, ["'nprocs'", "above 0", "[1, 0]"]),
-        (RESIDENT | {"nprocs": [1, 2]}, ["'nproc' is 1", "'nprocs' says 2"]),
         (RESIDENT | {"folder": "code/r1"}, ["'resident'", "user's script"]),
     ],
 )

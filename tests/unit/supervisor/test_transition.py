@@ -13,7 +13,6 @@ from hearth.ranks.control_protocol import Form, Formed, Leave, RankEnded
 from hearth.supervisor.cause import Cause, LaunchOutcome
 from hearth.supervisor.decisions.actions import (
     Conclude,
-    FormGroup,
     RecordAway,
     RecordEnd,
     RecordTraining,
@@ -104,7 +103,7 @@ def test_a_team_is_promised_on_the_disk_then_asked_for_then_formed():
     order = Form(6, NODES, "192.0.2.1", 1, ())
     state, actions = happen(state, PeerSaid("desk", order))
     state, actions = happen(state, Saved(only(SaveVotes, actions)))
-    assert only(FormGroup, actions).order == order
+    assert only(TellRanks, actions).order == order
     assert (state.votes, state.own.state) == (Votes(NEXT, (), counts=True), "forming")
 
 
@@ -141,7 +140,7 @@ def test_a_disk_that_is_full_since_the_promise_holds_up_no_team():
     state, _ = proposing()
     state, actions = happen(state, PeerSaid("desk", Form(6, NODES, "192.0.2.1", 1, ())))
     state, actions = happen(state, Saved(only(SaveVotes, actions), FULL))
-    assert only(FormGroup, actions)
+    assert isinstance(only(TellRanks, actions).order, Form)
     assert (state.votes.committed, state.own.voteless) == (NEXT, FULL)
 
 

@@ -14,9 +14,9 @@ from typing import Any
 from hearth.base.errors import LaunchError
 from hearth.base.systemd import take_limit_of_units
 from hearth.supervisor.in_turn import supervise
-from hearth.supervisor.life import STOP_NOW
 from hearth.supervisor.preflight import ready
 from hearth.supervisor.record import read_record
+from hearth.supervisor.requests import STOP_NOW
 from hearth.supervisor.spec import Spec
 
 RUN = "hearth-verify"

@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import select
-import time
 from typing import Any
 
 from hearth.base.errors import HearthError
@@ -50,18 +49,6 @@ class Alarm:
     def close(self) -> None:
         """Free the descriptor; no thread may use the alarm any more."""
         os.close(self._descriptor)
-
-
-class Deadline:
-    """The end of a wait."""
-
-    def __init__(self, seconds: float) -> None:
-        self._end = time.monotonic() + seconds
-
-    @property
-    def left(self) -> float:
-        """Seconds until then; 0 if it has passed."""
-        return max(0.0, self._end - time.monotonic())
 
 
 LONGEST_VALUE = 1 << 26

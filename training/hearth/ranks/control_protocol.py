@@ -190,21 +190,8 @@ class RankEnded:
 Order = LoadAlone | Form | Interrupt | Pause | Leave
 News = Here | Waiting | Formed | Doing | Alive | Disk | RankEnded
 Message = Order | News
-LINES = JsonLines(Message, "a message of a rank or for one")
-
-
-def encode(message: Message) -> bytes:
-    """Return the line for a message."""
-    return LINES.encode(message)
-
-
-def decode(line: bytes) -> Message:
-    """Parse the message in a line.
-
-    Raises `ProtocolError` if the line is not a valid message.
-    """
-    message: Message = LINES.decode(line)
-    return message
+_LINES = JsonLines(Message, "a message of a rank or for one")
+encode, decode = _LINES.encode, _LINES.decode
 
 
 def layout_text(layout: NodeRanks) -> str:

@@ -15,7 +15,6 @@ import time
 from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
-from typing import Protocol
 
 import psutil
 import torch
@@ -31,16 +30,6 @@ MOST_WATTS = 1000.0
 
 POWERCAP = Path("/sys/class/powercap")
 """The kernel's folder of energy counters."""
-
-
-class Source(Protocol):
-    """A thing that uses energy, and tells of it when it is read; every `period` seconds or more."""
-
-    joules: float
-    period: float
-
-    def read(self) -> None:
-        """Add the energy since the previous reading to `joules`."""
 
 
 class Counter:
@@ -108,6 +97,9 @@ class Power:
         if self._watts is not None and at - self._at <= LONGEST_GAP:
             self.joules += (at - self._at) * (watts + self._watts) / 2
         self._at, self._watts = at, watts
+
+
+Source = Counter | Power
 
 
 class Meter:

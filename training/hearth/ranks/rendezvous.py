@@ -20,13 +20,14 @@ import secrets
 import select
 import socket
 import struct
+import time
 from collections.abc import Collection, Sequence
 from contextlib import ExitStack, suppress
 from dataclasses import dataclass, field
 from typing import Any
 
 from hearth.base.packet_filter import listening
-from hearth.ranks.alarm import Alarm, Deadline, GroupBroken, check_length, from_bytes
+from hearth.ranks.alarm import Alarm, GroupBroken, check_length, from_bytes
 from hearth.ranks.control_protocol import Form
 
 FORM_TIMEOUT = 30.0
@@ -124,8 +125,13 @@ class _Meeting:
 
     def __init__(self, order: Form, index: int, size: int, alarm: Alarm) -> None:
         self._order, self._index, self._size, self._alarm = order, index, size, alarm
-        self._deadline = Deadline(FORM_TIMEOUT)
+        self._end = time.monotonic() + FORM_TIMEOUT
         self._nonce = secrets.token_bytes(_NONCE)
+
+    @property
+    def _left(self) -> float:
+        """Seconds until the deadline; 0 if it has passed."""
+        return max(0.0, self._end - time.monotonic())
 
     def lead(self, opened: ExitStack) -> Neighbours:
         """Take part as the first member, which all others know."""
@@ -219,7 +225,7 @@ class _Meeting:
         try:
             while found.keys() != set(wanted):
                 events = {each.fileno(): select.POLLIN for each in (listener, *callers)}
-                if not self._alarm.wait(events, self._deadline.left):
+                if not self._alarm.wait(events, self._left):
                     missing = sorted(index for index, _ in set(wanted) - found.keys())
                     raise GroupBroken(
                         f"of the group's {self._size} ranks these did not come within "
@@ -304,7 +310,7 @@ class _Meeting:
                 connection.setblocking(False)
                 with suppress(BlockingIOError):
                     connection.connect(address)
-                ready = self._alarm.wait({connection.fileno(): select.POLLOUT}, self._deadline.left)
+                ready = self._alarm.wait({connection.fileno(): select.POLLOUT}, self._left)
                 error = connection.getsockopt(socket.SOL_SOCKET, socket.SO_ERROR)
                 if ready and not error and connection.getsockname() != connection.getpeername():
                     return connection
@@ -314,20 +320,20 @@ class _Meeting:
                 connection.close()
                 raise
             connection.close()
-            if not self._deadline.left:
+            if not self._left:
                 raise GroupBroken(f"{place[0]} port {place[1]} did not answer")
             self._alarm.wait({}, _KNOCK)
 
     def _send(self, connection: socket.socket, content: bytes) -> None:
         while content:
-            if not self._alarm.wait({connection.fileno(): select.POLLOUT}, self._deadline.left):
+            if not self._alarm.wait({connection.fileno(): select.POLLOUT}, self._left):
                 raise GroupBroken(f"not all ranks met within {FORM_TIMEOUT:g} s")
             content = content[connection.send(content) :]
 
     def _receive(self, connection: socket.socket, length: int, who: str) -> bytes:
         content = bytearray()
         while len(content) < length:
-            if not self._alarm.wait({connection.fileno(): select.POLLIN}, self._deadline.left):
+            if not self._alarm.wait({connection.fileno(): select.POLLIN}, self._left):
                 raise GroupBroken(f"not all ranks met within {FORM_TIMEOUT:g} s")
             news = connection.recv(min(length - len(content), _MOST))
             if not news:

@@ -21,7 +21,6 @@ from hearth.base.systemd import has_manager
 from hearth.supervisor.cause import ENDS
 from hearth.supervisor.in_turn import run_in_turn, supervise
 from hearth.supervisor.job import cancel, queue_record, submit
-from hearth.supervisor.life import STOP, STOP_NOW
 from hearth.supervisor.preflight import ready, ready_again
 from hearth.supervisor.queue import leave_queue
 from hearth.supervisor.record import (
@@ -31,6 +30,7 @@ from hearth.supervisor.record import (
     lock_holder,
     read_record,
 )
+from hearth.supervisor.requests import STOP, STOP_NOW
 from hearth.supervisor.spec import Spec, forget_secrets, load_spec, stop_file, with_secrets
 from hearth.supervisor.unit import LEFT, comes_back, is_active, remove_unit, start_unit, stop_unit
 

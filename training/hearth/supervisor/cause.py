@@ -2,9 +2,12 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
+
+from hearth.base.files import DISK_FULL
 
 State = Literal["queued", "waiting", "running", "finished", "failed", "stopped"]
 """State of a run on a node: in a queue, waiting for the others, training, or ended.
@@ -15,6 +18,7 @@ The queue is that of the node, or Slurm's.
 Kind = Literal["rank_failed", "node_lost", "node_back", "not_ready", "queued", "stopped", "away"]
 
 ENDS: frozenset[State] = frozenset(("finished", "failed", "stopped"))
+_NO_DISK = (*map(os.strerror, DISK_FULL), "is full;")
 _LEFT_ALONE: frozenset[Kind] = frozenset(("not_ready", "node_lost"))
 
 
@@ -74,6 +78,11 @@ class RanksFailure:
     message: str
     curable: bool = False
     local: bool = False
+
+    @property
+    def of_disk(self) -> bool:
+        """Whether the disk of this machine took no writes."""
+        return self.local and any(each in self.message for each in _NO_DISK)
 
 
 def telling(records: Mapping[str, Mapping[str, Any]]) -> dict[str, Mapping[str, Any]]:

@@ -20,9 +20,8 @@ from hearth.base.errors import LaunchError
 from hearth.supervisor.cause import ENDS, Cause, LaunchOutcome
 from hearth.supervisor.decisions.events import Joined, PeerSaid
 from hearth.supervisor.decisions.voting import Votes
-from hearth.supervisor.life import make_folders
+from hearth.supervisor.life import NodeSupervisor, make_folders
 from hearth.supervisor.log import say
-from hearth.supervisor.member import Member
 from hearth.supervisor.mesh import Mesh
 from hearth.supervisor.messages import NodeReport, Stop
 from hearth.supervisor.preflight import ready
@@ -39,7 +38,6 @@ from hearth.supervisor.queue import (
     why_not_yet,
 )
 from hearth.supervisor.record import NodeTaken, RunRecord, close_record, lock_holder, node_lock
-from hearth.supervisor.relaunched import RelaunchedMember
 from hearth.supervisor.spec import Spec
 from hearth.supervisor.unit import interruption
 
@@ -93,13 +91,12 @@ def supervise(spec: Spec, unit: str | None = None, last: dict[str, Any] | None =
         LaunchError: its folders cannot be written.
     """
     make_folders(spec)
-    kind = Member if spec.resident else RelaunchedMember
     with node_lock(spec.workspace, spec.run):
-        supervisor = kind(spec, unit, last)
+        supervisor = NodeSupervisor(spec, unit, last)
         record = asyncio.run(supervisor.run())
     if record.state in ENDS:  # a machine that goes down waits for no message
         leave_queue(spec.workspace, spec.run)  # nor does the run behind this one
-        supervisor.send_end()
+        supervisor.notices.send_end()
     return record
 
 

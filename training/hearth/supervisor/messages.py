@@ -248,21 +248,8 @@ Message = (
     | LaunchOutcome
     | Beat
 )
-LINES = JsonLines(Message, "a supervisor's message")
-
-
-def encode(message: Message) -> bytes:
-    """Return the line for a message."""
-    return LINES.encode(message)
-
-
-def decode(line: bytes) -> Message:
-    """Parse the message in a line.
-
-    Raises `ProtocolError` if the line is not a valid message.
-    """
-    message: Message = LINES.decode(line)
-    return message
+_LINES = JsonLines(Message, "a supervisor's message")
+encode, decode = _LINES.encode, _LINES.decode
 
 
 async def receive(reader: asyncio.StreamReader) -> Message:

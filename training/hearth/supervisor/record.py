@@ -105,6 +105,11 @@ class RunRecord:
         self.state = state
         self.since = now()
 
+    def wait(self) -> None:
+        """Enter the state of a run that waits, unless it does already."""
+        if self.state != "waiting":
+            self.enter("waiting")
+
     def write(self, path: Path) -> None:
         """Write the record atomically: a reader sees the old one or the new one.
 

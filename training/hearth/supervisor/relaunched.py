@@ -1,14 +1,14 @@
-"""The supervisor of a node whose ranks cannot form new groups: each team has torchrun started anew.
+"""Ranks that cannot form new groups: each team has torchrun started anew.
 
 So it is for the ranks of fsdp, pipeline and a user's script. They take part in teams as resident
-ranks do, by the same votes: forming a group is starting torchrun, leaving one is ending it.
+ranks do, by the same votes: forming a group is starting torchrun, leaving one is ending it. The
+supervisor says in their place what resident ranks would say.
 """
 
 from __future__ import annotations
 
-import asyncio
 import time
-from contextlib import suppress
+from collections.abc import Callable
 from dataclasses import replace
 
 from hearth.diagnose import is_echo
@@ -25,160 +25,141 @@ from hearth.ranks.control_protocol import (
     RankEnded,
     Waiting,
 )
-from hearth.supervisor.decisions.events import Event, RankSaid
+from hearth.supervisor.channel import Said
+from hearth.supervisor.context import SupervisorContext
+from hearth.supervisor.decisions.events import Event, RankSaid, RanksFailed
 from hearth.supervisor.decisions.verdicts import LASTING
-from hearth.supervisor.life import KILL_GRACE, PAUSE
-from hearth.supervisor.member import Member
-from hearth.supervisor.messages import Stop
-from hearth.supervisor.ranks import NotStarted, RanksExited, Said
-from hearth.supervisor.workers import command
+from hearth.supervisor.launches import RankLaunches
+from hearth.supervisor.requests import PAUSE, StopRequests
+from hearth.supervisor.workers import KILL_GRACE
+from hearth.transfer.checkpoints import newest_name, step_of
 
 
-class RelaunchedMember(Member):
-    """Takes part in teams as `Member` does, with ranks that live for one team each."""
+class RelaunchedRanks:
+    """The ranks of a node that live for one team each. `generation` returns that of the last."""
 
-    _launched = 0.0
-    _launched_at = 0
-    _lasted = 0
+    def __init__(
+        self,
+        context: SupervisorContext,
+        requests: StopRequests,
+        launches: RankLaunches,
+        generation: Callable[[], int],
+    ) -> None:
+        self._context, self._requests, self._launches = context, requests, launches
+        self._generation = generation
+        self._scripted = context.spec.scripted
+        self._launched, self._launched_at, self._lasted = 0.0, 0, 0
 
-    # Starting and ending
-
-    async def _run_ranks(self, start: int) -> None:
+    async def run(self, start: int) -> None:
         """Wait for a team, with no ranks yet."""
-        async with self._starting:
-            if start > 1:
-                await self._end_former_ranks()
-            if (self._last or start > 1) and not await self._gpus_answer():
+        async with self._launches.changing:
+            if not await self._launches.make_ready(start):
                 return
-        self._each_says(start, Waiting("new", 0, self._gained(), loaded=False))
+        self._say_each(start, Waiting("new", 0, self._step, loaded=False))
 
     async def _launch(self, group: Form, start: int) -> None:
         """Run this node's torchrun in a group to its end."""
-        spec = self._spec
-        words = command(spec, group)
-        self._forget_pause()
-        self._begin_launch(words)
+        launches = self._launches
+        self._requests.forget_pause()
         who = ", ".join(group.nodes)
-        self._say(f"training with {who}; starting torchrun (generation {group.generation})")
-        try:
-            async with self._starting:
-                self._channel.expect(self._start)  # what an earlier launch has left
-                await self._workers.start(words, group, **self._watched)
-                self._watch_start()
-        except OSError as error:
-            message = f"cannot start {words[0]}: {error.strerror}"
-            self._say(message)
-            self._events.put_nowait(NotStarted(start, message))
-            return
-        self._launched, self._launched_at = time.monotonic(), self._gained()
-        self._each_says(start, Formed(group.generation, self._gained(), {}))
-        self._events.put_nowait(RanksExited(start, await self._workers.ended()))
-
-    @property
-    def _watched(self) -> dict[str, str]:
-        """The variable that has Hearth's own ranks report their work; a user's script does not."""
-        return {} if self._spec.scripted else {WATCHED: "1"}
-
-    def _end_hanging_ranks(self) -> list[Event]:
-        if self._spec.scripted and self._workers.ranks >= self._spec.nproc:
-            self._hangs.clear()  # of a script the start is all that is bounded
-        return super()._end_hanging_ranks()
+        self._context.say(f"training with {who}; starting torchrun (generation {group.generation})")
+        # Hearth's own ranks report their work; a user's script does not.
+        variables = {} if self._scripted else {WATCHED: "1"}
+        async with launches.changing:
+            launches.channel.expect(start)  # what an earlier launch has left
+            if not await launches.run(start, group, **variables):
+                return
+        self._launched, self._launched_at = time.monotonic(), self._step
+        self._say_each(start, Formed(group.generation, self._step, {}))
+        await launches.until_exit(start)
 
     async def _end_launch(self, start: int, broken: Waiting) -> None:
         """End this node's torchrun, whose group is over."""
-        async with self._starting:
-            await self._workers.stop(KILL_GRACE)
-        self._each_says(start, broken)
+        async with self._launches.changing:
+            await self._launches.workers.stop(KILL_GRACE)
+        self._say_each(start, broken)
 
-    # Orders
-
-    def _tell_ranks(self, order: Order) -> None:
-        """Carry out an order that resident ranks would be given."""
+    def obey(self, order: Order) -> None:
+        """Do what resident ranks would do by themselves."""
+        launches = self._launches
         match order:
             case LoadAlone():
-                self._each_says(self._start, Waiting("new", 0, self._gained(), loaded=True))
+                self._say_each(launches.start, Waiting("new", 0, self._step, loaded=True))
             case Form():
-                self._of_launch.add(self._spawn(self._launch(order, self._start)))
+                launches.add(self._launch(order, launches.start))
             case Interrupt(_, why):
-                self._say(f"ending this node's ranks: {why}")
-                for task in self._of_launch:
-                    task.cancel()
-                self._forget_ranks()  # what exits now is no news
-                generation, step = self._state.own.generation, self._gained()
-                broken = Waiting("broken", generation, step, loaded=True, message=why)
-                self._of_launch = {self._spawn(self._end_launch(self._start, broken))}
+                self._context.say(f"ending this node's ranks: {why}")
+                broken = Waiting("broken", self._generation(), self._step, True, why)
+                launches.begin(lambda start: self._end_launch(start, broken))
             case Pause():
-                self._say("ending this node's ranks after the step, to start them in a new team")
-                # Mode "x" keeps a stop request that a user has just written.
-                with suppress(OSError), self._spec.stop_file.open("x") as file:
-                    file.write(PAUSE)
-                if self._spec.scripted:
-                    self._of_launch.add(self._spawn(self._workers.tell_to_end()))
-            case Leave() if self._workers.ranks:
-                self._leave = order
-                self._of_launch.add(self._spawn(self._workers.tell_to_end()))
+                self._context.say(
+                    "ending this node's ranks after the step, to start them in a new team"
+                )
+                self._requests.write_pause()
+                if self._scripted:
+                    launches.add(launches.workers.tell_to_end())
             case Leave():
-                self._leave = order
-                self._each_says(self._start, RankEnded("stopped", self._gained()))
+                launches.watch.leave = order
+                if launches.workers.ranks:  # of a script, which may save its state
+                    launches.add(launches.workers.tell_to_end())
+                else:
+                    self._say_each(launches.start, RankEnded("stopped", self._step))
 
-    def _stop_ranks(self, stop: Stop) -> None:
-        super()._stop_ranks(stop)
-        if self._spec.scripted and not stop.now and not self._terminated:
-            self._terminated = True
-            self._tasks.add(self._spawn(self._workers.tell_to_end()))
-            self._tasks.add(self._spawn(self._stop_after_grace()))
+    def heard(self, local_rank: int, message: News) -> list[Event]:
+        """Return the events of decisions in a message of a rank, or in its place."""
+        if not isinstance(message, Waiting | Formed | RankEnded):  # of the rank itself
+            return self._launches.watch.heard(local_rank, message)
+        if not isinstance(message, Formed):
+            self._launches.watch.rest()
+        return [RankSaid(local_rank, message)]
 
-    # News
-
-    async def _ranks_exited(self, status: int) -> list[Event]:
+    async def exited(self, status: int) -> list[Event]:
         """Note how torchrun ended: paused, at the end of the run, by another node, by an error."""
-        asked = self._requested_stop()
-        news = self._note_exit(status)
+        requests, step = self._requests, self._step
+        paused = requests.in_file() == PAUSE and not requests.stopping
+        news: list[Event] = [stop] if (stop := requests.unheard()) else []
         if time.monotonic() - self._launched > LASTING:  # the steps of a script are unknown
             self._lasted += 1
-        paused = asked == PAUSE and not self._stopping
-        generation, step = self._state.own.generation, self._gained()
+        asked = requests.terminated or self._launches.watch.leave or (paused and self._scripted)
         # A user's script may exit with any status on SIGTERM: not a failure.
-        if status == 0 or self._terminated or self._leave or (paused and self._spec.scripted):
+        if status == 0 or asked:
             if paused:
-                self._forget_pause()
-                end: Waiting | RankEnded = Waiting("paused", generation, step, loaded=True)
-            else:
-                end = RankEnded("stopped" if self._stopping else "finished", step)
-            return news + self._each(end)
-        # In a thread: while a long log is read, the other nodes must hear from this one.
-        failure = await asyncio.to_thread(self._log.failure, status, None)
+                requests.forget_pause()
+                return news + self._each(Waiting("paused", self._generation(), step, loaded=True))
+            return news + self._each(
+                RankEnded("stopped" if requests.stopping else "finished", step)
+            )
+        failure = await self._launches.failure(status, None)
         if is_echo(failure.message):
-            broken = Waiting("broken", generation, step, loaded=True, message=failure.message)
+            broken = Waiting("broken", self._generation(), step, True, failure.message)
             return news + self._each(broken)
-        self._ask_kernel()
-        # Before its first checkpoint, or its first minutes, a run has no state to wait for.
-        failure = replace(failure, local=failure.local and (step > 0 or self._spec.elastic))
-        return news + self._ranks_failed(failure)
-
-    def _hear_rank(self, local_rank: int, message: News) -> list[Event]:
-        if not isinstance(message, Waiting | Formed | RankEnded):  # of the rank itself
-            return super()._hear_rank(local_rank, message)
-        if not isinstance(message, Formed):
-            self._hangs.rested(local_rank)
-        return [RankSaid(local_rank, message)]
+        self._launches.ask_kernel()
+        # Before its first checkpoint, or its first minutes, a run has no state to go on from.
+        anew = failure.of_disk and self._context.spec.elastic
+        local = failure.local and (step > 0 or anew)
+        return [*news, RanksFailed(replace(failure, local=local), self.gained)]
 
     def _each(self, message: Waiting | RankEnded) -> list[Event]:
         """Return the words of each rank of this node, as if they were resident."""
-        self._hangs.clear()
-        return [RankSaid(local_rank, message) for local_rank in range(self._spec.nproc)]
+        return [RankSaid(rank, message) for rank in range(self._context.spec.nproc)]
 
-    def _each_says(self, start: int, message: Waiting | Formed | RankEnded) -> None:
+    def _say_each(self, start: int, message: Waiting | Formed | RankEnded) -> None:
         """Put into the queue what each rank of this node would say if it were resident."""
-        for local_rank in range(self._spec.nproc):
-            self._events.put_nowait(Said(start, local_rank, message))
+        for rank in range(self._context.spec.nproc):
+            self._context.events.put_nowait(Said(start, rank, message))
 
-    def _steps_gained(self) -> int:
-        return self._gained() - self._launched_at
+    def ended(self) -> list[Event]:
+        """Return that all ranks have ended, as they were asked to."""
+        return self._each(RankEnded("stopped", self._step))
 
-    def _gained(self) -> int:
-        """Return the step of the newest checkpoint here; of a script, how many launches lasted."""
-        if self._spec.scripted:
+    @property
+    def gained(self) -> int:
+        """The checkpoints' steps, or long launches of a script, since this launch."""
+        return self._step - self._launched_at
+
+    @property
+    def _step(self) -> int:
+        """The step of the newest checkpoint here; of a script, how many launches lasted."""
+        if self._scripted:
             return self._lasted
-        names = (path.name.removeprefix("step-") for path in self._spec.checkpoints.glob("step-*"))
-        return max((int(name) for name in names if name.isdigit()), default=0)
+        return max(0, step_of(newest_name(self._context.spec.checkpoints)))

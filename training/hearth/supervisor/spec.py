@@ -6,9 +6,7 @@ import dataclasses
 import os
 import re
 from collections.abc import Mapping
-from contextlib import suppress
 from dataclasses import dataclass, field
-from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -269,29 +267,11 @@ def _faults(given: Mapping[str, Any]) -> list[str]:
     ]
     if faults:
         return faults
-    if queue := given.get("queue"):
-        at = queue.get("at")
-        with suppress(TypeError, ValueError):
-            at = at and datetime.fromisoformat(at)
-        if not isinstance(queue.get("position"), int | float):
-            faults.append("'queue' needs a 'position', a number")
-        if at is not None and not (isinstance(at, datetime) and at.tzinfo):
-            faults.append(f"'queue': {queue['at']!r} is no time with a zone, or null")
-    nodes, rank, node = given["nodes"], given["rank"], given["node"]
-    if nodes[rank : rank + 1] != [node]:
-        faults.append(f"'{node}' is not rank {rank} of {', '.join(nodes)}")
     for name in ("ready_timeout", "silence_timeout"):
         if given.get(name, 1) <= 0:
             faults.append(f"'{name}' must be above 0 s, not {given[name]:g} s")
     if given.get("return_timeout", 0) < 0:
         faults.append(f"'return_timeout' must be 0 s or more, not {given['return_timeout']:g} s")
-    faults += [
-        f"'{name}' needs one number above 0 for each of {', '.join(nodes)}, not {list(found)}"
-        for name in ("ports", "nprocs")
-        if len(found := given.get(name, ())) != len(nodes) or min(found) < 1
-    ]
-    if not faults and given["nprocs"][rank] != given["nproc"]:
-        faults.append(f"'nproc' is {given['nproc']}, but 'nprocs' says {given['nprocs'][rank]}")
     if given.get("resident"):
         if given.get("folder"):
             faults.append("'resident' ranks are Hearth's own, but 'folder' holds a user's script")

@@ -29,6 +29,9 @@ STORE_CLIENTS = "HEARTH_STORE_CLIENTS"
 UNKILLABLE = 10.0
 """Seconds after SIGKILL before a process counts as unkillable."""
 
+KILL_GRACE = 5.0
+"""Seconds between SIGTERM and SIGKILL for ranks whose group is over, or whose run has ended."""
+
 POLL = 0.05
 
 _PR_SET_PDEATHSIG, _PR_SET_CHILD_SUBREAPER = 1, 36

@@ -30,14 +30,7 @@ class Tell:
 class TellRanks:
     """Send this order to all ranks of this node, to those that start later, too."""
 
-    order: LoadAlone | Pause | Interrupt | Leave
-
-
-@dataclass(frozen=True)
-class FormGroup:
-    """Have this node's ranks form the group of a team, by the key of its generation."""
-
-    order: Form
+    order: LoadAlone | Form | Pause | Interrupt | Leave
 
 
 @dataclass(frozen=True)
@@ -192,7 +185,6 @@ Action = (
     Say
     | Tell
     | TellRanks
-    | FormGroup
     | StopRanks
     | RestartRanks
     | RestRanks

@@ -10,17 +10,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from hearth.ranks.control_protocol import Interrupt, Leave, Pause
-from hearth.supervisor.decisions.actions import (
-    Action,
-    Conclude,
-    DropProposal,
-    ProposeTeam,
-    SayUnreached,
-    SayWaiting,
-    SendVerdict,
-    StartTeam,
-    TellRanks,
-)
+from hearth.supervisor.decisions import actions
 from hearth.supervisor.decisions.forming import (
     TeamPlan,
     gaps,
@@ -48,7 +38,7 @@ BACK_OFF = 0.3
 """Seconds that a proposer waits after a refusal, more with each one and with a higher rank."""
 
 
-def decide(state: State) -> tuple[State, list[Action]]:
+def decide(state: State) -> tuple[State, list[actions.Action]]:
     """Return the moves of this node, in order, and its state once it has made them.
 
     After `Conclude` or `Depart` there are no more.
@@ -59,18 +49,18 @@ def decide(state: State) -> tuple[State, list[Action]]:
         return _remember(state, moves), moves
     moves = orders(state)
     if (found := gaps(state.reports)) != state.memory.said_gaps:
-        moves.append(SayUnreached(found))
+        moves.append(actions.SayUnreached(found))
     state = _remember(state, moves)
     if state.proposal:
         found = _follow(state)
     else:
         state, found = _seek_team(state)
-    if any(isinstance(move, Conclude) for move in found):
+    if any(isinstance(move, actions.Conclude) for move in found):
         moves, found = [], end_moves(state, found[0])
     return _remember(state, found), moves + found
 
 
-def _seek_team(state: State) -> tuple[State, list[Action]]:
+def _seek_team(state: State) -> tuple[State, list[actions.Action]]:
     """Return moves: the proposal of a team, news of the missing nodes, or the end of the wait."""
     plan, memory = _plan(state), state.memory
     missing, why = _missing(state, plan)
@@ -84,42 +74,42 @@ def _seek_team(state: State) -> tuple[State, list[Action]]:
     wanted = wanted if missing else {}
     missing = tuple(each for each in state.settings.nodes if each in missing or each in wanted)
     brief = memory.team and state.now - (memory.idle_since or 0.0) < BRIEF
-    moves: list[Action] = []
+    moves: list[actions.Action] = []
     if (missing, wanted) != (memory.said, memory.said_wanted) and not (missing and brief):
-        moves.append(SayWaiting(missing, why, wanted))
+        moves.append(actions.SayWaiting(missing, why, wanted))
     if isinstance(plan, TeamPlan) and _proposes(state, plan):
-        moves.append(ProposeTeam(plan.attempt, plan.fresh))
+        moves.append(actions.ProposeTeam(plan.attempt, plan.fresh))
     return state, moves
 
 
-def _remember(state: State, moves: list[Action]) -> State:
+def _remember(state: State, moves: list[actions.Action]) -> State:
     """Return the state of a node that makes these moves."""
     for move in moves:
         state = _made(state, move)
     return state
 
 
-def _made(state: State, move: Action) -> State:
+def _made(state: State, move: actions.Action) -> State:
     now = state.now
     match move:
-        case TellRanks(Interrupt(generation)):
+        case actions.TellRanks(Interrupt(generation)):
             return state.remember(interrupted=generation)
-        case TellRanks(Pause(generation)):
+        case actions.TellRanks(Pause(generation)):
             return state.remember(paused=generation)
-        case TellRanks(Leave(save)):
+        case actions.TellRanks(Leave(save)):
             return state.remember(told_leave=True, free_by=None if save else now + FREE_WITHIN)
-        case SendVerdict(outcome):
-            return replace(state.remember(verdict_at=now), verdict=Conclude(outcome))
-        case SayWaiting(missing, _, wanted):
+        case actions.SendVerdict(outcome):
+            return replace(state.remember(verdict_at=now), verdict=actions.Conclude(outcome))
+        case actions.SayWaiting(missing, _, wanted):
             return state.remember(said=missing, said_wanted=wanted)
-        case SayUnreached(found):
+        case actions.SayUnreached(found):
             return state.remember(said_gaps=found)
-        case ProposeTeam(attempt):
+        case actions.ProposeTeam(attempt):
             made = Promise(state.node, attempt.config.generation, now)
             return state.remember(promise=made)
-        case StartTeam():
+        case actions.StartTeam():
             return replace(state.remember(silent=frozenset()), proposal=None)
-        case DropProposal(_, silent):
+        case actions.DropProposal(_, silent):
             return _after_refusal(state, silent)
     return state
 
@@ -210,26 +200,26 @@ def _promised(state: State) -> Promise | None:
     return held if held.proposer in state.heard else None
 
 
-def _follow(state: State) -> list[Action]:
+def _follow(state: State) -> list[actions.Action]:
     """Return the next moves for the own proposal in flight: drop it, start its team, or wait."""
     proposal = state.proposal
     assert proposal
     voters = proposal.attempt.voters
     silent = tuple(node for node in voters if node not in proposal.yes)
     if cut := [node for node in voters if node not in state.reports]:
-        return [DropProposal(f"the connection to {', '.join(cut)} broke")]
+        return [actions.DropProposal(f"the connection to {', '.join(cut)} broke")]
     if state.stopping or state.over:
-        return [DropProposal("the run ends")]
+        return [actions.DropProposal("the run ends")]
     if state.now - proposal.since >= PROPOSAL_LIFETIME:
         why = f"{', '.join(silent)} did not answer within {PROPOSAL_LIFETIME:g} s"
-        return [DropProposal(why, silent)]
+        return [actions.DropProposal(why, silent)]
     if proposal.refused:
         node, reason = next(iter(proposal.refused.items()))
-        return [DropProposal(f"{node} refused: {reason}")]
+        return [actions.DropProposal(f"{node} refused: {reason}")]
     if silent:
         return []
     left = parted(state, proposal.attempt.config.nodes)
-    return [StartTeam(proposal.attempt.config, proposal.fresh, left)]
+    return [actions.StartTeam(proposal.attempt.config, proposal.fresh, left)]
 
 
 def _plan(state: State) -> TeamPlan | Refusal | None:

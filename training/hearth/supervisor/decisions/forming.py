@@ -97,7 +97,7 @@ def next_team(
         candidates = {node for node, report in usable.items() if report.state in WAITING}
         return _best(settings, usable, candidates, members, fresh=False)
     able = {node: report for node, report in usable.items() if not report.leaving}
-    able = {node: report for node, report in able.items() if not _lacks_its_machine(report)}
+    able = {node: report for node, report in able.items() if not _lacks_its_disk(report)}
     ready = {node for node, report in able.items() if report.state == "ready"}
     late = able.keys() - ready
     if late and not (impatient and ready):
@@ -129,9 +129,9 @@ def _may_vote(report: NodeReport, members: Collection[str]) -> bool:
     return not report.voteless or (not members and report.votes == Votes())
 
 
-def _lacks_its_machine(report: NodeReport) -> bool:
-    """Return whether the machine of a node keeps it out of the first team: it only votes."""
-    return bool(report.voteless or (report.failure and report.failure.local))
+def _lacks_its_disk(report: NodeReport) -> bool:
+    """Return whether the disk of a node keeps it out of the first team: it only votes."""
+    return bool(report.voteless or (report.failure and report.failure.of_disk))
 
 
 def _has_state(report: NodeReport) -> bool:

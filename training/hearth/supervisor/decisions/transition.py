@@ -34,25 +34,7 @@ from typing import Any
 
 from hearth.ranks.control_protocol import Form, Formed, LoadAlone
 from hearth.supervisor.cause import Cause, LaunchOutcome
-from hearth.supervisor.decisions import events
-from hearth.supervisor.decisions.actions import (
-    LAST,
-    Action,
-    AnswerProposal,
-    Conclude,
-    DropProposal,
-    FormGroup,
-    ProposeTeam,
-    RecordAway,
-    RestartRanks,
-    RestRanks,
-    SaveVotes,
-    Say,
-    SayWaiting,
-    StopRanks,
-    Tell,
-    TellRanks,
-)
+from hearth.supervisor.decisions import actions, events
 from hearth.supervisor.decisions.decide import answer, decide
 from hearth.supervisor.decisions.events import Event
 from hearth.supervisor.decisions.state import Disconnection, Heard, Proposal, State
@@ -79,24 +61,24 @@ RETRY = 1.0
 MOST_ROUNDS = 8
 """Rounds of moves after one event; the next event goes on with the rest."""
 
-Result = tuple[State, list[Action]]
+Result = tuple[State, list[actions.Action]]
 
 
 def transition(state: State, event: Event, now: float) -> Result:
     """Return the state of a node after an event at the time `now`, and its actions, in order."""
-    state, actions = HANDLERS[type(event)](replace(state, now=now), event)
+    state, made = HANDLERS[type(event)](replace(state, now=now), event)
     for _ in range(MOST_ROUNDS):
-        if actions and isinstance(actions[-1], LAST):
+        if made and isinstance(made[-1], actions.LAST):
             break
         state, tells = _tell_peers(state)
         state, moves = decide(state)
-        actions += tells
+        made += tells
         for move in moves:
             state, more = _make(state, move)
-            actions += more
+            made += more
         if not moves:
             break
-    return state, actions
+    return state, made
 
 
 def _tell_peers(state: State) -> Result:
@@ -106,29 +88,29 @@ def _tell_peers(state: State) -> Result:
         state = replace(state, owner_reported=state.owner)
     if state.own == state.reported:
         return state, []
-    return replace(state, reported=state.own), [Tell(state.own)]
+    return replace(state, reported=state.own), [actions.Tell(state.own)]
 
 
 # Moves
 
 
-def _make(state: State, move: Action) -> Result:
+def _make(state: State, move: actions.Action) -> Result:
     """Return the state once a move is made, and the actions that it takes."""
     match move:
-        case TellRanks(LoadAlone() as order):
+        case actions.TellRanks(LoadAlone() as order):
             return replace(state, ranks=state.ranks.ordered(order)), [move]
-        case RestartRanks():
+        case actions.RestartRanks():
             return replace(state, ranks=state.ranks.restarted()), [move]
-        case RestRanks(why):
+        case actions.RestRanks(why):
             teams, ended = state.teams.end()
             resting = replace(state, teams=teams, ranks=state.ranks.resting())
-            return resting, [*ended, RecordAway(why), move]
-        case DropProposal(why):
-            return state, [Say(f"no new team yet: {why}")]
-        case ProposeTeam(attempt):
+            return resting, [*ended, actions.RecordAway(why), move]
+        case actions.DropProposal(why):
+            return state, [actions.Say(f"no new team yet: {why}")]
+        case actions.ProposeTeam(attempt):
             votes = promise(state.votes, attempt, state.node, state.settings.nodes)
-            return state, [] if isinstance(votes, Refusal) else [SaveVotes(votes, move)]
-        case SayWaiting(missing) if missing and state.own.state not in TEAMED:
+            return state, [] if isinstance(votes, Refusal) else [actions.SaveVotes(votes, move)]
+        case actions.SayWaiting(missing) if missing and state.own.state not in TEAMED:
             teams, ended = state.teams.end()
             return replace(state, teams=teams), [*ended, move]
     return state, [move]
@@ -141,14 +123,14 @@ def _tick(state: State, _: events.Tick) -> Result:
     """Decide by the clock; try again to write votes to a disk that took none."""
     if not state.voteless or state.now - state.tried_at <= RETRY:
         return state, []
-    return _save(state, SaveVotes(state.votes))
+    return _save(state, actions.SaveVotes(state.votes))
 
 
 def _joined(state: State, event: events.Joined) -> Result:
     """Tell the node this one's report, and wait for its own."""
     gone = {node: absence for node, absence in state.gone.items() if node != event.node}
-    said = Say(f"{event.node} is connected")
-    return replace(state, gone=gone), [said, Tell(state.own, event.node)]
+    said = actions.Say(f"{event.node} is connected")
+    return replace(state, gone=gone), [said, actions.Tell(state.own, event.node)]
 
 
 def _gone(state: State, event: events.Gone) -> Result:
@@ -174,7 +156,7 @@ def _gone(state: State, event: events.Gone) -> Result:
     if state.teams.has(node):
         state = replace(state, teams=state.teams.breaks(cause))
     known = f"{node} {event.why}; it was {cause.message}"
-    return state, [Say(cause.message if cause.kind == "node_lost" else known)]
+    return state, [actions.Say(cause.message if cause.kind == "node_lost" else known)]
 
 
 def _peer_said(state: State, event: events.PeerSaid) -> Result:
@@ -192,21 +174,23 @@ def _peer_said(state: State, event: events.PeerSaid) -> Result:
         case Stop():
             return _stop(state, message)
         case LaunchOutcome() if state.verdict is None:
-            end = Conclude(message, heard=True)
+            end = actions.Conclude(message, heard=True)
             if message.state != "failed":
-                return state, [Tell(message), end]
-            return replace(state.remember(verdict_at=state.now), verdict=end), [Tell(message)]
+                return state, [actions.Tell(message), end]
+            return replace(state.remember(verdict_at=state.now), verdict=end), [
+                actions.Tell(message)
+            ]
     return state, []
 
 
 def _hear_report(state: State, report: NodeReport) -> Result:
-    node, failure, actions = report.node, report.failure, []
+    node, failure, found = report.node, report.failure, []
     if report.state == "queued" and state.queued.get(node) != report.why:
-        actions = [Say(f"{node} {report.why} there")]
+        found = [actions.Say(f"{node} {report.why} there")]
     teams = state.teams
     if failure:
         teams, explained = teams.explain(Cause.failed(node, failure))
-        actions += explained
+        found += explained
     if teams.has(node):
         if failure:
             teams = teams.breaks(Cause.failed(node, failure))
@@ -217,7 +201,7 @@ def _hear_report(state: State, report: NodeReport) -> Result:
     heard = {**state.heard, node: Heard(report, state.now)}
     state = replace(state, teams=teams, heard=heard)
     state, stopped = _stop(state, report.stopping) if report.stopping else (state, [])
-    return state, [*actions, *stopped]
+    return state, [*found, *stopped]
 
 
 def _vote(state: State, proposer: str, proposal: Propose) -> Result:
@@ -225,8 +209,8 @@ def _vote(state: State, proposer: str, proposal: Propose) -> Result:
     state, votes = answer(state, proposal, proposer)
     if isinstance(votes, Refusal):
         generation = proposal.attempt.config.generation
-        return state, [Tell(Vote(generation, False, state.votes, votes.reason), proposer)]
-    return _save(state, SaveVotes(votes, AnswerProposal(proposer, proposal)))
+        return state, [actions.Tell(Vote(generation, False, state.votes, votes.reason), proposer)]
+    return _save(state, actions.SaveVotes(votes, actions.AnswerProposal(proposer, proposal)))
 
 
 def _count(state: State, node: str, vote: Vote) -> State:
@@ -249,34 +233,34 @@ def _follow_order(state: State, order: Form) -> Result:
     """Commit to a team whose voters have all promised."""
     votes = commit(state.votes, Config(order.generation, order.nodes))
     if votes is None:
-        return state, [Say(f"ignoring an old order to form generation {order.generation}")]
-    return _save(state, SaveVotes(votes, order))
+        return state, [actions.Say(f"ignoring an old order to form generation {order.generation}")]
+    return _save(state, actions.SaveVotes(votes, order))
 
 
-def _save(state: State, save: SaveVotes) -> Result:
+def _save(state: State, save: actions.SaveVotes) -> Result:
     return replace(state, tried_at=state.now), [save]
 
 
 def _saved(state: State, event: events.Saved) -> Result:
     """Answer, propose or form the team that the votes were saved for; a full disk has no vote."""
     votes, purpose = event.save.votes, event.save.purpose
-    said: list[Action] = []
+    said: list[actions.Action] = []
     if event.failure and not state.voteless:
-        said = [Say(event.failure)]
+        said = [actions.Say(event.failure)]
     # The promise of a team is on the disk before its order comes, and binds this node no less.
     if not event.failure or isinstance(purpose, Form):
         state = replace(state, votes=votes)
     state = replace(state, voteless=event.failure, tried_at=state.now)
     match purpose:
-        case AnswerProposal(proposer, proposal):
+        case actions.AnswerProposal(proposer, proposal):
             attempt, run = proposal.attempt, state.settings.nodes
             yes = not event.failure or needs_no_disk(state.votes, attempt, state.node, run)
             vote = Vote(attempt.config.generation, yes, state.votes, event.failure)
-            return state, [*said, Tell(vote, proposer)]
-        case ProposeTeam(attempt, fresh) if not event.failure:
+            return state, [*said, actions.Tell(vote, proposer)]
+        case actions.ProposeTeam(attempt, fresh) if not event.failure:
             proposal = Proposal(attempt, fresh, state.now, frozenset((state.node,)))
             others = [node for node in attempt.voters if node != state.node]
-            asked = [Tell(Propose(attempt, fresh), node) for node in others]
+            asked = [actions.Tell(Propose(attempt, fresh), node) for node in others]
             return replace(state, proposal=proposal), asked
         case Form():
             state, more = _form(state, purpose)
@@ -289,13 +273,13 @@ def _form(state: State, order: Form) -> Result:
     config = Config(order.generation, order.nodes)
     teams, ended = state.teams.follow(config)
     who = ", ".join(config.nodes)
-    said = Say(f"forming a group of {who} (generation {config.generation})")
+    said = actions.Say(f"forming a group of {who} (generation {config.generation})")
     waits = state.ranks.state in ({"ready"} if order.fresh else WAITING)
     state = replace(state, teams=teams)
     if not waits:
         return state, [*ended, said]
     ranks = state.ranks.ordered(order)
-    return replace(state, ranks=ranks), [*ended, said, FormGroup(order)]
+    return replace(state, ranks=ranks), [*ended, said, actions.TellRanks(order)]
 
 
 def _stop(state: State, stop: Stop) -> Result:
@@ -306,7 +290,11 @@ def _stop(state: State, stop: Stop) -> Result:
         words = f"asked to stop {'at once ' if stop.now else ''}on {stop.node}"
     else:
         words = stop.why or f"asked to stop {'at once' if stop.now else 'after the step'}"
-    return replace(state, stop=stop), [Say(words), StopRanks(stop), Tell(stop)]
+    return replace(state, stop=stop), [
+        actions.Say(words),
+        actions.StopRanks(stop),
+        actions.Tell(stop),
+    ]
 
 
 def _rank_said(state: State, event: events.RankSaid) -> Result:
@@ -315,7 +303,7 @@ def _rank_said(state: State, event: events.RankSaid) -> Result:
     if not (isinstance(event.message, Formed) and state.ranks.state == "training" and state.team):
         return state, []
     teams, recorded = state.teams.trains()
-    said = Say(
+    said = actions.Say(
         f"training from step {event.message.step} on with {', '.join(state.team.nodes)} "
         f"(generation {state.team.generation})"
     )
@@ -356,19 +344,21 @@ def _owner_says(state: State, event: events.OwnerSays) -> Result:
     state = replace(state, owner=event.why)
     if not event.why:
         teams = state.teams.forget_leave(state.node)
-        return replace(state, teams=teams), [Say("the owner has let go of this machine")]
-    said: list[Action] = [Say(f"the owner wants this machine: {event.why}")]
+        return replace(state, teams=teams), [actions.Say("the owner has let go of this machine")]
+    said: list[actions.Action] = [actions.Say(f"the owner wants this machine: {event.why}")]
     if state.team and state.ranks.state in TEAMED:
         cause = Cause.left(state.node, event.why, returns=True)
         return replace(state, teams=state.teams.breaks(cause)), said
-    return state, said + ([RecordAway(event.why)] if state.ranks.away else [])
+    return state, said + ([actions.RecordAway(event.why)] if state.ranks.away else [])
 
 
 def _leaves(state: State, event: events.Leaves) -> Result:
     """Leave the others in order, and end; the run stays open on this node."""
     if state.leaving:
         return state, []
-    return replace(state, leaving=event.why), [Say(f"{event.why}: leaving the others in order")]
+    return replace(state, leaving=event.why), [
+        actions.Say(f"{event.why}: leaving the others in order")
+    ]
 
 
 def _stop_asked(state: State, event: events.StopAsked) -> Result:

@@ -42,7 +42,8 @@ def is_retried(state: State, node: str, failure: RanksFailure) -> bool:
     """Return whether the ranks of `node` are started again after this failure."""
     if curable(failure):
         return True
-    return failure.local and (state_elsewhere(state, node) or _others_can_begin(state, node))
+    begins = failure.of_disk and _others_can_begin(state, node)
+    return begins or (failure.local and state_elsewhere(state, node))
 
 
 def _others_can_begin(state: State, node: str) -> bool:
