@@ -1,4 +1,4 @@
-"""Helpers of action plugins: options read from the documentation, and modules run by a task."""
+"""Helpers of plugins: options read from the documentation, and modules run by a task."""
 
 from __future__ import annotations
 
@@ -8,9 +8,14 @@ from typing import Any
 import yaml
 
 
+def read_yaml(text: str) -> Any:
+    """Return the content of YAML text, by the fast loader where there is one."""
+    return yaml.load(text, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+
+
 def argument_spec(documentation: str) -> dict[str, dict[str, Any]]:
     """Return the argument spec of the options that a plugin's `DOCUMENTATION` describes."""
-    options = yaml.safe_load(documentation)["options"]
+    options = read_yaml(documentation)["options"]
     return {
         name: {key: value for key, value in option.items() if key != "description"}
         for name, option in options.items()

@@ -9,8 +9,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
-
+from hearth_controller.base.options import read_yaml
 from hearth_controller.cli.paths import Paths
 
 SPECS = Path("playbooks", "meta", "argument_specs.yml")
@@ -46,8 +45,7 @@ class Words:
 def read_words(repository: Path) -> dict[str, Words]:
     """Return the words by playbook."""
     text = (repository / SPECS).read_text(encoding="utf-8")
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)  # faster, where there is one
-    entries = yaml.load(text, loader)["argument_specs"]
+    entries = read_yaml(text)["argument_specs"]
     return {
         name: Words(entry["short_description"], entry.get("options", {}))
         for name, entry in entries.items()

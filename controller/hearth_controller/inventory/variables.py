@@ -14,11 +14,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import yaml
 from jinja2 import Environment, TemplateSyntaxError
 from jinja2.meta import find_undeclared_variables
 
 from hearth.base.places import NOTIFY, OF_A_LAUNCH, OF_HEARTH, TOKENS
+from hearth_controller.base.options import read_yaml
 from hearth_controller.inventory.values import misfit
 from hearth_controller.supply import extra
 
@@ -147,7 +147,7 @@ def verb_options(playbooks: str | Path) -> dict[str, dict[str, dict[str, Any]]]:
 
 def entry_options(specs: Path) -> dict[str, dict[str, dict[str, Any]]]:
     """Return the options in a file of argument specs, by entry."""
-    entries = yaml.safe_load(specs.read_text(encoding="utf-8"))["argument_specs"]
+    entries = read_yaml(specs.read_text(encoding="utf-8"))["argument_specs"]
     return {name: entry.get("options", {}) for name, entry in entries.items()}
 
 

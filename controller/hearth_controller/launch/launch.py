@@ -46,6 +46,7 @@ def launch(request: LaunchRequest, site: Site) -> Stages:
         result={
             "places": plan.request.divided and not site.check,
             "brings": bool(plan.transfer and plan.transfer.brings) and not plan.kept,
+            "prepares": not plan.kept,
         },
     )
     if request.files:

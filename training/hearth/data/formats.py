@@ -31,7 +31,6 @@ from hearth.base.text import listed
 from hearth.data.columns import ANSWERS, CONVERSATIONS, QUESTIONS, TEXT
 from hearth.data.conversation import is_conversation
 from hearth.data.findings import LINES, SHOWN, Findings, Problem, kind_of, printable
-from hearth.data.hub_rows import load_hub_rows
 from hearth.data.locate import HubDataset, LocalFile, LocalFiles, suffix_of
 from hearth.data.records import DataRecord, Records, renaming
 from hearth.data.text_files import GZIP, Add, head_of, text_lines
@@ -53,6 +52,8 @@ def open_records(
     cannot be loaded.
     """
     if isinstance(data, HubDataset):
+        from hearth.data.hub_rows import load_hub_rows  # with the Hub's library: 0.2 s
+
         rows, sha256 = load_hub_rows(data)
         records = Records(data.name, sha256, lambda _: numbered(iter(rows)))
     else:
