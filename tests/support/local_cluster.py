@@ -91,7 +91,7 @@ class LocalCluster:
         with (self.checkout / "training/hearth/trainer/compute.py").open("a") as code:
             code.write(_AS_A_LARGE_MODEL.replace("ROW_SECONDS", str(row_seconds)))
         if patient:
-            with (self.checkout / "training/hearth/supervisor/hang.py").open("a") as code:
+            with (self.checkout / "training/hearth/supervisor/ranks_watch.py").open("a") as code:
                 code.write(_PATIENT)
         self.environment = {
             "PATH": f"{Path(sys.executable).parent}:{os.environ['PATH']}",

@@ -14,7 +14,7 @@ from hearth.ranks.control_protocol import (
     Formed,
     Waiting,
 )
-from hearth.supervisor import ranks_watch
+from hearth.supervisor import ranks, resident
 from hearth.supervisor.channel import Said
 from hearth.supervisor.decisions.actions import StartTeam
 from hearth.supervisor.decisions.events import PeerSaid, RanksFailed
@@ -112,7 +112,8 @@ def test_a_machine_that_slept_for_less_than_the_silence_timeout_has_no_rank_that
     tmp_path, monkeypatch
 ):
     own, now = member(tmp_path, silence_timeout=60), 1000.0
-    monkeypatch.setattr(ranks_watch, "boot_clock", lambda: now)
+    for module in (ranks, resident):
+        monkeypatch.setattr(module, "boot_clock", lambda: now)
     assert own._keeper.hanging() == []
     own._ranks.heard(0, Doing(FOR_OTHERS, 1, 0, 20.0))
     now += 40

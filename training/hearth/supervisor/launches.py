@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from time import monotonic
 from typing import Any, TypeVar
 
+from hearth.base.clock import boot_clock
 from hearth.base.errors import LaunchError
 from hearth.base.nvidia import gpus
 from hearth.ranks.control_protocol import Form
@@ -57,7 +58,7 @@ class RankLaunches:
         self.workers = Workers(spec)
         self.log = LaunchLog(spec)
         self.channel = Channel(spec.results, spec.nproc, context.events, context.say)
-        self.watch = RanksWatch(spec)
+        self.watch = RanksWatch(spec.node, sum(spec.nprocs[: spec.rank]), spec.nproc)
         self._tasks: set[asyncio.Task[None]] = set()
         self._kernel: asyncio.Task[None] | None = None
 
@@ -104,7 +105,7 @@ class RankLaunches:
             self._context.say(message)
             self._context.events.put_nowait(NotStarted(start, message))
             return False
-        self.watch.started()
+        self.watch.started(boot_clock())
         return True
 
     async def until_exit(self, start: int) -> None:

@@ -291,12 +291,10 @@ class Member:
 
     def _note_open_step(self) -> None:
         """Tell the other nodes what this node's ranks do, and record a step that takes long."""
-        self._mesh.beat = self._launches.watch.open_step.beat
-        team = self._state.team.nodes if self._state.team else ()
+        watch, team = self._launches.watch, self._state.team.nodes if self._state.team else ()
+        self._mesh.beat = watch.beat
         beats = {node: beat for node, beat in self._mesh.beats.items() if node in team}
-        self._record.open_step = self._launches.watch.open_step.record(
-            self._spec.node, beats, boot_clock()
-        )
+        self._record.open_step = watch.old_step(beats, boot_clock())
 
     # Actions
 

@@ -7,19 +7,15 @@ what keeps its ranks from the exchange, and which link they receive over, slowly
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass
 from typing import Any
 
 from hearth.base.text import duration, plain
 from hearth.plan.slow_links import SLOW_MBIT, hop_text, mbit_text
-from hearth.ranks.control_protocol import FOR_OTHERS, MICRO_BATCH, OPTIMIZER, SEARCH, Doing
 from hearth.supervisor.messages import Beat
 
 OLD = 15.0
 """Least age in seconds of a step that is shown with it; it is recorded a heartbeat earlier."""
-
-_OF_A_STEP = (MICRO_BATCH, OPTIMIZER, SEARCH, FOR_OTHERS)
-"""Pieces of work that belong to a step; any other one ends it."""
 
 
 @dataclass(frozen=True)
@@ -39,67 +35,20 @@ class OldStep:
     link: tuple[str, str, float] | None
 
 
-@dataclass
-class _Rank:
-    step: int = 0
-    since: float | None = None
-    doing: str = ""
-    sender: str = ""
-    mbit: float = 0.0
+def old_step(step: int, seconds: float, beats: Mapping[str, Beat]) -> OldStep | None:
+    """Return a step that began some `seconds` ago as an old one, None unless it is.
 
-
-@dataclass
-class OpenStep:
-    """Follows the steps of a node's ranks, by their local number; any clock does for its times."""
-
-    _ranks: dict[int, _Rank] = field(default_factory=dict)
-
-    def began(self, local_rank: int, doing: Doing, now: float) -> None:
-        """Note that a rank began a piece of work, or still waits for others."""
-        rank = self._ranks.setdefault(local_rank, _Rank())
-        if doing.what not in _OF_A_STEP:
-            rank.since = None
-        elif doing.step > rank.step:
-            rank.step, rank.since = doing.step, now
-        rank.doing = "" if doing.what == FOR_OTHERS else doing.what
-        rank.sender, rank.mbit = doing.sender, doing.mbit
-
-    def rested(self, local_rank: int) -> None:
-        """Note that a rank is in no step: it may take the same one again in another group."""
-        self._ranks.pop(local_rank, None)
-
-    def clear(self) -> None:
-        """Note that all ranks are in no step."""
-        self._ranks.clear()
-
-    @property
-    def beat(self) -> Beat:
-        """The heartbeat for the other nodes."""
-        ranks = self._ranks.values()
-        step = max((rank.step for rank in ranks), default=0)
-        doing = next((rank.doing for rank in ranks if rank.doing), "")
-        over_link = next((rank for rank in ranks if rank.sender), _Rank())
-        return Beat(step, doing, over_link.sender, over_link.mbit)
-
-    def record(self, node: str, beats: Mapping[str, Beat], now: float) -> OldStep | None:
-        """Return the step of this `node`'s ranks, None unless it is old.
-
-        `beats` are the last heartbeats of the other nodes of its group.
-        """
-        open_ranks = [(rank.since, rank.step) for rank in self._ranks.values() if rank.since]
-        since, step = min(open_ranks, default=(now, 0))
-        if not step or now - since < OLD - 5:
-            return None
-        every = {node: self.beat, **beats}
-        # In a ring one node may be through with the exchange, and compute, while others are not.
-        busy = {
-            name: beat.doing for name, beat in every.items() if beat.doing and beat.step <= step
-        }
-        links = [(beat.mbit, beat.sender, name) for name, beat in every.items() if beat.sender]
-        mbit, sender, receiver = min(links, default=(0.0, "", ""))
-        waits_for = busy if len(busy) < len(every) else {}
-        link = None if busy or not sender else (sender, receiver, round(mbit, 3))
-        return OldStep(step, round(now - since), waits_for, link)
+    `beats` are the last heartbeats of all nodes of its group.
+    """
+    if seconds < OLD - 5:
+        return None
+    # In a ring one node may be through with the exchange, and compute, while others are not.
+    busy = {name: beat.doing for name, beat in beats.items() if beat.doing and beat.step <= step}
+    links = [(beat.mbit, beat.sender, name) for name, beat in beats.items() if beat.sender]
+    mbit, sender, receiver = min(links, default=(0.0, "", ""))
+    waits_for = busy if len(busy) < len(beats) else {}
+    link = None if busy or not sender else (sender, receiver, round(mbit, 3))
+    return OldStep(step, round(seconds), waits_for, link)
 
 
 def describe_open_step(record: Mapping[str, Any] | None) -> str:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 
+from hearth.base.clock import boot_clock
 from hearth.ranks.control_protocol import Disk
 from hearth.supervisor.cause import RanksFailure
 from hearth.supervisor.channel import Left, Said
@@ -12,6 +13,12 @@ from hearth.supervisor.decisions.events import Event, RankLeft, RanksFailed
 from hearth.supervisor.launches import NotStarted, RankLaunches, RanksExited
 from hearth.supervisor.relaunched import RelaunchedRanks
 from hearth.supervisor.resident import ResidentRanks
+
+ASLEEP = 5.0
+"""Seconds that this process hears nothing of its ranks, after which the machine or it has slept.
+
+Less than any rank may stand still, however long the others may be silent.
+"""
 
 
 class RanksKeeper:
@@ -29,6 +36,7 @@ class RanksKeeper:
     ) -> None:
         self._context, self._launches, self._kind = context, launches, kind
         self._on_disk = on_disk
+        self._ticked = boot_clock()
 
     def start(self, why: str) -> None:
         """Start this node's ranks, after ending those of an earlier start for the reason `why`."""
@@ -58,7 +66,7 @@ class RanksKeeper:
             case Said(_, local_rank, message):
                 return self._kind.heard(local_rank, message)
             case Left(_, local_rank):
-                watch.left(local_rank)
+                watch.left(local_rank, boot_clock())
                 expected = watch.leave or local_rank in watch.ended
                 # Of ranks that live for one team torchrun tells how they ended.
                 resident = self._context.spec.resident
@@ -77,7 +85,11 @@ class RanksKeeper:
         watch, spec = self._launches.watch, self._context.spec
         if spec.scripted and self._launches.workers.ranks >= spec.nproc:
             watch.rest()  # Of a script the start is all that is bounded.
-        if not (found := watch.hanging()):
+        now = boot_clock()
+        passed, self._ticked = now - self._ticked, now
+        if passed > ASLEEP:
+            watch.slept(passed)
+        if not (found := watch.hanging(now)):
             return []
         rank, message = found
         self._context.say(f"{message}; killing this node's ranks")

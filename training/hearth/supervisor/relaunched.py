@@ -11,6 +11,7 @@ import time
 from collections.abc import Callable
 from dataclasses import replace
 
+from hearth.base.clock import boot_clock
 from hearth.diagnose import is_echo
 from hearth.ranks.control_protocol import (
     WATCHED,
@@ -108,7 +109,7 @@ class RelaunchedRanks:
     def heard(self, local_rank: int, message: News) -> list[Event]:
         """Return the events of decisions in a message of a rank, or in its place."""
         if not isinstance(message, Waiting | Formed | RankEnded):  # of the rank itself
-            return self._launches.watch.heard(local_rank, message)
+            return self._launches.watch.heard(local_rank, message, boot_clock())
         if not isinstance(message, Formed):
             self._launches.watch.rest()
         return [RankSaid(local_rank, message)]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Awaitable, Callable
 
+from hearth.base.clock import boot_clock
 from hearth.base.interface import free_port, source_towards
 from hearth.diagnose import failed_status, is_echo
 from hearth.ranks.control_protocol import (
@@ -78,7 +79,7 @@ class ResidentRanks:
         """Give the ranks an order."""
         if isinstance(order, Interrupt):
             self._context.say(f"interrupting generation {order.generation}: {order.why}")
-        self._launches.watch.ordered(order)
+        self._launches.watch.ordered(order, boot_clock())
         self._launches.channel.tell(order)
 
     def heard(self, local_rank: int, message: News) -> list[Event]:
@@ -86,7 +87,7 @@ class ResidentRanks:
         launches = self._launches
         if isinstance(message, Here) and launches.watch.leave:
             launches.channel.tell(launches.watch.leave)
-        news = launches.watch.heard(local_rank, message)
+        news = launches.watch.heard(local_rank, message, boot_clock())
         if isinstance(message, Waiting | Formed):
             return [RankSaid(local_rank, message), *news]
         return news
