@@ -117,6 +117,11 @@ def test_what_is_wrong_with_nodes_is_said(hosts, facts):
     assert_names("\n".join(findings), *facts)
 
 
+@pytest.mark.parametrize("given", [{"lend_after": "long"}, {"lend_when": ["idle"]}])
+def test_terms_of_another_type_are_left_to_the_check_of_all_options(given):
+    assert read_nodes(members(a=given))[1] == []
+
+
 @pytest.mark.parametrize(
     "named", [{"network_interface": "enp1s0f0np0"}, {"network_mac": "02:00:00:00:00:01"}]
 )

@@ -326,6 +326,17 @@ def test_a_nic_without_an_active_profile_is_not_networkmanagers(device):
     assert nics.networkmanager_of(device, PROFILES) is None
 
 
+def test_networkmanager_is_asked_for_the_nics_profile(program):
+    program(
+        "nmcli",
+        'case "$*" in *"device show hearth9") echo GENERAL.CON-UUID:1-2 ;;'
+        " *connection*) echo 1-2:/etc/NetworkManager/system-connections/home ;; esac",
+    )
+    found = nics.manager_of(Nic("hearth9", 99_999, "02:00:00:00:00:09", True))
+    assert (found.kind, found.uuid) == ("networkmanager", "1-2")
+    assert found.file == "/etc/NetworkManager/system-connections/home"
+
+
 def test_ifupdown_is_told_by_the_nic_in_its_files():
     texts = {"/lo": "iface lo inet\n", "/card": "auto eno1\niface eno1 inet dhcp\n"}
     assert nics.ifupdown_of(texts, "eno1") == Manager("ifupdown", file="/card")

@@ -230,3 +230,26 @@ def test_errors_beside_the_message_count():
     crash = {"msg": "MODULE FAILURE", "module_stderr": "boom"}
     assert describe_failure(crash) == "MODULE FAILURE\nboom"
     assert describe_failure({}) == ""
+
+
+@pytest.mark.parametrize(
+    ("answers", "pinned", "expected"),
+    [
+        ({FIRST: HostKeyAnswer(A)}, [], {"address": FIRST, "present": False}),
+        ({WANTED: HostKeyAnswer(A), FIRST: OFF}, [A], {"address": WANTED, "present": True}),
+        ({WANTED: OFF, FIRST: OFF}, [A], {"unreachable": True}),
+        ({WANTED: HostKeyAnswer(B)}, [A], {"failed": True}),
+    ],
+)
+def test_a_machine_is_pinned_at_its_first_answer_and_unreachable_only_if_all_are_silent(
+    tmp_path, monkeypatch, answers, pinned, expected
+):
+    known_hosts = tmp_path / "known_hosts"
+    for key in pinned:
+        reach.pin(known_hosts, "tower", key)
+    # Stands in for machines on the network.
+    monkeypatch.setattr(reach, "greet", lambda _, address, *__: answers.get(address, OFF))
+    found = reach.reach("tower", [WANTED, FIRST], known_hosts, None, 5)
+    assert expected.items() <= found.items()
+    assert keys_in(known_hosts, "tower") == (pinned or [A])
+    assert ("note" in found) == (not pinned)
