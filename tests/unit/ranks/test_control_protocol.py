@@ -29,7 +29,6 @@ from hearth.ranks.control_protocol import (
     listen_for_ranks,
     node_of_each_rank,
     parse_layout,
-    ranks_of,
 )
 
 _CHOICES = st.dictionaries(st.text(), st.text() | st.integers() | st.none())
@@ -111,11 +110,6 @@ def test_a_layout_names_different_nodes_with_ranks(text):
 def test_a_rank_keeps_its_number_whoever_is_in_the_group():
     layout = (("tower", 1), ("laptop", 2), ("attic", 1))
     assert node_of_each_rank(layout) == ("tower", "laptop", "laptop", "attic")
-    assert ranks_of(layout, ("tower", "laptop", "attic")) == (0, 1, 2, 3)
-    assert ranks_of(layout, ("attic", "laptop")) == (1, 2, 3)
-    assert ranks_of(layout, ()) == ()
-    with pytest.raises(ProtocolError, match="shed"):
-        ranks_of(layout, ("tower", "shed"))
 
 
 def test_ranks_meet_their_supervisor_however_long_the_path_is(tmp_path):

@@ -14,7 +14,7 @@ from support.supervisors import TRAINING
 from support.waiting import HANG, until
 
 from hearth.base.errors import LaunchError
-from hearth.ranks.control import Control, take_ranks_in_place
+from hearth.ranks.control import Control, connect, take_ranks_in_place
 from hearth.ranks.control_protocol import (
     Doing,
     Form,
@@ -120,9 +120,9 @@ def test_a_rank_tells_what_it_does_and_how_it_ended(both):
 
 RANK = """
 import sys, time
-from hearth.ranks.control import Control
+from hearth.ranks.control import connect
 from hearth.ranks.control_protocol import Waiting
-control = Control.connect()
+control = connect()
 if sys.argv[1] == "waits":
     control.wait(Waiting("new", 0, 0, loaded=False))
 time.sleep(600)
@@ -159,11 +159,11 @@ def test_a_rank_ends_with_its_supervisor(tmp_path, does, ending):
 
 def test_a_rank_without_a_supervisor_has_no_control(tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
-    assert Control.connect({}) is None
+    assert connect({}) is None
     with pytest.raises(LaunchError, match="does not answer"):
-        Control.connect({"HEARTH_CONTROL": "1", "HEARTH_LAYOUT": '[["tower",1]]'})
+        connect({"HEARTH_CONTROL": "1", "HEARTH_LAYOUT": '[["tower",1]]'})
     with pytest.raises(LaunchError, match="HEARTH_LAYOUT"):
-        Control.connect({"HEARTH_CONTROL": "1"})
+        connect({"HEARTH_CONTROL": "1"})
 
 
 @pytest.fixture

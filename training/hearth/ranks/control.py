@@ -34,7 +34,6 @@ from hearth.ranks.control_protocol import (
     Leave,
     LoadAlone,
     News,
-    NodeRanks,
     Pause,
     ProtocolError,
     RankEnded,
@@ -44,7 +43,6 @@ from hearth.ranks.control_protocol import (
     encode,
     node_of_each_rank,
     parse_layout,
-    ranks_of,
 )
 
 _TERMINATED = 128 + signal.SIGTERM
@@ -60,8 +58,8 @@ def take_ranks_in_place() -> None:
     """
     if CONTROL not in os.environ:
         return
-    layout, node = _layout(os.environ), os.environ["HEARTH_NODE"]
-    own = ranks_of(layout, (node,)) if node in dict(layout) else ()
+    nodes, node = _node_of_each_rank(os.environ), os.environ["HEARTH_NODE"]
+    own = [rank for rank, each in enumerate(nodes) if each == node]
     started = int(os.environ["LOCAL_WORLD_SIZE"])
     if len(own) != started:
         raise LaunchError(
@@ -69,8 +67,7 @@ def take_ranks_in_place() -> None:
             "there: all nodes need the same specification of the run"
         )
     rank = own[int(os.environ["LOCAL_RANK"])]
-    size = len(node_of_each_rank(layout))
-    os.environ.update(RANK=str(rank), WORLD_SIZE=str(size))
+    os.environ.update(RANK=str(rank), WORLD_SIZE=str(len(nodes)))
     # A lost peer breaks the group. NCCL's watchdog would end this process instead, or write down
     # what NCCL did last, and leaving the group would wait for it: a minute, or eight.
     os.environ |= {
@@ -81,13 +78,13 @@ def take_ranks_in_place() -> None:
     }
 
 
-def _layout(environment: Mapping[str, str]) -> NodeRanks:
-    """Return the layout of the run.
+def _node_of_each_rank(environment: Mapping[str, str]) -> tuple[str, ...]:
+    """Return the node of every stable rank of the run.
 
-    Raises `LaunchError` if there is none, or a wrong one.
+    Raises `LaunchError` if the environment has no layout of it, or a wrong one.
     """
     try:
-        return parse_layout(environment.get(LAYOUT, ""))
+        return node_of_each_rank(parse_layout(environment.get(LAYOUT, "")))
     except ProtocolError as error:
         raise LaunchError(f"{error}; the supervisor of this node must set it") from error
 
@@ -133,19 +130,6 @@ class Control:
         self._closed = False
         self._reader = threading.Thread(target=self._read, name="control", daemon=True)
         self._reader.start()
-
-    @classmethod
-    def connect(cls, environment: Mapping[str, str] = os.environ) -> Control | None:
-        """Connect to the supervisor that listens in this folder; None if the rank has none.
-
-        Raises `LaunchError` if the supervisor does not answer.
-        """
-        if CONTROL not in environment:
-            return None
-        nodes = node_of_each_rank(_layout(environment))
-        control = cls(connection_here(), nodes)
-        control.tell(Here(int(environment["LOCAL_RANK"]), os.getpid()))
-        return control
 
     @property
     def paused(self) -> bool:
@@ -259,18 +243,6 @@ class SupervisorWatch:
         self._connection = connection
         self._sending = threading.Lock()
 
-    @classmethod
-    def connect(cls, environment: Mapping[str, str] = os.environ) -> SupervisorWatch | None:
-        """Connect to the supervisor that listens in this folder; None if the rank has none.
-
-        Raises `LaunchError` if the supervisor does not answer.
-        """
-        if WATCHED not in environment:
-            return None
-        watch = cls(connection_here())
-        watch.tell(Here(int(environment["LOCAL_RANK"]), os.getpid()))
-        return watch
-
     def tell(self, message: News) -> None:
         """Send a message to the supervisor."""
         with suppress(OSError), self._sending:
@@ -282,11 +254,20 @@ class SupervisorWatch:
 
 
 def connect(environment: Mapping[str, str] = os.environ) -> Control | SupervisorWatch | None:
-    """Connect to this node's supervisor, if it gives orders or watches.
+    """Connect to this node's supervisor, if it gives orders or watches; None if the rank has none.
 
     Raises `LaunchError` if it does not answer.
     """
-    return Control.connect(environment) or SupervisorWatch.connect(environment)
+    supervisor: Control | SupervisorWatch
+    if CONTROL in environment:
+        nodes = _node_of_each_rank(environment)
+        supervisor = Control(connection_here(), nodes)
+    elif WATCHED in environment:
+        supervisor = SupervisorWatch(connection_here())
+    else:
+        return None
+    supervisor.tell(Here(int(environment["LOCAL_RANK"]), os.getpid()))
+    return supervisor
 
 
 class Starting:

@@ -23,7 +23,7 @@ from __future__ import annotations
 import json
 import os
 import socket
-from collections.abc import Collection, Iterator
+from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -220,17 +220,6 @@ def parse_layout(text: str) -> NodeRanks:
 def node_of_each_rank(layout: NodeRanks) -> tuple[str, ...]:
     """Return the node of every stable rank."""
     return tuple(node for node, ranks in layout for _ in range(ranks))
-
-
-def ranks_of(layout: NodeRanks, nodes: Collection[str]) -> tuple[int, ...]:
-    """Return the stable ranks of `nodes`, ascending.
-
-    Raises `ProtocolError` for a node that the layout lacks.
-    """
-    strangers = [node for node in nodes if node not in dict(layout)]
-    if strangers:
-        raise ProtocolError(f"not in the layout of the run: {', '.join(strangers)}")
-    return tuple(rank for rank, node in enumerate(node_of_each_rank(layout)) if node in nodes)
 
 
 def listen_for_ranks(folder: Path) -> socket.socket:
