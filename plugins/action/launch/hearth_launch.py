@@ -177,6 +177,9 @@ class ActionModule(ActionBase):
             name, _, variable = option.partition(".")
             known = self._secrets[secret]
             arguments[name] = arguments.get(name, {}) | {variable: known} if variable else known
+        spec = arguments.get("spec") or {}
+        if spec.get("shared"):  # planned by the task of any node, and each may have its own path
+            arguments["spec"] = {**spec, "shared": self._given["shared"]}
         if call.module == "hearth_inspect":
             arguments = own | arguments
         elif call.module == "hearth_command":
