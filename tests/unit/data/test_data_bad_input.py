@@ -198,7 +198,7 @@ CALL = {"name": "f", "arguments": {}}
         ({"messages": [ANSWER], "tools": [{"type": "function"}]}, ["function 1", "tools", "name"]),
         ({"messages": [SYSTEM, ANSWER], "system": "t"}, ["system", "differ"]),
         ({"instruction": "a", "output": "b", "history": ["c"]}, ["turn 1", "history"]),
-        ({"prompt": "a", "completion": "b", "label": False}, ["label", "KTO"]),
+        ({"prompt": "a", "completion": "b", "label": False}, ["label", "objective=kto"]),
         (
             {"prompt": "a", "chosen": "b", "rejected": "c"},
             ["chosen", "rejected", "completion=chosen"],

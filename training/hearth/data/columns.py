@@ -16,7 +16,7 @@ list is not learned. Beside a conversation or a question and its answer:
 | `input` or `context` beside `instruction`, `context` beside `question` | more of the question |
 | `history`: a list of [question, answer] | earlier turns, which are learned, too |
 | `thought` or `reasoning_content` | the reasoning before the answer |
-| `label: false` (KTO), `chosen` with `rejected` (DPO) | a finding: these are preferences |
+| `label: false`, `chosen` with `rejected` | a finding: these are preferences (see `preferences`) |
 
 A `split` column assigns an example to `train` or `held_out`. Columns that hold something and are
 not read are listed in `Example.unused`.
@@ -24,7 +24,7 @@ not read are listed in `Example.unused`.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -44,11 +44,12 @@ _SYSTEM = ("system", "system_prompt", "system_message")
 _TOOLS = ("tools", "functions")
 _THOUGHT = ("thought", "reasoning_content")
 _MORE = {"instruction": ("input", "context"), "question": ("context",)}
-_LABELS = ("label", "kto_tag")
+LABELS = ("label", "kto_tag")
+SIDES = ("chosen", "rejected")
 _HISTORY, _SPLIT = "history", "split"
 NAMES = (
     *(*CONVERSATIONS, *QUESTIONS, *ANSWERS, TEXT, *_SYSTEM, *_TOOLS, *_THOUGHT),
-    *("context", _HISTORY, *_LABELS, _SPLIT),
+    *("context", _HISTORY, *LABELS, *SIDES, _SPLIT),
 )
 """All names of columns that are read."""
 
@@ -60,7 +61,7 @@ def shadowed(named: Collection[str]) -> set[str]:
 
     These are other names for the same, and columns of the forms that come before.
     """
-    slots = (CONVERSATIONS, QUESTIONS, ANSWERS, _SYSTEM, _TOOLS, _THOUGHT)
+    slots = (CONVERSATIONS, QUESTIONS, ANSWERS, _SYSTEM, _TOOLS, _THOUGHT, LABELS)
     found = {name for slot in slots if set(slot) & set(named) for name in slot}
     if {*QUESTIONS, *ANSWERS, TEXT} & set(named):
         found |= {*CONVERSATIONS}
@@ -70,10 +71,18 @@ def shadowed(named: Collection[str]) -> set[str]:
     return found - more - set(named)
 
 
-def to_example(fields: Mapping[str, Any]) -> Example:
-    """Convert a record's columns to an example. Raises `Problem` if that fails."""
+def to_example(
+    fields: Mapping[str, Any],
+    conversations: Sequence[str] = CONVERSATIONS,
+    answers: Sequence[str] = ANSWERS,
+) -> Example:
+    """Convert a record's columns to an example.
+
+    `conversations` and `answers` are the names of the columns that hold them. Raises `Problem` if
+    that fails.
+    """
     try:
-        return _example(_Columns(fields))
+        return _example(_Columns(fields), conversations, answers)
     except RecursionError:
         raise Problem("a value is nested too deep; write it flatter") from None
 
@@ -125,16 +134,17 @@ class _Turns:
     unused: tuple[str, ...] = ()
 
 
-def _example(columns: _Columns) -> Example:
-    if columns.first(["chosen"]) and columns.first(["rejected"]):
+def _example(columns: _Columns, conversations: Sequence[str], answers: Sequence[str]) -> Example:
+    if columns.first(SIDES[:1]) and columns.first(SIDES[1:]):
         raise Problem(
-            "chosen and rejected are preferences (DPO), and Hearth learns answers; to learn those "
-            "that were chosen, take columns=completion=chosen, or columns=messages=chosen if they "
-            "are whole conversations"
+            "chosen and rejected are preferences; learn them with objective=dpo (or orpo, kto), or "
+            "learn the chosen answers alone with columns=completion=chosen, or "
+            "columns=messages=chosen if they are whole conversations"
         )
     held_out = _held_out(columns.read(_SPLIT))
     for blank in (False, True):
-        if turns := _conversation(columns, blank) or _pair(columns, blank):
+        turns = _conversation(columns, conversations, blank)
+        if turns := turns or _answered(columns, answers, blank):
             messages, tools = _framed(columns, turns.messages), _tools(columns, turns.messages)
             unused = (*columns.unread(), *turns.unused)
             return Example(messages, tools=tools, held_out=held_out, unused=unused)
@@ -155,20 +165,20 @@ def _held_out(split: Any) -> bool | None:
     raise Problem(f"split is {shown(split)}; use 'train' or 'held_out', or rename that column")
 
 
-def _conversation(columns: _Columns, blank: bool) -> _Turns | None:
-    """Return the messages of a record with a column of them, or None."""
+def _conversation(columns: _Columns, names: Sequence[str], blank: bool) -> _Turns | None:
+    """Return the messages of a record with a column of them, one of `names`, or None."""
     # The other names are also those of plain texts.
-    others = [name for name in CONVERSATIONS[2:] if is_conversation(columns.peek(name))]
-    name = columns.first([*CONVERSATIONS[:2], *others], blank)
+    others = [name for name in names[2:] if is_conversation(columns.peek(name))]
+    name = columns.first([*names[:2], *others], blank)
     if name is None:
         return None
     value = columns.read(name)
     return _Turns(read_messages(name, value), unused_members(name, value))
 
 
-def _pair(columns: _Columns, blank: bool) -> _Turns | None:
+def _answered(columns: _Columns, answers: Sequence[str], blank: bool) -> _Turns | None:
     """Return the messages of a record with a question and its answer, or None."""
-    question, answer = columns.first(QUESTIONS, blank=True), columns.first(ANSWERS, blank)
+    question, answer = columns.first(QUESTIONS, blank=True), columns.first(answers, blank)
     if question is None or answer is None:
         return None
     question_side = _side(columns, question, "user", 1)
@@ -228,14 +238,15 @@ def _framed(columns: _Columns, messages: tuple[Message, ...]) -> tuple[Message, 
             "no message has the role assistant, so there is no answer to train on; add one, or "
             "remove the record"
         )
-    for name in _LABELS:
+    for name in LABELS:
         label = str(columns.peek(name)).strip().lower()  # a number is the class of something else
         if label == "true":
             columns.read(name)
         if label == "false":
             raise Problem(
-                f"{name} is false: a bad answer (KTO), and Hearth would learn it as a good one; "
-                "remove these records, or rename that column if it means something else"
+                f"{name} is false: a bad answer, which would be learned as a good one; learn to "
+                "avoid it with objective=kto, remove these records, or rename that column if it "
+                "means something else"
             )
     name = columns.first(_SYSTEM)
     system = columns.text(name)

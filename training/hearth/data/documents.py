@@ -12,7 +12,7 @@ import hashlib
 import json
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager
-from dataclasses import asdict, dataclass
+from dataclasses import asdict, dataclass, field
 from itertools import islice
 from pathlib import Path
 from typing import Any
@@ -23,10 +23,12 @@ from hearth.base.errors import DataError
 from hearth.base.files import replaced_folder, sha256_of
 from hearth.base.locks import locked
 from hearth.data.columns import to_example
-from hearth.data.encode import encode
+from hearth.data.encode import Encoded, encode
 from hearth.data.findings import Findings, Note, Problem, note
 from hearth.data.formats import Records
 from hearth.data.messages import Example
+from hearth.data.pairs import EQUAL, check_head, remark_on
+from hearth.data.preferences import to_preferences
 
 _BATCH = 1000
 BLANK = "left out as blank"
@@ -46,6 +48,9 @@ class Documents:
         hashes: uint64 (documents,), hash of the content.
         marks: int8 (documents,), 1 held out, 0 train, -1 unmarked.
         plain: bool (documents,), whether it is a plain text, which may be cut into pieces.
+        liked: int8 (documents,), 1 an answer to prefer, 0 one to avoid, -1 in data that are no
+            preferences. In data of pairs documents 2k and 2k + 1 are the chosen and the rejected
+            answer of one record.
         notes: remarks on the examples, such as those left out because no token carries loss.
         unused: columns that were not read, sorted.
     """
@@ -60,6 +65,11 @@ class Documents:
     plain: np.ndarray
     notes: tuple[Note, ...] = ()
     unused: tuple[str, ...] = ()
+    liked: np.ndarray = field(default_factory=lambda: np.empty(0, np.int8))
+
+    def __post_init__(self) -> None:
+        if not len(self.liked):  # as in entries of the cache from before there were preferences
+            object.__setattr__(self, "liked", np.full(len(self.lines), -1, np.int8))
 
     def __len__(self) -> int:
         return len(self.lines)
@@ -72,9 +82,23 @@ class Documents:
 
 def examples(records: Records, findings: Findings) -> Iterator[tuple[int, Example]]:
     """Yield line and example of each valid record; add the invalid ones to `findings`."""
+    for line, (example,) in answers_of(records, findings, "sft"):
+        yield line, example
+
+
+def answers_of(
+    records: Records, findings: Findings, objective: str
+) -> Iterator[tuple[int, tuple[Example, ...]]]:
+    """Yield line and examples of each valid record; add the invalid ones to `findings`.
+
+    The objective `sft` learns one example of a record, others see `preferences`.
+    """
     for record in records.read(findings):
         try:
-            yield record.line, to_example(record.fields)
+            if objective == "sft":
+                yield record.line, (to_example(record.fields),)
+            else:
+                yield record.line, to_preferences(record.fields, objective)
         except Problem as problem:
             findings.add(record.line, str(problem))
 
@@ -84,6 +108,7 @@ def tokenise(
     tokenizer: Any,
     stops: Sequence[int] = (),
     found: Findings | None = None,
+    objective: str = "sft",
 ) -> Documents:
     """Tokenise all examples of `records`; `stops` are the tokens that stop generation.
 
@@ -91,43 +116,87 @@ def tokenise(
     instead, and the invalid records are left out.
     """
     findings = Findings(records.name, records.files) if found is None else found
-    ids, learned, lines, hashes, marks, plain = [], [], [], [], [], []
-    noted, unused = dict[str, list[int]](), set[str]()
-    source = examples(records, findings)
+    made = _Made()
+    source = answers_of(records, findings, objective)
     while batch := list(islice(source, _BATCH)):
         if findings and found is None:  # read the rest only to find further problems
             continue
-        for (line, example), tokens in zip(
-            batch, encode(tokenizer, [example for _, example in batch], stops), strict=True
-        ):
-            unused.update(example.unused)
-            if isinstance(tokens, Problem):
-                findings.add(line, str(tokens))
-            elif example.empty or not tokens.learned[1:].any():
-                noted.setdefault(BLANK, []).append(line)
-            else:
-                for each in tokens.notes:
-                    noted.setdefault(each, []).append(line)
-                ids.append(tokens.ids)
-                learned.append(tokens.learned)
-                lines.append(line)
-                hashes.append(example.hash)
-                marks.append(-1 if example.held_out is None else int(example.held_out))
-                plain.append(not example.messages)
+        tokens = iter(encode(tokenizer, [each for _, group in batch for each in group], stops))
+        for line, group in batch:
+            try:
+                made.add(line, group, [next(tokens) for _ in group])
+            except Problem as problem:
+                findings.add(line, str(problem))
     if found is None:
         findings.raise_any()
-    return Documents(
-        ids=np.concatenate([np.empty(0, np.int32), *ids]),
-        learned=np.concatenate([np.empty(0, bool), *learned]),
-        offsets=np.cumsum([0, *map(len, ids)], dtype=np.int64),
-        targets=np.array([int(flags[1:].sum()) for flags in learned], dtype=np.int64),
-        lines=np.array(lines, dtype=np.int64),
-        hashes=np.array(hashes, dtype=np.uint64),
-        marks=np.array(marks, dtype=np.int8),
-        plain=np.array(plain, dtype=bool),
-        notes=tuple(note(text, lines) for text, lines in noted.items()),
-        unused=tuple(sorted(unused)),
-    )
+    return made.documents()
+
+
+class _Made:
+    """The documents made so far."""
+
+    def __init__(self) -> None:
+        self._tokens: list[Encoded] = []
+        self._examples: list[tuple[int, int, Example]] = []
+        self._noted: dict[str, list[int]] = {}
+        self._unused: set[str] = set()
+
+    def add(
+        self, line: int, group: Sequence[Example], encoded: Sequence[Encoded | Problem]
+    ) -> None:
+        """Add the examples of the record in `line`: one, or the two answers of a pair.
+
+        Raises `Problem` if they cannot be trained on.
+        """
+        self._unused.update(*(example.unused for example in group))
+        tokens = list[Encoded]()
+        for each in encoded:
+            if isinstance(each, Problem):
+                raise each
+            tokens.append(each)
+        blank = any(
+            example.empty or not each.learned[1:].any()
+            for example, each in zip(group, tokens, strict=True)
+        )
+        remarks = {BLANK} if blank else {text for each in tokens for text in each.notes}
+        if len(group) == 2 and not blank:
+            check_head(*tokens)
+            remarks |= remark_on(*group, *tokens)
+        for text in sorted(remarks):
+            self._noted.setdefault(text, []).append(line)
+        if not remarks & {BLANK, EQUAL}:
+            self._tokens += tokens
+            self._examples += [(line, hash_of(group), example) for example in group]
+
+    def documents(self) -> Documents:
+        """Return all documents."""
+        lines, hashes, examples = zip(*self._examples, strict=True) if self._examples else [()] * 3
+        return Documents(
+            ids=np.concatenate([np.empty(0, np.int32), *(each.ids for each in self._tokens)]),
+            learned=np.concatenate([np.empty(0, bool), *(each.learned for each in self._tokens)]),
+            offsets=np.cumsum([0, *(len(each.ids) for each in self._tokens)], dtype=np.int64),
+            targets=np.array([each.learned[1:].sum() for each in self._tokens], dtype=np.int64),
+            lines=np.array(lines, dtype=np.int64),
+            hashes=np.array(hashes, dtype=np.uint64),
+            marks=_flags([example.held_out for example in examples]),
+            plain=np.array([not example.messages for example in examples], dtype=bool),
+            liked=_flags([example.liked for example in examples]),
+            notes=tuple(note(text, lines) for text, lines in self._noted.items()),
+            unused=tuple(sorted(self._unused)),
+        )
+
+
+def _flags(values: Sequence[bool | None]) -> np.ndarray:
+    """Return 1 for true, 0 for false and -1 for None, int8 (values,)."""
+    return np.array([-1 if value is None else int(value) for value in values], dtype=np.int8)
+
+
+def hash_of(group: Sequence[Example]) -> int:
+    """Return the hash of a record's content: that of its example, or one for both of a pair."""
+    if len(group) == 1:
+        return group[0].hash
+    text = " ".join(str(example.hash) for example in group)
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
 
 
 def held_out_mask(hashes: np.ndarray, marks: np.ndarray, fraction: float) -> np.ndarray:

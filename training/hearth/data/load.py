@@ -14,11 +14,12 @@ from typing import Any
 import numpy as np
 
 from hearth.base.errors import DataError
+from hearth.base.text import counted
 from hearth.data.documents import (
     Documents,
+    answers_of,
     cache_key,
     cached_documents,
-    examples,
     held_out_mask,
     tokenise,
 )
@@ -27,8 +28,12 @@ from hearth.data.formats import Records, open_records
 from hearth.data.locate import LocalFile, LocalFiles, locate
 from hearth.data.messages import Message
 from hearth.data.packing import Part, pack
-from hearth.data.rows import Cut, PackedRows, Rows, cut_to_length
+from hearth.data.preferences import PAIRED
+from hearth.data.rows import Cut, PackedRows, Rows, cut_to_length, of_pairs
 from hearth.data.template import ensure_chat_template, tokenizer_fingerprint
+
+NOUNS = {"sft": "example", "dpo": "pair", "orpo": "pair", "kto": "answer"}
+"""Name of an example by the objective."""
 
 
 @dataclass(frozen=True)
@@ -43,6 +48,8 @@ class DataReport:
         unused: columns that were not read.
         padding: fraction that holds no token where all rows are as long as the longest.
         fingerprint: checksum of all tokens, labels and rows; equal on nodes with the same data.
+        noun: what an example is: an example, a pair, or an answer with a label.
+        preferred: training examples that are answers to prefer.
     """
 
     name: str
@@ -58,11 +65,16 @@ class DataReport:
     unused: tuple[str, ...]
     padding: float
     fingerprint: str
+    noun: str = "example"
+    preferred: int = 0
 
     def __str__(self) -> str:
         unused = [f"not used: {', '.join(self.unused)}"] if self.unused else []
+        count = counted(self.examples, self.noun)
+        if self.noun == NOUNS["kto"]:
+            count += f" ({self.preferred} preferred, {self.examples - self.preferred} to avoid)"
         return (
-            f"data: {self.name}: {self.examples} examples and {self.held_out_examples} held out; "
+            f"data: {self.name}: {count} and {self.held_out_examples} held out; "
             f"{self.rows} rows, {self.tokens} tokens, {self.label_tokens} learned, "
             f"{self.padding:.1%} padding"
             + "".join(f"; {remark}" for remark in [*self.notes, *unused])
@@ -109,38 +121,45 @@ class TokenData:
     sample: Rows | None = None
 
 
-def _question(records: Records, held_out: frozenset[int]) -> HeldOutQuestion | None:
+def _question(records: Records, held_out: frozenset[int], objective: str) -> HeldOutQuestion | None:
     """Return the first question of `records` on a `held_out` line; None if those hold only texts.
 
-    A question is a user message followed by an assistant message; a greeting is not.
+    A question is a user message followed by an assistant message; a greeting is not. With
+    preferences the answer is one to prefer.
     """
     last = max(held_out, default=0)
-    for line, example in examples(records, Findings(records.name, records.files)):
+    for line, (example, *_) in answers_of(
+        records, Findings(records.name, records.files), objective
+    ):
         if line > last:
             break
+        if line not in held_out or example.liked is False:
+            continue
         for at, (question, answer) in enumerate(pairwise(example.messages), start=1):
-            roles = question.role, answer.role
-            if line in held_out and roles == ("user", "assistant") and answer.content:
+            counts = example.liked is None or answer.is_learned
+            if (question.role, answer.role) == ("user", "assistant") and answer.content and counts:
                 return HeldOutQuestion(example.messages[:at], answer.content)
     return None
 
 
 @dataclass(frozen=True, eq=False)
 class Tokenised:
-    """The records of a data set, and their tokens."""
+    """The records of a data set, and their tokens; `objective` learns from them."""
 
     records: Records
     documents: Documents
+    objective: str = "sft"
 
     def lengths(self, held_out: float) -> tuple[np.ndarray, np.ndarray]:
         """Return the tokens of each chat and of each plain text that is trained on, int64.
 
-        `held_out` is that of `load_data`.
+        A pair is one chat of both answers. `held_out` is that of `load_data`.
         """
         documents = self.documents
         trained = ~held_out_mask(documents.hashes, documents.marks, held_out)
         lengths, plain = documents.lengths, documents.plain
-        return lengths[trained & ~plain], lengths[trained & plain]
+        chats = lengths[trained & ~plain]
+        return of_pairs(chats) if self.objective in PAIRED else chats, lengths[trained & plain]
 
 
 def read_tokens(
@@ -151,6 +170,7 @@ def read_tokens(
     in_mixture: bool = False,
     stops: Sequence[int] = (),
     say: Callable[[str], None] = print,
+    objective: str = "sft",
 ) -> Tokenised:
     """Tokenise `dataset`, or read its tokens from `cache`; see `load_data`."""
     located = dataset if isinstance(dataset, LocalFile | LocalFiles) else locate(dataset)
@@ -159,12 +179,14 @@ def read_tokens(
 
     def make() -> Documents:
         say(f"tokens: reading {records.name}")
-        return tokenise(records, tokenizer, stops)
+        return tokenise(records, tokenizer, stops, objective=objective)
 
     named = [json.dumps([columns, in_mixture], sort_keys=True)] if columns else []
+    if objective != "sft":
+        named.append("pairs" if objective in PAIRED else "judged answers")
     fingerprint = tokenizer_fingerprint(tokenizer, stops)
     key = cache_key(records.sha256, records.form, fingerprint, *named)
-    return Tokenised(records, cached_documents(cache, key, make, say))
+    return Tokenised(records, cached_documents(cache, key, make, say), objective)
 
 
 def load_data(
@@ -180,18 +202,20 @@ def load_data(
     in_mixture: bool = False,
     stops: Sequence[int] = (),
     say: Callable[[str], None] = print,
+    objective: str = "sft",
 ) -> TokenData:
     """Load `dataset` as rows of at most `sequence_length` tokens.
 
     The tokenizer gets a plain chat template if it has none; its tokens are kept in `cache`. `seed`
     is that of the packing; `columns` and `in_mixture` are as in `open_records`. `stops` are the
-    tokens that stop the model's generation.
+    tokens that stop the model's generation. The data are pairs for the objectives `dpo` and `orpo`,
+    judged answers for `kto` (see `preferences`); of tokens that were read it is known.
 
     Raises `DataError` with the problems found in the data, and `ModelError` if the tokenizer is
     unusable for training (see `ensure_chat_template`).
     """
     if not isinstance(dataset, Tokenised):
-        dataset = read_tokens(dataset, tokenizer, cache, columns, in_mixture, stops, say)
+        dataset = read_tokens(dataset, tokenizer, cache, columns, in_mixture, stops, say, objective)
     data = token_data(
         dataset.records,
         dataset.documents,
@@ -200,6 +224,7 @@ def load_data(
         packing=packing,
         held_out=held_out,
         seed=seed,
+        objective=dataset.objective,
     )
     say(str(data.report))
     return data
@@ -214,6 +239,7 @@ def token_data(
     packing: bool,
     held_out: float,
     seed: int,
+    objective: str = "sft",
 ) -> TokenData:
     """Return the rows of `documents`, which are the tokens of `records`.
 
@@ -221,22 +247,28 @@ def token_data(
     """
     name = records.name
     if not len(documents):
-        raise DataError(f"{name}: there is nothing to train on: every text or answer is blank")
+        notes = "".join(f"; {each.sentence(records.files)}" for each in documents.notes)
+        blank = "every text or answer is blank"
+        raise DataError(f"{name}: there is nothing to train on: {notes[2:] or blank}")
     chosen = held_out_mask(documents.hashes, documents.marks, held_out)
     if chosen.all():
         raise DataError(_nothing_left(name, documents, held_out))
-    form = (pad_id_of(tokenizer), sequence_length, packing, seed, records.files)
+    paired = objective in PAIRED
+    form = (pad_id_of(tokenizer), sequence_length, packing, seed, records.files, paired)
     (train, train_cut), (kept, kept_cut) = (
         packed_rows(documents, side, name, *form) for side in (~chosen, chosen)
     )
     if not len(train):
-        raise DataError(_all_too_long(name, documents.lengths[~chosen], sequence_length))
+        lengths = documents.lengths[~chosen]
+        lengths = of_pairs(lengths) if paired else lengths
+        raise DataError(_all_too_long(name, lengths, sequence_length, NOUNS[objective]))
     positions = len(train) * int(train.tokens.max())
+    together = 2 if paired else 1
     report = DataReport(
         name=name,
         sha256=records.sha256,
-        examples=int((~chosen).sum()) - len(train_cut.dropped),
-        held_out_examples=int(chosen.sum()) - len(kept_cut.dropped),
+        examples=(int((~chosen).sum()) - len(train_cut.dropped)) // together,
+        held_out_examples=(int(chosen.sum()) - len(kept_cut.dropped)) // together,
         rows=len(train),
         held_out_rows=len(kept),
         tokens=int(train.tokens.sum()),
@@ -255,8 +287,10 @@ def token_data(
         fingerprint=hashlib.sha256(
             f"{train.fingerprint()} {kept.fingerprint()}".encode()
         ).hexdigest(),
+        noun=NOUNS[objective],
+        preferred=int(train.liked.sum()),
     )
-    question = functools.partial(_question, records, kept.lines())
+    question = functools.partial(_question, records, kept.lines(), objective)
     return TokenData(train, kept, report, question)
 
 
@@ -293,14 +327,18 @@ def packed_rows(
     packing: bool,
     seed: int,
     files: Sequence[str] = (),
+    paired: bool = False,
 ) -> tuple[PackedRows, Cut]:
-    """Return rows of the `chosen` documents (a mask), and the parts cut off."""
-    cut = cut_to_length(documents, np.flatnonzero(chosen), sequence_length)
-    pieces = cut.pieces
-    rows = [[piece] for piece in range(len(pieces.starts))]
-    if packing:
-        rows = pack(pieces.lengths, sequence_length, seed)
-    return PackedRows(documents, pieces, rows, name, pad_id, files), cut
+    """Return rows of the `chosen` documents (a mask), and the parts cut off.
+
+    If they are `paired`, both answers of a pair are in one row, one behind the other.
+    """
+    cut = cut_to_length(documents, np.flatnonzero(chosen), sequence_length, paired)
+    lengths = of_pairs(cut.pieces.lengths) if paired else cut.pieces.lengths
+    rows = pack(lengths, sequence_length, seed) if packing else [[at] for at in range(len(lengths))]
+    if paired:
+        rows = [[piece for pair in row for piece in (2 * pair, 2 * pair + 1)] for row in rows]
+    return PackedRows(documents, cut.pieces, rows, name, pad_id, files, paired, seed), cut
 
 
 def _nothing_left(name: str, documents: Documents, held_out: float) -> str:
@@ -313,9 +351,9 @@ def _nothing_left(name: str, documents: Documents, held_out: float) -> str:
     )
 
 
-def _all_too_long(name: str, lengths: np.ndarray, sequence_length: int) -> str:
+def _all_too_long(name: str, lengths: np.ndarray, sequence_length: int, noun: str) -> str:
     return (
-        f"{name}: all {len(lengths)} examples are longer than sequence_length {sequence_length} "
-        f"(the shortest has {lengths.min()} tokens, the longest {lengths.max()}); raise "
-        "sequence_length or shorten the examples"
+        f"{name}: all {len(lengths)} {noun}s are longer than sequence_length "
+        f"{sequence_length} (the shortest has {lengths.min()} tokens, the longest "
+        f"{lengths.max()}); raise sequence_length or shorten the {noun}s"
     )

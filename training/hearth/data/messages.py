@@ -69,6 +69,7 @@ class Example:
         tools: JSON schemas of the functions that the conversation may call.
         held_out: whether the file marks it as held out, or None if it is unmarked.
         unused: names of the record's columns that were not read.
+        liked: whether its answer is one to prefer or to avoid, or None where none is judged.
     """
 
     messages: tuple[Message, ...] = ()
@@ -76,6 +77,7 @@ class Example:
     tools: tuple[Mapping[str, Any], ...] = ()
     held_out: bool | None = None
     unused: tuple[str, ...] = ()
+    liked: bool | None = None
 
     @property
     def empty(self) -> bool:

@@ -44,6 +44,25 @@ def pack(lengths: np.ndarray, capacity: int, seed: int) -> list[list[int]]:
     return rows
 
 
+def partners(lengths: np.ndarray, records: np.ndarray, seed: int) -> np.ndarray:
+    """Return for each answer that of another record to put in its place, int64 (answers,).
+
+    The result is a permutation: each answer takes the next shorter one, and the shortest takes the
+    longest, so that only this one has to be cut to the place. `lengths` is int64 (answers,),
+    `records` the record of each, of which one may have two; `seed` decides between equal lengths.
+    """
+    shuffled = np.random.default_rng(seed).permutation(len(lengths))
+    order = shuffled[np.argsort(lengths[shuffled], kind="stable")].tolist()
+    count = len(order)
+    for at in range(2 * count):  # no answer follows the other one of its record
+        here, following, other = ((at + more) % count for more in range(3))
+        if records[order[here]] == records[order[following]]:
+            order[following], order[other] = order[other], order[following]
+    found = np.empty(count, dtype=np.int64)
+    found[order] = np.roll(order, 1)
+    return found
+
+
 @dataclass(frozen=True)
 class Part:
     """One data set of a mixture: its number of rows, and the rows of it that an epoch takes.

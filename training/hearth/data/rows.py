@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -11,8 +12,11 @@ import numpy as np
 
 from hearth.data.documents import Documents
 from hearth.data.findings import place_of
+from hearth.data.packing import partners
 
 IGNORED = -100
+SIDES = ({1: "preferred", 0: "to avoid"}, {1: "chosen", 0: "rejected"})
+"""Names of answers by `Documents.liked`: of judged ones, of pairs."""
 
 
 @dataclass(frozen=True)
@@ -46,11 +50,13 @@ class Document:
         source: its place, such as `file:line`.
         ids: int32 (tokens,).
         learned: bool (tokens,), whether a token carries loss; the first one never does.
+        side: `chosen` or `rejected` of a pair, `preferred` or `to avoid` of judged answers.
     """
 
     source: str
     ids: np.ndarray
     learned: np.ndarray
+    side: str = ""
 
 
 class Rows(Protocol):
@@ -79,7 +85,35 @@ class Rows(Protocol):
         ...
 
     def documents(self, count: int) -> list[Document]:
-        """Return the first `count` documents, in the order of the data."""
+        """Return the documents of the first `count` examples, in the order of the data."""
+        ...
+
+
+class PreferenceRows(Rows, Protocol):
+    """Rows of preferences: their documents are whole pairs, or judged answers.
+
+    In a row of pairs chosen and rejected answers take turns.
+
+    Attributes:
+        answers: int64 (rows,), documents of each row.
+        liked_tokens: int64 (rows,), learned tokens of each row's preferred documents.
+        liked: bool (pieces,), whether a document is to prefer, by the number of its piece.
+    """
+
+    answers: np.ndarray
+    liked_tokens: np.ndarray
+    liked: np.ndarray
+
+    def pieces_of(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the numbers of the pieces in `batch(indices)`, in that order, int64."""
+        ...
+
+    def mismatched(self, indices: Sequence[int] | np.ndarray) -> Batch:
+        """Return the rows of `batch(indices)` with the answer to another question in each document.
+
+        Each document keeps its question, the tokens before the first learned one. `partners` has
+        the document whose answer follows. No row is longer than in `batch`.
+        """
         ...
 
 
@@ -111,13 +145,18 @@ class Cut:
     dropped: np.ndarray
 
 
-def cut_to_length(documents: Documents, chosen: np.ndarray, longest: int) -> Cut:
+def cut_to_length(
+    documents: Documents, chosen: np.ndarray, longest: int, paired: bool = False
+) -> Cut:
     """Return the pieces of the documents numbered `chosen`, none longer than `longest` tokens.
 
     Texts are cut into pieces. A chat example that is too long is dropped: without its beginning
-    it lacks the question, without its end the end of the answer.
+    it lacks the question, without its end the end of the answer. Of pairs both answers together
+    must fit.
     """
     lengths = documents.lengths[chosen]
+    if paired:
+        lengths = np.repeat(of_pairs(lengths), 2)
     fits = lengths <= longest
     long_texts = chosen[~fits & documents.plain[chosen]]
     stride = longest - 1
@@ -135,11 +174,17 @@ def cut_to_length(documents: Documents, chosen: np.ndarray, longest: int) -> Cut
     return Cut(Pieces(of, starts, stops, targets), cut=long_texts, dropped=dropped)
 
 
+def of_pairs(counts: np.ndarray) -> np.ndarray:
+    """Return the sum over both answers of each pair, from `counts` of all answers."""
+    return counts.reshape(-1, 2).sum(axis=1)
+
+
 class PackedRows:
     """Packed `Rows` over a flat store of tokens, which may be memory-mapped.
 
     `rows` has the numbers of the `pieces` of the store `documents` that make up each row, and
-    `name` is the data set's, `files` those of several files, for `sources`.
+    `name` is the data set's, `files` those of several files, for `sources`. With preferences they
+    are `PreferenceRows`, `paired` ones or judged answers; `seed` is that of `partners`.
     """
 
     def __init__(
@@ -150,8 +195,10 @@ class PackedRows:
         name: str,
         pad_id: int,
         files: Sequence[str] = (),
+        paired: bool = False,
+        seed: int = 0,
     ) -> None:
-        self._documents = documents
+        self._documents, self._paired, self._seed = documents, paired, seed
         self._pieces = pieces
         self._rows = rows
         self._name, self._files = name, files
@@ -159,6 +206,10 @@ class PackedRows:
         lengths, targets = pieces.lengths, pieces.targets
         self.tokens = np.array([lengths[row].sum() for row in rows], dtype=np.int64)
         self.label_tokens = np.array([targets[row].sum() for row in rows], dtype=np.int64)
+        self.liked = documents.liked[pieces.documents] == 1
+        liked = targets * self.liked
+        self.answers = np.array([len(row) for row in rows], dtype=np.int64)
+        self.liked_tokens = np.array([liked[row].sum() for row in rows], dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -169,21 +220,44 @@ class PackedRows:
 
     def _row(self, index: int) -> Batch:
         """Return one row as long as it is."""
-        shape = (1, int(self.tokens[index]))
-        input_ids, position_ids = np.empty(shape, np.int64), np.empty(shape, np.int64)
-        labels = np.full(shape, IGNORED, dtype=np.int64)
-        packed, at = [], 0
-        for piece in self._rows[index]:
-            start, stop = self._pieces.starts[piece], self._pieces.stops[piece]
-            ids, learned = self._documents.ids[start:stop], self._documents.learned[start:stop]
-            end = at + len(ids)
-            input_ids[0, at:end] = ids
-            labels[0, at:end] = np.where(learned, ids, IGNORED)
-            labels[0, at] = IGNORED
-            position_ids[0, at:end] = np.arange(len(ids))
-            packed.append(len(ids))
-            at = end
-        return Batch(input_ids, labels, position_ids, packed)
+        return row_of([self._piece(piece) for piece in self._rows[index]])
+
+    def _piece(self, piece: int) -> tuple[np.ndarray, np.ndarray]:
+        """Return the tokens of a piece, and for each whether it carries loss."""
+        own = slice(self._pieces.starts[piece], self._pieces.stops[piece])
+        return self._documents.ids[own], self._documents.learned[own]
+
+    def pieces_of(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the numbers of the pieces in `indices`; see `PreferenceRows.pieces_of`."""
+        return np.array([piece for row in indices for piece in self._rows[row]], dtype=np.int64)
+
+    def mismatched(self, indices: Sequence[int] | np.ndarray) -> Batch:
+        """Return rows with the answers to other questions; see `PreferenceRows.mismatched`."""
+        rows = (row_of([self._mismatched(piece) for piece in self._rows[row]]) for row in indices)
+        return joined([*rows], self._pad_id)
+
+    def _mismatched(self, piece: int) -> tuple[np.ndarray, np.ndarray]:
+        ids, learned = self._piece(piece)
+        other_ids, other_learned = self._piece(int(self.partners[piece]))
+        question, answer = int(np.argmax(learned)), int(np.argmax(other_learned))
+        made = (
+            np.concatenate([ids[:question], other_ids[answer:]]),
+            np.concatenate([learned[:question], other_learned[answer:]]),
+        )
+        return made[0][: len(ids)], made[1][: len(ids)]
+
+    @functools.cached_property
+    def partners(self) -> np.ndarray:
+        """The piece whose answer stands in the place of each one's, int64 (pieces,)."""
+        pieces = self._pieces
+        lines = self._documents.lines[pieces.documents]
+        return partners(pieces.lengths - self._questions, lines, self._seed)
+
+    @property
+    def _questions(self) -> np.ndarray:
+        """Tokens of each piece before its answer."""
+        pieces = range(len(self._pieces.starts))
+        return np.array([int(np.argmax(self._piece(each)[1])) for each in pieces], dtype=np.int64)
 
     @property
     def largest_token(self) -> int:
@@ -196,15 +270,17 @@ class PackedRows:
         return [place_of(line, self._name, self._files) for line in lines]
 
     def documents(self, count: int) -> list[Document]:
-        """Return the first `count` documents; see `Rows.documents`."""
+        """Return the documents of the first `count` examples; see `Rows.documents`."""
         pieces, found = self._pieces, list[Document]()
+        if self._paired:
+            count *= 2
         for piece in np.argsort(pieces.documents, kind="stable")[:count]:
-            start, stop = pieces.starts[piece], pieces.stops[piece]
-            learned = np.array(self._documents.learned[start:stop])
+            ids, learned = map(np.array, self._piece(piece))
             learned[0] = False
-            line = self._documents.lines[pieces.documents[piece]]
-            source = place_of(line, self._name, self._files)
-            found.append(Document(source, np.array(self._documents.ids[start:stop]), learned))
+            number = pieces.documents[piece]
+            source = place_of(self._documents.lines[number], self._name, self._files)
+            side = SIDES[self._paired].get(int(self._documents.liked[number]), "")
+            found.append(Document(source, ids, learned, side))
         return found
 
     def lines(self) -> frozenset[int]:
@@ -212,15 +288,33 @@ class PackedRows:
         return frozenset(self._documents.lines[np.unique(self._pieces.documents)].tolist())
 
     def fingerprint(self) -> str:
-        """Return a checksum of all tokens, labels and their positions in the rows."""
+        """Return a checksum of all tokens, labels, preferences and their places in the rows."""
         digest = hashlib.sha256()
         for row in self._rows:
             digest.update(b"row")
             for piece in row:
-                start, stop = self._pieces.starts[piece], self._pieces.stops[piece]
-                digest.update(np.ascontiguousarray(self._documents.ids[start:stop]))
-                digest.update(np.ascontiguousarray(self._documents.learned[start:stop]))
+                for array in self._piece(piece):
+                    digest.update(np.ascontiguousarray(array))
+                if (liked := int(self._documents.liked[self._pieces.documents[piece]])) >= 0:
+                    digest.update(bytes([liked]))
         return digest.hexdigest()
+
+
+def row_of(documents: Sequence[tuple[np.ndarray, np.ndarray]]) -> Batch:
+    """Return a row of `documents`: the tokens of each, and whether they carry loss."""
+    shape = (1, sum(len(ids) for ids, _ in documents))
+    input_ids, position_ids = np.empty(shape, np.int64), np.empty(shape, np.int64)
+    labels = np.full(shape, IGNORED, dtype=np.int64)
+    packed, at = [], 0
+    for ids, learned in documents:
+        end = at + len(ids)
+        input_ids[0, at:end] = ids
+        labels[0, at:end] = np.where(learned, ids, IGNORED)
+        labels[0, at] = IGNORED
+        position_ids[0, at:end] = np.arange(len(ids))
+        packed.append(len(ids))
+        at = end
+    return Batch(input_ids, labels, position_ids, packed)
 
 
 def joined(rows: Sequence[Batch], pad_id: int) -> Batch:
