@@ -55,6 +55,7 @@ from hearth.ranks.control import (
 )
 from hearth.ranks.control_protocol import RANK_AGAIN, RANK_APART
 from hearth.ranks.slurm import STEP, take_ranks
+from hearth.record.onto import find_adapter
 from hearth.record.story import read_story
 
 
@@ -66,7 +67,7 @@ def requested_run(typed: CommandLine, layout: Layout) -> Run:
     given, notice = with_small_model(typed)
     if notice:
         say(notice)
-    run = resolve_run(given, layout.results, file=typed.config, say=say)
+    run = resolve_run(given, layout.results, file=typed.config, say=say, find_adapter=find_adapter)
     if notice:
         run = replace(run, origins=run.origins | {"model": "default"})
     # Only the play knows all nodes before the start.

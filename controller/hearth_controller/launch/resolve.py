@@ -15,6 +15,7 @@ from hearth.config.layout import Layout
 from hearth.config.presets import known_shape
 from hearth.model.code import code_warning
 from hearth.node.preview import for_preview
+from hearth.record.onto import find_adapter
 from hearth.record.story import read_story
 from hearth_controller.inventory.words import EVERY_NODE, Specs, complete, strangers
 from hearth_controller.launch.request import LaunchOptions, LaunchRequest
@@ -89,7 +90,8 @@ def requested(
             f"-e {word}: it counts only together with -e script=FILE"
             for word in sorted(WORDS & launch.keys())
         ]
-        run = resolve_run(given, runs, "-e", file and Path(str(file)).expanduser(), say=say)
+        file = file and Path(str(file)).expanduser()
+        run = resolve_run(given, runs, "-e", file, say=say, find_adapter=find_adapter)
     except ConfigError as error:
         return Resolution(findings + error.findings, values)
     if options.preview:  # any one node can read the data

@@ -193,7 +193,7 @@ def with_small_model(typed: CommandLine) -> tuple[dict[str, Any], str]:
     Raises `ConfigError` if the settings file cannot be read.
     """
     from_file = read_settings_file(typed.config) if typed.config else {}
-    if {"model", "resume"} & {*typed.given, *from_file}:
+    if {"model", "resume", "onto"} & {*typed.given, *from_file}:
         return typed.given, ""
     dataset = Settings.model_fields["dataset"].default
     dataset = typed.given.get("dataset", from_file.get("dataset", dataset))

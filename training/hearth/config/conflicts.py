@@ -96,6 +96,11 @@ def conflicts_of(settings: Settings) -> list[str]:
             "leave replay out, or take sync_every=1",
         ),
         (
+            settings.onto is not None and not settings.lora,
+            "onto: it goes on training an adapter, and lora=off trains none; take lora=on, or for "
+            "a model whose weights were all trained model=FOLDER instead",
+        ),
+        (
             settings.scratch and settings.lora,
             "scratch: random weights must all be trained, and an adapter trains none of them; "
             "take lora=off too",

@@ -11,6 +11,7 @@ from pathlib import Path
 from hearth.base.files import sha256_of
 from hearth.base.places import HUB_ROWS, user_cache
 from hearth.config import Run
+from hearth.config.adapter import StartAdapter
 from hearth.config.shards import Shard
 
 _NOT_IN_A_NAME = r"[^\w.-]+"
@@ -57,6 +58,11 @@ class Layout:
         """Return the folder of a run's checkpoints on this computer: beside its files, if there."""
         beside = folder / "checkpoints"
         return beside if beside.is_dir() else self.checkpoint_dir(run)
+
+    def adapter(self, start: StartAdapter) -> list[Path]:
+        """Return the possible paths of the weights of an adapter that a run begins with."""
+        staged = [self.data / staged_adapter(start)] if self.in_workspace else []
+        return [*staged, Path(start.path)]
 
     @property
     def speeds(self) -> Path:
@@ -124,6 +130,19 @@ def staged_name(sha256: str, dataset: str) -> str:
 def staged_of(shard: Shard) -> str:
     """Return the name of a shard in a node's workspace."""
     return staged_name(shard.sha256, shard.path)
+
+
+def staged_adapter(start: StartAdapter) -> str:
+    """Return the name of an adapter's weights in a node's workspace."""
+    return staged_name(start.sha256, start.path)
+
+
+def held_adapter(run: Run, layout: Layout) -> Path | None:
+    """Return the weights of the adapter that `run` begins with; None without any on this node."""
+    if run.start is None:
+        return None
+    places = (path for path in layout.adapter(run.start) if _size(path) == run.start.size)
+    return next((path for path in places if _sha256(path) == run.start.sha256), None)
 
 
 def held_shards(run: Run, layout: Layout, say: Callable[[str], None]) -> dict[Shard, Path]:

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import os
 from collections.abc import Mapping
+from contextlib import suppress
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -18,6 +19,7 @@ from pydantic import ValidationError
 from hearth.base.errors import ConfigError, DataError, did_you_mean
 from hearth.base.files import path_fault
 from hearth.base.text import cut, listed
+from hearth.config.adapter import FoundAdapter
 from hearth.config.conflicts import conflicts_of
 from hearth.config.presets import (
     SMALL,
@@ -183,17 +185,21 @@ def _with_validation(settings: Settings) -> Settings:
 
 
 def resolve(
-    given: Mapping[str, Any], given_as: str = "command line", file: Path | None = None
+    given: Mapping[str, Any],
+    given_as: str = "command line",
+    file: Path | None = None,
+    adapter: FoundAdapter | None = None,
 ) -> Resolved:
     """Return the resolved settings and the layer that each came from.
 
     `given` holds a person's settings for this run, `given_as` their name in messages ("-e"), `file`
-    a settings file in between. Values may be strings; they are parsed by the declared type.
+    a settings file in between. Values may be strings; they are parsed by the declared type. The
+    `adapter` that the run goes on training determines some settings.
 
     Raises `ConfigError` with every problem found.
     """
     from_file = read_settings_file(file) if file else {}
-    model = given.get("model", from_file.get("model"))
+    model = given.get("model", from_file.get("model", adapter and adapter.model))
     preset_name, preset, source, from_preset, findings = "", None, None, {}, []
     if isinstance(model, str) and model:
         try:
@@ -212,6 +218,7 @@ def resolve(
 
     layers: list[tuple[str, str | None, Mapping[str, Any]]] = [
         (f"preset {preset_name}", f"training/presets/{preset_name}.yml", from_preset),
+        *_layer_of(adapter, model),
         (f"file {file}", str(file), from_file),
         (given_as, None, given),
     ]
@@ -235,6 +242,8 @@ def resolve(
         for name in [name for name in preset.with_shards if origins[name] == "default"]:
             merged[name] = preset.with_shards[name]
             origins[name] = f"preset {preset_name}"
+    if adapter:
+        merged["onto"] = adapter.name
     merged["model"] = preset_name or (source.id if source.kind == "folder" else model)
     settings = Settings.model_validate(merged)
     tasks = tuple(_absolute(task) if is_file(task) else task for task in settings.eval)
@@ -242,6 +251,9 @@ def resolve(
     if source.kind == "hub":
         source = replace(source, weights=not settings.scratch)
     findings = conflicts_of(settings)
+    if adapter:
+        findings += _differing(settings, source, adapter)
+        source = _at_revision(source, adapter)
     name = next(iter(settings.data_sets))
     if settings.streaming and not isinstance(locate(name), HubDataset):
         findings.append(f"streaming: {name} is not on the Hub; take streaming=off")
@@ -257,6 +269,50 @@ def resolve(
     if preset and preset_name != model:
         source, notice = _recognised(preset, preset_name, source, settings, origins)
     return Resolved(settings, origins, source, notice)
+
+
+def _layer_of(
+    adapter: FoundAdapter | None, model: Any
+) -> list[tuple[str, str | None, Mapping[str, Any]]]:
+    """Return the layer of the settings that the `adapter` of a run determines, if it has one."""
+    if adapter is None:
+        return []
+    base = {"model": model} if model == adapter.model and model else {}
+    return [(f"onto {adapter.name}", None, adapter.settings | base)]
+
+
+def _differing(settings: Settings, source: ModelSource, adapter: FoundAdapter) -> list[str]:
+    """Return a finding for each setting that differs from what the `adapter` determines.
+
+    Copies of one model can be in several folders; the nodes compare their contents.
+    """
+    fixed = Settings.model_validate({"model": "any", **adapter.settings})
+    findings = []
+    for name in adapter.settings:
+        typed, own = getattr(settings, name), getattr(fixed, name)
+        both = [set(each) if isinstance(each, tuple) else each for each in (typed, own)]
+        if both[0] != both[1]:
+            findings.append(
+                f"{name}: {shown(typed)} cannot be used: the adapter of onto={adapter.name} has "
+                f"{shown(own)}, and goes on as it is; leave {name} out"
+            )
+    with suppress(ConfigError):  # its base was in a folder that is not here
+        preset, _, base = _named(adapter.model)
+        same = source.id == base.id or (preset and preset == settings.model)
+        if not same and {source.kind, base.kind} == {"hub"}:
+            findings.append(
+                f"model: the adapter of onto={adapter.name} was trained on {base.id}, and fits no "
+                f"other model such as {source.id}; leave model out"
+            )
+    return findings
+
+
+def _at_revision(source: ModelSource, adapter: FoundAdapter) -> ModelSource:
+    """Return `source` at the commit of the Hub that the `adapter` was trained on, if known."""
+    known = adapter.source
+    if known is None or known.kind != "hub" or known.id != source.id:
+        return source
+    return replace(source, revision=known.revision)
 
 
 def _recognised(

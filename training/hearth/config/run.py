@@ -20,6 +20,7 @@ from hearth import __version__
 from hearth.base.errors import ConfigError, DataError, did_you_mean
 from hearth.base.files import open_regular, sha256_of, write_whole
 from hearth.base.text import listed
+from hearth.config.adapter import FoundAdapter, StartAdapter
 from hearth.config.presets import ModelSource, load_preset
 from hearth.config.problems import describe, with_present_names
 from hearth.config.resolve import read_settings_file, resolve
@@ -55,7 +56,8 @@ class Run:
     that have several. `launch` holds the launch options that were given with it, by
     name: the nodes and options of the roles. A run by hand has none. `data_revision` is the commit
     of a streamed data set. `pipeline` is what the controller has planned for `parallel: pipeline`;
-    without it the ranks plan it themselves when they begin.
+    without it the ranks plan it themselves when they begin. `start` is the adapter that it begins
+    with, None for a fresh one.
     """
 
     name: str
@@ -68,6 +70,7 @@ class Run:
     shards: tuple[Shard, ...] = ()
     data_revision: str | None = None
     pipeline: PlannedPipeline | None = None
+    start: StartAdapter | None = None
 
     @property
     def data_checksums(self) -> dict[str, str | None]:
@@ -107,13 +110,14 @@ def resolve_run(
     file: Path | None = None,
     now: datetime | None = None,
     say: Callable[[str], None] = print,
+    find_adapter: Callable[[str, Path], FoundAdapter] | None = None,
 ) -> Run:
     """Return the run that a person requested.
 
     `runs` is the folder of earlier runs: a new run may not take the name of one, and
     `resume: NAME` continues one. `given`, `given_as` and `file` are as in `resolve`. `say` gets
     the preset that a repository of the Hub was recognised as, and the token shards that are read
-    for the first time.
+    for the first time. `find_adapter` finds the adapter `onto` among `runs`.
 
     Raises `ConfigError` with every problem found.
     """
@@ -121,7 +125,9 @@ def resolve_run(
     resume = given.get("resume", from_file.get("resume"))
     if str(resume or "none").lower() not in ("none", "null"):
         return _resumed(str(resume), given, runs, given_as, from_file, f"file {file}", say)
-    resolved = resolve(given, given_as, file)
+    onto = str(given.get("onto", from_file.get("onto")) or "none")
+    adapter = find_adapter(onto, runs) if find_adapter and onto not in ("none", "null") else None
+    resolved = resolve(given, given_as, file, adapter)
     if resolved.notice:
         say(resolved.notice)
     now = now or datetime.now(UTC)
@@ -141,6 +147,7 @@ def resolve_run(
         source=resolved.source,
         dataset_sha256=sha256,
         shards=shards,
+        start=adapter and adapter.start,
     )
 
 
@@ -278,6 +285,8 @@ def run_text(run: Run) -> str:
         content["data_revision"] = run.data_revision
     if run.pipeline:
         content["pipeline"] = asdict(run.pipeline)
+    if run.start:
+        content["start"] = asdict(run.start)
     return _HEADER + yaml.safe_dump(content, sort_keys=False)
 
 
@@ -319,6 +328,7 @@ def run_of(text: str, where: str) -> Run:
                 ],
                 "data_revision": content.get("data_revision"),
                 "pipeline": content.get("pipeline"),
+                "start": content.get("start"),
             }
         )
     except (yaml.YAMLError, ValidationError) as error:

@@ -74,6 +74,12 @@ class Settings(BaseModel):
     resume: OptionalText = _setting(
         "Run", "name of an earlier run to resume from its newest checkpoint", None
     )
+    onto: OptionalText = _setting(
+        "Run",
+        "name of an earlier run, or folder with an adapter in PEFT's format: go on training that "
+        "adapter, which determines model, lora_rank, lora_alpha, lora_targets, rslora and dora",
+        None,
+    )
     scratch: Switch = _setting(
         "Run",
         "start from random weights; only config.json and the tokenizer of the model are used",

@@ -33,6 +33,14 @@ GREEDY: dict[str, Any] = {
 """Arguments of Transformers' `generate` for the answers that a run shows, greedy ones."""
 
 
+def adapter_tensors(place: Path) -> dict[str, torch.Tensor]:
+    """Return the tensors of an adapter in PEFT's format, in a folder or a safetensors file."""
+    from peft import load_peft_weights  # late: Unsloth must have been imported before it
+    from safetensors.torch import load_file
+
+    return load_file(place) if place.is_file() else load_peft_weights(str(place), "cpu")
+
+
 class TrainableModel(ABC):
     """A causal language model that trains its LoRA adapter, or with `lora: off` all weights.
 
@@ -152,7 +160,7 @@ class TrainableModel(ABC):
             level_modes(folder)
 
     def restore(self, folder: Path) -> None:
-        """Load the trained weights that `save` wrote to `folder`.
+        """Load the trained weights that `save` wrote to `folder`; of an adapter, or to this file.
 
         Raises `CheckpointError` if they belong to another model.
         """
@@ -165,9 +173,9 @@ class TrainableModel(ABC):
 
     def _restore_adapter(self, folder: Path) -> bool:
         """Load the adapter in `folder`; return whether it fits the model."""
-        from peft import load_peft_weights, set_peft_model_state_dict
+        from peft import set_peft_model_state_dict
 
-        saved = load_peft_weights(str(folder), "cpu")
+        saved = adapter_tensors(folder)
         unknown = set_peft_model_state_dict(self.network, saved).unexpected_keys
         return not unknown and len(saved) == sum(1 for _ in self.trainable())
 

@@ -15,6 +15,7 @@ from hearth.base.errors import ModelError, did_you_mean
 from hearth.base.files import read_object
 from hearth.base.text import brief, listed
 from hearth.config import Settings
+from hearth.config.adapter import shapes_in
 from hearth.data.load import TokenData
 from hearth.data.rendering import template_problems
 
@@ -179,6 +180,26 @@ def check_targets(targets: tuple[str, ...] | str, folder: Path, own_code: bool) 
         raise ModelError(
             f"lora_targets: the model has no linear layer {', '.join(unknown)}"
             f"{did_you_mean(unknown[0], names)}; it has {', '.join(sorted(names))}"
+        )
+
+
+def check_adapter(file: Path, folder: Path, own_code: bool) -> None:
+    """Raise `ModelError` if the adapter in the safetensors `file` does not fit the model.
+
+    `folder` holds the model. LoRA's A is (rank, inputs) and B (outputs, rank) of a linear layer.
+    """
+    modules = dict(outline(folder, own_code).named_modules())
+    strange = []
+    for name, shape in shapes_in(file).items():
+        layer, lora, matrix = name.removeprefix("base_model.model.").rpartition(".lora_")
+        module = modules.get(layer)
+        size = getattr(module, {"A": "in_features", "B": "out_features"}.get(matrix[:1], ""), None)
+        if lora and (module is None or size not in (None, shape[matrix[:1] == "A"])):
+            strange.append(layer)
+    if strange:
+        raise ModelError(
+            f"onto: the adapter is for layers that {folder.name} lacks, or has with other sizes: "
+            f"{listed(dict.fromkeys(strange))}; leave model out, or take another adapter"
         )
 
 

@@ -12,7 +12,7 @@ from typing import Any
 import torch
 
 from hearth.base.entry import hush_imports, loading
-from hearth.base.errors import ConfigError
+from hearth.base.errors import CheckpointError, ConfigError, ModelError
 from hearth.config import Settings
 from hearth.config.layout import Layout
 from hearth.model.backend import TrainableModel
@@ -96,6 +96,24 @@ def load_model(
     if settings.neftune:
         model.add_noise(settings.neftune)
     return model
+
+
+def begin_with(model: TrainableModel, adapter: Path) -> None:
+    """Have `model` go on from the weights in the file `adapter`, instead of a fresh adapter.
+
+    Raises `ModelError` if they do not fit, or are not finite.
+    """
+    try:
+        model.restore(adapter)
+    except CheckpointError as error:
+        raise ModelError(
+            f"onto: {adapter} does not fit this model; take the adapter's own, by leaving model out"
+        ) from error
+    if not all(bool(weights.isfinite().all()) for _, weights in model.trainable()):
+        raise ModelError(
+            f"onto: {adapter} has weights that are NaN or infinite; take another run, or the "
+            "adapter of one of its checkpoints"
+        )
 
 
 def load_layers(

@@ -14,14 +14,14 @@ from typing import Any
 
 import numpy as np
 import torch
-from peft import get_peft_model_state_dict, load_peft_weights, set_peft_model_state_dict
+from peft import get_peft_model_state_dict, set_peft_model_state_dict
 from safetensors.torch import save_file
 from transformers import AutoTokenizer, GenerationConfig, RepetitionPenaltyLogitsProcessor
 
 from hearth.base.errors import CheckpointError
 from hearth.config import Settings
 from hearth.data.rows import Batch
-from hearth.model.backend import REPETITION_PENALTY
+from hearth.model.backend import REPETITION_PENALTY, adapter_tensors
 from hearth.model.compatibility import dropouts_in
 from hearth.model.divided import FAMILIES, config_of
 from hearth.model.loaded import check_finite
@@ -145,11 +145,11 @@ class StageModel(TransformersModel):
         save_file(whole, folder / "adapter_model.safetensors", metadata={"format": "pt"})
 
     def restore(self, folder: Path) -> None:
-        """Load this stage's tensors from the adapter in `folder`, whole or of several stages.
+        """Load this stage's tensors from the adapter in `folder`, of several stages, or this file.
 
         Raises `CheckpointError` if some are not there or belong to another model.
         """
-        if not self.restore_tensors(load_peft_weights(str(folder), "cpu")):
+        if not self.restore_tensors(adapter_tensors(folder)):
             raise CheckpointError(
                 f"{folder}: this adapter does not fit; resume with the model and lora_targets that "
                 "the run started with"

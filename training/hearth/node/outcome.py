@@ -21,7 +21,7 @@ from hearth.base.errors import HearthError
 from hearth.base.files import read_object, sha256_of, write_whole
 from hearth.base.nvml import Cards
 from hearth.config import Run, in_parallel
-from hearth.config.layout import Layout, held_shards
+from hearth.config.layout import Layout, held_adapter, held_shards
 from hearth.data.locate import HubDataset, locate
 from hearth.model.cache import held_model
 from hearth.node.facts import code_checksum
@@ -44,7 +44,12 @@ def outcome_file(run: Run, layout: Layout, nproc: int, gpus: Any) -> Path | None
     """
     model = _model(run, layout)
     data = _data(run, layout)
-    if run.resumes or model is None or data is None:
+    if (
+        run.resumes
+        or model is None
+        or data is None
+        or (run.start and not held_adapter(run, layout))
+    ):
         return None
     # A node is inspected before `auto` is resolved, and only `ddp` makes use of what is kept.
     whole = in_parallel(run, "ddp") if run.settings.parallel == "auto" else run
@@ -53,6 +58,7 @@ def outcome_file(run: Run, layout: Layout, nproc: int, gpus: Any) -> Path | None
         "settings": {key: settings[key] for key in settings if key not in _NOT_OF_THE_INPUTS},
         "model": model,
         "data": data,
+        "adapter": run.start.sha256 if run.start else "",
         "code": code_checksum(),
         "packages": sorted(f"{each.name} {each.version}" for each in distributions()),
         "machine": [platform.node(), platform.machine(), os.cpu_count(), gpus],

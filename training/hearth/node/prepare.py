@@ -14,18 +14,19 @@ import torch
 from transformers import dynamic_module_utils
 
 from hearth.base.entry import hush
-from hearth.base.errors import HearthError, check_all
+from hearth.base.errors import HearthError, ModelError, check_all
 from hearth.base.files import sha256_of
 from hearth.base.locks import locked
 from hearth.base.text import listed
 from hearth.config import Run, Settings, preset_names
-from hearth.config.layout import Layout, held_shards
+from hearth.config.layout import Layout, held_adapter, held_shards
 from hearth.config.shards import Shard
 from hearth.data.load import TokenData
 from hearth.fit.by_hand import check_fit
 from hearth.model.cache import ModelFolder
 from hearth.model.code import code_in, code_to_run, may_run
 from hearth.model.compatibility import (
+    check_adapter,
     check_can_learn,
     check_dropout,
     check_length,
@@ -56,13 +57,16 @@ from hearth.record.checkpoint import newest
 class Prepared:
     """The model and data of a run, ready in this node's caches.
 
-    `run` has the settings of its steps resolved for the data; `batch` describes them.
+    `run` has the settings of its steps resolved for the data; `batch` describes them. `adapter`
+    holds the weights of the adapter that it begins with; None for a fresh one, and where a resumed
+    run no longer has it.
     """
 
     run: Run
     model: ModelFolder
     data: TokenData
     batch: list[str]
+    adapter: Path | None = None
 
 
 def device_kind() -> torch.device:
@@ -181,6 +185,30 @@ def _checked_files(run: Run, layout: Layout, say: Callable[[str], None]) -> dict
     return held
 
 
+def _checked_adapter(run: Run, layout: Layout) -> Path | None:
+    """Return the weights of the adapter that `run` begins with, None for a fresh one.
+
+    Raises `HearthError` if they are missing or changed; a resumed run goes on from its checkpoint.
+    """
+    held = held_adapter(run, layout)
+    if run.start and held is None and not run.resumes:
+        raise HearthError(
+            f"onto: {run.start.path} is missing on this node, or has changed since the run was "
+            "requested; request it again"
+        )
+    return held
+
+
+def _check_base(run: Run, model: ModelFolder) -> None:
+    """Raise if the adapter that `run` begins with was trained on another model."""
+    known = run.start.model if run.start else ""
+    if known and not model.fingerprint.startswith(known):
+        raise ModelError(
+            f"onto: {model.path} is not the model that {run.start} was trained on (fingerprint "
+            f"{model.fingerprint[: len(known)]}, not {known}); take that model"
+        )
+
+
 def check(run: Run, layout: Layout) -> None:
     """Run all checks of this node that need neither the model nor the data.
 
@@ -219,6 +247,7 @@ def prepare(
     settings = run.settings
     attempt(lambda: check(run, layout))
     shards = attempt(lambda: _checked_files(run, layout, say))
+    adapter = attempt(lambda: _checked_adapter(run, layout))
     fits = not judge_fit or attempt(lambda: check_fit(run, layout, say) or True)
     fetch = functools.partial(
         fetch_model,
@@ -236,6 +265,9 @@ def prepare(
     if own_code is not None:
         tokenizer = attempt(lambda: tokenizer_in(model.path, own_code))
         attempt(lambda: _check_model(run, model, own_code, layout))
+        attempt(lambda: _check_base(run, model))
+        if adapter:
+            attempt(lambda: check_adapter(adapter, model.path, own_code))
     if findings or model is None or own_code is None:
         raise HearthError(*dict.fromkeys(findings))
     positions = positions_in(model.path, own_code, backend_here(settings, device_kind()))
@@ -253,7 +285,7 @@ def prepare(
     batch = describe_steps(run, data)
     for line in batch:
         say(line)
-    return Prepared(run, model, data, batch)
+    return Prepared(run, model, data, batch, adapter)
 
 
 def inputs_of(prepared: Prepared) -> dict[str, str]:
@@ -262,6 +294,12 @@ def inputs_of(prepared: Prepared) -> dict[str, str]:
         "data": prepared.data.report.fingerprint[:16],
         "model": prepared.model.fingerprint[:16],
     }
+
+
+def start_of(prepared: Prepared) -> dict[str, str]:
+    """Return the fingerprint of the adapter that the run begins with, also equal on every node."""
+    start = prepared.run.start
+    return {"adapter": start.sha256[:16]} if start else {}
 
 
 def versions_here() -> dict[str, str]:
@@ -306,6 +344,7 @@ def prepared_facts(run: Run, layout: Layout, prepared: Prepared) -> dict[str, An
     return {
         **software_here(),
         **inputs_of(prepared),
+        **start_of(prepared),
         "gpus": torch.cuda.device_count(),
         "model_revision": prepared.model.commit,
         "data_revision": prepared.data.revision,

@@ -32,6 +32,7 @@ from hearth.config import Run, resolve_run
 from hearth.config.cli import parse_command_line, with_small_model
 from hearth.config.layout import Layout, staged_name
 from hearth.ranks.control_protocol import Form
+from hearth.record.onto import find_adapter
 from hearth.supervisor.cause import Cause, State, generation_of
 from hearth.supervisor.preflight import ready
 from hearth.supervisor.record import RunRecord, node_lock, record_in
@@ -237,7 +238,9 @@ def typed_run(workspace: Path, words: Sequence[str]) -> Run:
         )
     given, _ = with_small_model(typed)
     results = Layout.from_environment({"HEARTH_WORKSPACE": str(workspace)}).results
-    return resolve_run(given, results, file=typed.config, say=lambda _: None)
+    return resolve_run(
+        given, results, file=typed.config, say=lambda _: None, find_adapter=find_adapter
+    )
 
 
 def new_spec(

@@ -11,18 +11,19 @@ from typing import Any, Literal
 
 import torch
 
+from hearth.base.errors import ModelError
 from hearth.config import Run, Settings, in_precision
 from hearth.config.layout import Layout
 from hearth.data.rows import Rows
 from hearth.data.template import ensure_chat_template
 from hearth.model import precision
 from hearth.model.backend import TrainableModel
-from hearth.model.load import load_layers, load_model
+from hearth.model.load import begin_with, load_layers, load_model
 from hearth.model.loaded import check_isolation
 from hearth.model.optimizer import Means, choose_optimizer, make_optimizer, means_here
 from hearth.model.sharded import load_sharded
 from hearth.node.facts import software_here
-from hearth.node.prepare import Prepared, inputs_of
+from hearth.node.prepare import Prepared, inputs_of, start_of
 from hearth.node.probe import Measured
 from hearth.node.speed import power_here
 from hearth.plan.placement import Placement, describe_stage
@@ -76,7 +77,7 @@ def assemble(
     settings, joins, data = run.settings, choices is not None, prepared.data
     context = _context(run, layout, measured, world)
     inputs = inputs_of(prepared)
-    identity = {"run": run.name} | software_here() | inputs
+    identity = {"run": run.name} | software_here() | inputs | start_of(prepared)
     agree(world, identity)
     launch = "" if joins else world.from_leader(secrets.token_hex(8))
     found = None if joins else newest_checkpoint(context, inputs)
@@ -87,7 +88,10 @@ def assemble(
     agree(world, order.identity())
     steps = order.steps(settings.epochs, settings.max_steps)
     limit_resources(settings, world)
-    learning = load_learning(context, prepared.model.path, data.train, steps, chosen, placement)
+    adapter = None if joins or found else _adapter_of(prepared)
+    learning = load_learning(
+        context, prepared.model.path, data.train, steps, chosen, placement, adapter
+    )
     learned = learning.model.learning()
     identity |= order.identity() | learned | asdict(chosen)
     power = power_here(run, layout, prepared, world.device)
@@ -113,6 +117,20 @@ def assemble(
     if not joins:
         trainer.begin(launch, found)
     return trainer
+
+
+def _adapter_of(prepared: Prepared) -> Path | None:
+    """Return the weights of the adapter that the run begins with, None for a fresh one.
+
+    Raises `ModelError` if a resumed run has neither a checkpoint nor that adapter any more.
+    """
+    start = prepared.run.start
+    if start and prepared.adapter is None:
+        raise ModelError(
+            f"onto: the run has no checkpoint yet, and {start.path}, which it began with, is gone "
+            "from this node; start a new run"
+        )
+    return prepared.adapter
 
 
 def _context(run: Run, layout: Layout, measured: Measured, world: World) -> RankContext:
@@ -176,10 +194,12 @@ def load_learning(
     steps: int,
     choices: Choices,
     placement: Placement | None,
+    adapter: Path | None = None,
 ) -> Learning:
     """Load the model in `folder`, and return it with what changes it in a run of `steps`.
 
-    With a `placement` this rank loads the layers of its stage.
+    With a `placement` this rank loads the layers of its stage. The weights in the file `adapter`
+    take the place of a fresh adapter's.
 
     Raises `HearthError` if the model cannot be trained with these settings.
     """
@@ -189,6 +209,8 @@ def load_learning(
     if learns_alone:
         rounds.check(choices.precision)
     model = _load(settings, folder, choices, world, placement)
+    if adapter:
+        begin_with(model, adapter)
     parameters = [parameter for _, parameter in model.trainable()]
     if placement:
         check_all_learn(placement, settings, world, learns=bool(parameters))
