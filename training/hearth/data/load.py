@@ -34,6 +34,8 @@ from hearth.data.template import ensure_chat_template, tokenizer_fingerprint
 
 NOUNS = {"sft": "example", "dpo": "pair", "orpo": "pair", "kto": "answer"}
 """Name of an example by the objective."""
+_MUCH = 1.5
+"""From this ratio of the average lengths of good and bad answers on it is remarked on."""
 
 
 @dataclass(frozen=True)
@@ -226,6 +228,8 @@ def load_data(
         seed=seed,
         objective=dataset.objective,
     )
+    if dataset.objective == "kto" and not in_mixture:
+        check_labels(data.report.name, data.train.liked)
     say(str(data.report))
     return data
 
@@ -281,7 +285,8 @@ def token_data(
                 *_length_notes(documents, sequence_length, train_cut, kept_cut),
                 *_notes_on_copies(documents, chosen),
             )
-        ),
+        )
+        + (() if objective == "sft" else _length_note(train)),
         unused=documents.unused,
         padding=1 - int(train.tokens.sum()) / positions,
         fingerprint=hashlib.sha256(
@@ -298,7 +303,7 @@ def _length_notes(documents: Documents, longest: int, *cuts: Cut) -> list[Note]:
     """Return remarks on the texts cut, and the conversations left out, as longer than `longest`."""
     whole = "left out, as conversations are not cut"
     found = {
-        f"longer than sequence_length {longest} and {what}": np.sort(
+        f"longer than sequence_length {longest} and {what}": np.unique(
             documents.lines[np.concatenate([getattr(each, kind) for each in cuts])]
         ).tolist()
         for kind, what in (("cut", "cut into pieces"), ("dropped", whole))
@@ -310,7 +315,7 @@ def _notes_on_copies(documents: Documents, held_out: np.ndarray) -> list[Note]:
     """Return a remark on the training examples that are `held_out` (a mask), too, if there are."""
     copies = ~held_out & np.isin(documents.hashes, documents.hashes[held_out])
     text = "held out, too, so that the perplexity flatters"
-    return [note(text, documents.lines[copies].tolist())] if copies.any() else []
+    return [note(text, np.unique(documents.lines[copies]).tolist())] if copies.any() else []
 
 
 def pad_id_of(tokenizer: Any) -> int:
@@ -339,6 +344,33 @@ def packed_rows(
     if paired:
         rows = [[piece for pair in row for piece in (2 * pair, 2 * pair + 1)] for row in rows]
     return PackedRows(documents, cut.pieces, rows, name, pad_id, files, paired, seed), cut
+
+
+def check_labels(name: str, liked: np.ndarray) -> None:
+    """Raise `DataError` if all answers of `name`, bool (answers,), are to prefer or to avoid."""
+    if liked.any() != liked.all():
+        return
+    label, other, rest = "false", "prefer", ""
+    if liked.any():
+        label, other, rest = "true", "avoid", ", or learn these with objective=sft"
+    raise DataError(
+        f"{name}: all {len(liked)} answers to train on have the label {label}, and objective=kto "
+        f"learns from the difference; add some to {other}{rest}"
+    )
+
+
+def _length_note(rows: PackedRows) -> tuple[str, ...]:
+    """Return a remark if answers to prefer are much longer or shorter than those to avoid."""
+    learned, liked = int(rows.label_tokens.sum()), int(rows.liked_tokens.sum())
+    good = liked / max(1, int(rows.liked.sum()))
+    bad = (learned - liked) / max(1, int((~rows.liked).sum()))
+    if max(good, bad) < _MUCH * min(good, bad) or not min(good, bad):
+        return ()
+    what = "longer" if good > bad else "shorter"
+    return (
+        f"answers to prefer are {what}, and length is learned, too: {good:.0f} tokens on average, "
+        f"and {bad:.0f} of those to avoid",
+    )
 
 
 def _nothing_left(name: str, documents: Documents, held_out: float) -> str:

@@ -8,55 +8,81 @@ from __future__ import annotations
 import hashlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from itertools import zip_longest
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from hearth.base.errors import DataError
-from hearth.data.load import DataReport, HeldOutQuestion, TokenData, Tokenised, load_data, pad_id_of
+from hearth.base.text import counted
+from hearth.data.load import (
+    NOUNS,
+    DataReport,
+    HeldOutQuestion,
+    TokenData,
+    Tokenised,
+    check_labels,
+    load_data,
+    pad_id_of,
+)
 from hearth.data.packing import parts_of_epoch
-from hearth.data.rows import Batch, Document, Rows, joined
+from hearth.data.rows import Batch, Document, PackedRows, joined
 
 
 class MixedRows:
-    """`Rows` of several data sets: those of the first part come first.
+    """`Rows` of several data sets: those of the first part come first; see also `PreferenceRows`.
 
     Attributes:
         parts: the rows of each data set by name.
     """
 
-    def __init__(self, parts: Mapping[str, Rows], pad_id: int) -> None:
+    def __init__(self, parts: Mapping[str, PackedRows], pad_id: int) -> None:
         self.parts, self._pad_id = parts, pad_id
         self._sets = list(parts.values())
         self._ends = np.cumsum([len(rows) for rows in self._sets])
         self.tokens = np.concatenate([rows.tokens for rows in self._sets])
         self.label_tokens = np.concatenate([rows.label_tokens for rows in self._sets])
+        self.answers = np.concatenate([rows.answers for rows in self._sets])
+        self.liked_tokens = np.concatenate([rows.liked_tokens for rows in self._sets])
+        self.liked = np.concatenate([rows.liked for rows in self._sets])
 
     def __len__(self) -> int:
         return len(self.tokens)
 
-    def _place(self, row: int) -> tuple[Rows, int]:
-        """Return the data set's rows that `row` is one of, and its number there."""
+    def _place(self, row: int) -> tuple[int, int]:
+        """Return the number of the data set that `row` is of, and the row's number there."""
         index = int(np.searchsorted(self._ends, row, side="right"))
-        rows = self._sets[index]
-        return rows, int(row - self._ends[index]) + len(rows)
+        return index, int(row - self._ends[index]) + len(self._sets[index])
 
     def batch(self, indices: Sequence[int] | np.ndarray) -> Batch:
         """Return the rows numbered `indices`, padded; see `Rows.batch`."""
-        places = [self._place(row) for row in indices]
-        return joined([rows.batch([own]) for rows, own in places], self._pad_id)
+        places = map(self._place, indices)
+        return joined([self._sets[at].batch([own]) for at, own in places], self._pad_id)
+
+    def pieces_of(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
+        """Return the numbers of the pieces in `indices`; see `PreferenceRows.pieces_of`."""
+        firsts = np.cumsum([0, *(len(rows.liked) for rows in self._sets)])
+        places = map(self._place, indices)
+        found = (firsts[at] + self._sets[at].pieces_of([own]) for at, own in places)
+        return np.concatenate([np.empty(0, np.int64), *found])
+
+    def mismatched(self, indices: Sequence[int] | np.ndarray) -> Batch:
+        """Return rows with answers to other questions, each of the same data set."""
+        places = map(self._place, indices)
+        return joined([self._sets[at].mismatched([own]) for at, own in places], self._pad_id)
 
     def sources(self, row: int) -> list[str]:
         """Return the place of each document in `row`; see `Rows.sources`."""
-        rows, own = self._place(row)
-        return rows.sources(own)
+        index, own = self._place(row)
+        return self._sets[index].sources(own)
 
     def documents(self, count: int) -> list[Document]:
-        """Return the first `count` documents, by turns of each part; see `Rows.documents`."""
-        turns = zip_longest(*(rows.documents(count) for rows in self._sets))
-        return [each for turn in turns for each in turn if each is not None][:count]
+        """Return the first `count` examples, by turns of each part; see `Rows.documents`."""
+        size = 2 if self._sets[0].paired else 1
+        found = [rows.documents(count) for rows in self._sets]
+        turns = range(0, max(map(len, found)), size)
+        examples = [each[at : at + size] for at in turns for each in found if len(each) > at]
+        return [document for example in examples[:count] for document in example]
 
     @property
     def largest_token(self) -> int:
@@ -72,6 +98,7 @@ class MixtureReport:
         sets: name, normalised share and passes an epoch of each data set.
         fingerprint: checksum of the data sets' fingerprints and shares.
         parts: the statistics of each data set.
+        noun: what an example is; see `DataReport`.
     """
 
     sets: tuple[tuple[str, float, float], ...]
@@ -83,15 +110,17 @@ class MixtureReport:
     label_tokens: int
     fingerprint: str
     parts: tuple[DataReport, ...]
+    noun: str = "example"
 
     def __str__(self) -> str:
         each = ", ".join(
             f"{share:.1%} {name} ({passes:.3g} pass{'es' * (passes != 1)} an epoch)"
             for name, share, passes in self.sets
         )
+        count = counted(self.examples, self.noun)
         return (
-            f"data: mixture of {each}: {self.examples} examples and {self.held_out_examples} held "
-            f"out; {self.rows} rows, {self.tokens} tokens, {self.label_tokens} learned"
+            f"data: mixture of {each}: {count} and {self.held_out_examples} held out; {self.rows} "
+            f"rows, {self.tokens} tokens, {self.label_tokens} learned"
         )
 
 
@@ -138,6 +167,7 @@ def load_mixture(
         **{count: sum(getattr(each, count) for each in reports) for count in counts},
         fingerprint=hashlib.sha256(text.encode()).hexdigest(),
         parts=tuple(reports),
+        noun=reports[0].noun,
     )
     say(str(report))
 
@@ -145,8 +175,10 @@ def load_mixture(
         """Return the first held-out question of the first data set that has one."""
         return next(filter(None, (data.question() for data in loaded)), None)
 
-    sides = (
+    sides = [
         MixedRows(dict(zip(names, rows, strict=True)), pad_id_of(tokenizer))
         for rows in ([data.train for data in loaded], [data.held_out for data in loaded])
-    )
+    ]
+    if report.noun == NOUNS["kto"]:
+        check_labels("the mixture", sides[0].liked)
     return TokenData(*sides, report, question, parts)

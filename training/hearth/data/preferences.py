@@ -38,6 +38,7 @@ PAIRED = ("dpo", "orpo")
 
 _TURN = re.compile(r"(?:\A|\n\n)\s*(Human|Assistant):")
 _ROLES = {"Human": "user", "Assistant": "assistant"}
+_BEFORE_ANSWERS = ("system", "developer", "user", "human", "prompter")
 _OTHERS = {*CONVERSATIONS, *ANSWERS, *SIDES, TEXT}
 _PAIR = "prompt, chosen and rejected"
 
@@ -67,6 +68,8 @@ def _pair(fields: Mapping[str, Any]) -> tuple[Example, ...]:
     examples = [_side(fields, name) for name in SIDES]
     one, other = (example.messages for example in examples)
     head = len([*takewhile(lambda both: both[0] == both[1], zip(one, other, strict=False))])
+    if one == other:
+        head -= 1  # equal answers are left out, with their own remark
     for name, messages in zip(SIDES, (one, other), strict=True):
         if head < len(messages) and messages[head].role != "assistant":
             raise Problem(
@@ -122,8 +125,8 @@ def _conversation_of(value: Any) -> Any:
 
 def _is_answer(messages: list[Any]) -> bool:
     """Return whether `messages` begin with an answer, so that they follow a question."""
-    role = messages[0].get("role", messages[0].get("from")) if messages else None
-    return role not in ("system", "developer", "user", "human", "prompter")
+    first = messages[0] if messages and isinstance(messages[0], Mapping) else {}
+    return first.get("role", first.get("from")) not in _BEFORE_ANSWERS
 
 
 def _first_conversation(fields: Mapping[str, Any]) -> str | None:

@@ -198,7 +198,8 @@ class PackedRows:
         paired: bool = False,
         seed: int = 0,
     ) -> None:
-        self._documents, self._paired, self._seed = documents, paired, seed
+        self._documents, self._seed = documents, seed
+        self.paired = paired
         self._pieces = pieces
         self._rows = rows
         self._name, self._files = name, files
@@ -272,14 +273,13 @@ class PackedRows:
     def documents(self, count: int) -> list[Document]:
         """Return the documents of the first `count` examples; see `Rows.documents`."""
         pieces, found = self._pieces, list[Document]()
-        if self._paired:
-            count *= 2
+        count *= 2 if self.paired else 1
         for piece in np.argsort(pieces.documents, kind="stable")[:count]:
             ids, learned = map(np.array, self._piece(piece))
             learned[0] = False
             number = pieces.documents[piece]
             source = place_of(self._documents.lines[number], self._name, self._files)
-            side = SIDES[self._paired].get(int(self._documents.liked[number]), "")
+            side = SIDES[self.paired].get(int(self._documents.liked[number]), "")
             found.append(Document(source, ids, learned, side))
         return found
 

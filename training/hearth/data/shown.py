@@ -20,6 +20,8 @@ _LONGEST = 120
 _VISIBLE = {code: chr(0x2400 + code) for code in range(32)} | {0x7F: "␡", 10: "⏎", 9: "⇥"}
 """Signs for control characters, which could command the terminal."""
 
+_READ = "  ", "\x1b[2m"
+
 
 @dataclass(frozen=True)
 class Stretch:
@@ -34,17 +36,22 @@ class Stretch:
 
 @dataclass(frozen=True)
 class Shown:
-    """An example as it is trained: its place in the data, and its tokens in stretches."""
+    """An example as it is trained: its place in the data, and its tokens in stretches.
+
+    Of preferences it is one answer, and `side` says which (see `Document`).
+    """
 
     source: str
     tokens: int
     learned: int
     stretches: tuple[Stretch, ...]
+    side: str = ""
 
 
 def record_of(example: Shown) -> dict[str, Any]:
     """Return an example for the record of a run: its source, and its stretches as texts."""
-    return {
+    side = {"side": example.side} if example.side else {}
+    return side | {
         "source": example.source,
         "stretches": [
             {"learned": each.learned, "text": "".join(_shortened(each.tokens))}
@@ -56,14 +63,19 @@ def record_of(example: Shown) -> dict[str, Any]:
 def lines_of(example: Shown, number: int, colour: bool, width: int | None = None) -> list[str]:
     """Return an example as lines for a terminal: a stretch a paragraph, `▌` before learned ones.
 
-    Tokens are divided by `·`. With `colour` learned stretches are green, and the rest is faint.
+    Tokens are divided by `·`. With `colour` learned stretches are green, and the rest is faint; a
+    rejected answer is red, and its question, that of the chosen one, is not repeated.
     """
     width = width or shutil.get_terminal_size().columns
     counts = f"{example.tokens} tokens, {example.learned} learned"
-    lines = textwrap.wrap(f"example {number}: {example.source}, {counts}", width)
-    for stretch in example.stretches:
+    side = f", {example.side}" if example.side else ""
+    lines = textwrap.wrap(f"example {number}{side}: {example.source}, {counts}", width)
+    bad = example.side in ("rejected", "to avoid")
+    for place, stretch in enumerate(example.stretches):
         tokens = [token.translate(_VISIBLE) for token in _shortened(stretch.tokens)]
-        mark, style = ("▌ ", "\x1b[32m") if stretch.learned else ("  ", "\x1b[2m")
+        if example.side == "rejected" and not place and not stretch.learned:
+            tokens = ["(the same question)"]
+        mark, style = ("▌ ", "\x1b[31m" if bad else "\x1b[32m") if stretch.learned else _READ
         for line in _wrapped(tokens, max(20, width - 4)):
             lines.append(f"  {mark}{style}{line}\x1b[0m" if colour else f"  {mark}{line}")
     return lines
@@ -100,11 +112,14 @@ def shown(tokenizer: Any, document: Document) -> Shown:
         Stretch(flag, _decoded(tokenizer, [token for token, _ in each]))
         for flag, each in groupby(zip(ids, learned, strict=True), itemgetter(1))
     )
-    return Shown(document.source, len(ids), sum(learned), stretches)
+    return Shown(document.source, len(ids), sum(learned), stretches, document.side)
 
 
 def first_examples(tokenizer: Any, rows: Rows, count: int) -> list[Shown]:
-    """Return the first `count` examples of `rows` as they are trained, in the order of the data."""
+    """Return the first `count` examples of `rows` as they are trained, in the order of the data.
+
+    A pair is two: its chosen and its rejected answer.
+    """
     return [shown(tokenizer, document) for document in rows.documents(count)]
 
 

@@ -68,10 +68,13 @@ def preview(run: Run, layout: Layout, examples: int, say: Callable[[str], None])
 def _rows_of(report: Any, named: bool) -> list[tuple[str, str]]:
     """Return the lines of the table about one data set, with its name if it is one of several."""
     found = [("data", report.name)] if named else []
-    counts = {"examples": "", "held_out_examples": "held out", "rows": "", "tokens": ""}
+    noun = getattr(report, "noun", "example")
+    counts = {"examples": f"{noun}s", "held_out_examples": "held out", "rows": "", "tokens": ""}
     for name, title in counts.items():
         if (count := getattr(report, name, None)) is not None:
             found.append((title or name, str(count)))
+    if noun == "answer":  # each of which has a label
+        found.append(("to prefer", f"{report.preferred} of {report.examples} answers"))
     share = report.label_tokens / max(1, report.tokens)
     found.append(("learned", f"{report.label_tokens} tokens, {share:.1%}"))
     if longest := getattr(report, "longest", None):
@@ -87,9 +90,13 @@ def lines(found: Preview, colour: bool, width: int | None = None) -> list[str]:
     """Return a preview as lines for a terminal of that `width`, by default this one's."""
     width = width or shutil.get_terminal_size().columns
     text: list[str] = []
-    for number, example in enumerate(found.examples, start=1):
+    number = 0
+    for example in found.examples:
+        number += example.side != "rejected"
         text += [*lines_of(example, number, colour, width), ""]
-    legend = "▌ is learned, the rest is read; · stands between tokens, ⏎ is a line end"
+    judged = any(example.side for example in found.examples)
+    learned = "▌ is made likelier or less likely" if judged else "▌ is learned"
+    legend = f"{learned}, the rest is read; · stands between tokens, ⏎ is a line end"
     text += [*textwrap.wrap(legend, width), ""]
     wide = max((len(name) for name, _ in found.table if len(name) <= 20), default=0)
     for name, value in found.table:

@@ -366,11 +366,15 @@ class SampleEvent(RunEvent):
 
 @dataclass(kw_only=True)
 class ExampleEvent(RunEvent):
-    """One example as it was trained: its place in the data, and its texts, learned or not."""
+    """One example as it was trained: its place in the data, and its texts, learned or not.
+
+    Of preferences it has one answer: `side` is `chosen`, `rejected`, `preferred` or `to avoid`.
+    """
 
     kind: Literal["example"] = "example"
     source: str
     stretches: list[StretchRecord]
+    side: str = ""
 
 
 @dataclass(kw_only=True)
