@@ -10,7 +10,7 @@ from pathlib import Path
 _LISTS = {"dataset": r"\s*,\s*", "eval": r"\s*,\s*"}
 """Words that hold several names, and what stands between them."""
 
-_NAMES = {"model", "dataset", "eval", "validation", "copy_to"}
+_NAMES = {"model", "dataset", "eval", "validation", "copy_to", "onto"}
 """Words that hold the name of a file or of something else, such as a model of the Hub."""
 
 _LIKE_A_PATH = re.compile(r"\.{1,2}(/|$)|~")
@@ -30,7 +30,7 @@ class Paths:
         """
         if is_path:
             return self.of_path(value)
-        if name not in _NAMES:
+        if name not in _NAMES or (name == "onto" and "/" not in value):  # the name of a run
             return value
         if name not in _LISTS:
             return self.of_name(value)

@@ -32,6 +32,7 @@ def distribution_of(
         request.shape.parameters if request.shape else 0,
         request.placed.parts if request.placed else {},
         course.site.direct,
+        request.adapter_files,
     )
 
 

@@ -70,6 +70,8 @@ def plan_launch(
     text = [f"{request.name}: {request.title}, {count} ({', '.join(names)})"]
     transfer, of_model = None, []
     if not request.files:
+        if request.training.start:
+            text.append(f"on top of {request.training.start}")
         verdict = check_fit(request, {name: _with_room(node) for name, node in nodes.items()})
         if verdict.parallel != request.settings.parallel:
             request = replace(request.with_parallel(verdict.parallel), whole_on=verdict.whole_on)

@@ -27,7 +27,7 @@ from hearth_controller.launch.request import LaunchRequest
 from hearth_controller.launch.spec import NodeRanks, job_script, node_specs
 from hearth_controller.launch.stages import Played
 
-SAME = [*LIBRARIES, "Hearth", "data", "model", "shared"]
+SAME = [*LIBRARIES, "Hearth", "data", "model", "adapter", "shared"]
 """Facts that must be equal on all nodes."""
 
 SCRIPT_GRACE = 60.0

@@ -11,8 +11,9 @@ from typing import Any
 
 from pydantic import BaseModel
 
+from hearth.base.files import sha256_of
 from hearth.config import Run, Settings, in_parallel, run_of, run_text
-from hearth.config.layout import staged_name
+from hearth.config.layout import staged_adapter, staged_name
 from hearth.config.run import PlannedPipeline
 from hearth.config.shape import Shape
 from hearth_controller.script.request import ScriptRequest
@@ -248,6 +249,18 @@ class LaunchRequest:
             for source, sha256 in sources.items()
             if sha256
         ]
+
+    @property
+    def adapter_files(self) -> list[dict[str, str]]:
+        """The weights of the adapter that the run begins with, like `data_files`.
+
+        None for a resumed run if they are gone from here: then its checkpoint has to do.
+        """
+        start = self.training.start
+        there = start and Path(start.path).is_file()
+        if start is None or not there or sha256_of(Path(start.path)) != start.sha256:
+            return []
+        return [{"source": start.path, "staged": staged_adapter(start)}]
 
     def was_auto(self, name: str) -> bool:
         """Return whether the setting `name` was resolved from `auto`."""

@@ -188,6 +188,8 @@ def fact_rows(known: RunFolder) -> list[tuple[str, str]]:
         rows += [
             ("model", f"{run.source.name} ({run.source.kind} {run.source.id})"),
             ("model revision", run.source.revision),
+            ("on top of", run.start),
+            ("its adapter, sha256", run.start and run.start.sha256),
         ]
         for name, sha256 in run.data_checksums.items():
             rows += [("data", name), ("data file, sha256", sha256)]

@@ -13,13 +13,13 @@ _OF_THIS_RUN = ("run", "resume")
 
 
 def explicit_settings(run: Run) -> dict[str, Any]:
-    """Return the explicit settings of a run: no defaults, nor from its preset or resolved."""
+    """Return the explicit settings of a run: without those that others determine."""
     return {
         name: value
         for name, value in run.settings.model_dump().items()
         if name not in _OF_THIS_RUN
         and run.origins.get(name, "default") not in ("default", "auto")
-        and not run.origins[name].startswith("preset ")
+        and not run.origins[name].startswith(("preset ", "onto "))
     }
 
 

@@ -108,6 +108,9 @@ def compare(one: ObservedRun, other: ObservedRun) -> list[str]:
     """
     first, second = (cells(run, digits=4) for run in (one, other))
     results = [(name if name != "run" else "", first[name], second[name]) for name in first]
+    starts = [str((run.run and run.run.start) or NOT_KNOWN) for run in (one, other)]
+    if starts != [NOT_KNOWN, NOT_KNOWN]:
+        results.append(("on top of", *starts))
     if one.joules or other.joules:
         results.append(("energy", _energy(one), _energy(other)))
     settings = differing(one, other)

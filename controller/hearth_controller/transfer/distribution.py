@@ -84,6 +84,7 @@ class Distribution:
         shared: a folder that all nodes see, or ''.
         parameters: of the model, 0 if they are not known.
         parts: the stages of a pipeline by node, once they are placed.
+        adapters: files like `files` that the controller sends to every node, whatever their size.
     """
 
     run: Run
@@ -94,6 +95,7 @@ class Distribution:
     parameters: int = 0
     parts: Mapping[str, list[list[int]]] = field(default_factory=dict)
     direct: float = DIRECT
+    adapters: Sequence[Mapping[str, str]] = ()
 
     def plan(self) -> Transfer:
         """Return the plan: download source, receivers, chain.
@@ -128,15 +130,19 @@ class Distribution:
         first, *_ = self.addresses
         return Transfer(self, TransferPlan(first, {}, {}), copies=self.lacked(self.addresses))
 
-    def lacked(self, nodes: Iterable[str]) -> dict[str, list[DataFile]]:
-        """Return by node the data files that it lacks, without nodes that lack nothing."""
+    def lacked(self, takers: Iterable[str]) -> dict[str, list[DataFile]]:
+        """Return by node the files that it lacks, without nodes that lack nothing.
+
+        Only `takers` get the data files.
+        """
+        takers = {*takers}
         lacked = {
             name: [
                 _placed(file, self.copies.get(name, {}))
-                for file in self.files
+                for file in (*(self.files if name in takers else ()), *self.adapters)
                 if file["staged"] not in self.copies.get(name, {}).get("files", [])
             ]
-            for name in nodes
+            for name in self.addresses
         }
         return {name: files for name, files in lacked.items() if files}
 
@@ -146,7 +152,7 @@ class Distribution:
         folder = self.copies[source]["shared_data"]
         return [
             DataFile(file["source"], f"{folder}/{file['staged']}")
-            for file in self.files
+            for file in (*self.files, *self.adapters)
             if file["source"] in missing
         ]
 

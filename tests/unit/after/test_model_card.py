@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import shlex
+from dataclasses import replace
 
 import pytest
 from huggingface_hub import ModelCard
@@ -13,6 +14,7 @@ from support.facts import assert_names
 from hearth.after.card import card_text, sparkline
 from hearth.after.request import ResultRequest, by_command, by_hand
 from hearth.base.errors import ConfigError
+from hearth.config.adapter import Ancestor, StartAdapter
 from hearth.record.events import Score, ScoresEvent
 from hearth.record.story import Story, read_story
 
@@ -42,6 +44,17 @@ def test_a_card_says_whence_what_and_how_good(folder, changed):
         "█",
         "ada/evening",
     )
+
+
+def test_a_card_names_the_runs_before_and_no_path(folder, changed):
+    chain = (Ancestor("two", "dpo", "likes", 30), Ancestor("one", "sft", "homelab-qa", None))
+    start = StartAdapter("/mine/two/adapter/weights", "ab" * 32, 5, lineage=chain)
+    run = replace(changed(HUB, model="smollm2-135m", onto="/mine/two/adapter"), start=start)
+    text = card_text(run, "ada/evening", read_story(folder))
+    assert_names(text, "two (dpo on likes, 30 steps)", "one (sft on homelab-qa)")
+    assert "/mine" not in text
+    unknown = replace(run, start=replace(start, lineage=()))
+    assert "/mine" not in card_text(unknown, "ada/evening", read_story(folder))
 
 
 def test_a_whole_model_and_one_from_random_weights_have_cards_of_their_own(folder, changed):

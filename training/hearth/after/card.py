@@ -26,7 +26,7 @@ CARD_TAG = "hearth"
 
 _NOT_SHOWN = frozenset(
     {
-        *("model", "dataset", "run", "resume", "replay", "validation"),
+        *("model", "dataset", "run", "resume", "onto", "replay", "validation"),
         *("wandb", "wandb_project", "eval", "eval_limit", "push", "private", "copy_to"),
         *("memory_limit", "fit", "threads", "collective_timeout", "parallel", "split"),
         *("micro_batch", "log_every"),
@@ -108,7 +108,8 @@ def _about(run: Run) -> str:
         what = f"{_base(run)}, with all weights trained"
     revision = run.source.revision
     at = f" (revision `{revision[:12]}`)" if revision and not settings.scratch else ""
-    return f"{what}{at}, trained with Hearth {__version__} on {run.created[:10]}."
+    onto = f", on top of {run.start}" if run.start else ""
+    return f"{what}{at}, trained with Hearth {__version__} on {run.created[:10]}{onto}."
 
 
 def _results(story: Story) -> str:

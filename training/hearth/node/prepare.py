@@ -268,6 +268,8 @@ def prepare(
         attempt(lambda: _check_base(run, model))
         if adapter:
             attempt(lambda: check_adapter(adapter, model.path, own_code))
+    if run.start:
+        say(f"on top of {run.start}")
     if findings or model is None or own_code is None:
         raise HearthError(*dict.fromkeys(findings))
     positions = positions_in(model.path, own_code, backend_here(settings, device_kind()))

@@ -12,7 +12,7 @@ from hearth.base.errors import LaunchError, ModelError, SupplyError
 from hearth.base.files import bytes_below, sha256_of, write_whole
 from hearth.base.interface import card, free_port, interface_of
 from hearth.config import Run
-from hearth.config.layout import Layout, held_shards, staged_of
+from hearth.config.layout import Layout, held_adapter, held_shards, staged_adapter, staged_of
 from hearth.config.shape import shape_in
 from hearth.data.locate import HubDataset, locate
 from hearth.model.cache import held_model, unfinished_of
@@ -71,6 +71,13 @@ def _files_of_mixture(run: Run, layout: Layout) -> list[str]:
     ]
 
 
+def _adapter_file(run: Run, layout: Layout) -> list[str]:
+    """Return the name in `data` of the adapter that `run` begins with, if it is complete there."""
+    staged = run.start and staged_adapter(run.start)
+    held = held_adapter(run, layout)
+    return [staged] if staged and held == layout.data / staged else []
+
+
 def inspect_copies(run: Run, layout: Layout, address: str, shared: str) -> dict[str, Any]:
     """Return `findings` and the `facts` for `hearth.transfer.chain.NodeCopies`.
 
@@ -99,6 +106,7 @@ def inspect_copies(run: Run, layout: Layout, address: str, shared: str) -> dict[
         "files": [
             *(sorted(shards) or [targets[key].name for key in held if key == "data"]),
             *_files_of_mixture(run, layout),
+            *_adapter_file(run, layout),
         ],
         # Expanded here: Ansible's own modules look up the home of a user, which $HOME may not be.
         "data": str(layout.data.absolute()),

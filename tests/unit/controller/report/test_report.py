@@ -26,6 +26,7 @@ from support.metric_lines import slow_links, start_line, step_line, story_of, wr
 from support.repository import ROOT
 
 from hearth.config import Settings, in_parallel, read_run, resolve, resolve_run, write_run
+from hearth.config.adapter import Ancestor, StartAdapter
 from hearth.config.cli import parse_command_line
 from hearth.config.run import PlannedPipeline
 from hearth.record.story import read_story
@@ -436,6 +437,23 @@ def test_settings_stand_with_their_origins_those_that_were_given_first(known):
     assert typed == [name for name, *_ in rows][: len(typed)]
     assert ("global_batch", "24", "-e", True) in rows
     assert ("seed", "1", "default", False) in rows
+
+
+def test_the_page_has_the_whole_chain_of_runs_that_one_is_on_top_of(known):
+    chain = (Ancestor("two", "dpo", "likes", 30), Ancestor("one", "sft", "homelab-qa", 120))
+    start = StartAdapter("/mine/two/adapter/weights", "ab" * 32, 5, lineage=chain)
+    run = replace(
+        known.run,
+        start=start,
+        settings=known.run.settings.model_copy(update={"onto": "two"}),
+        origins=known.run.origins | {"onto": "-e", "model": "onto two", "lora_rank": "onto two"},
+    )
+    on_top = replace(known, run=run)
+    assert dict(fact_rows(on_top))["its adapter, sha256"] == start.sha256
+    assert_names(page(on_top), "two (dpo on likes, 30 steps)", "one (sft on homelab-qa, 120 steps)")
+    words = shlex.split(repeat_command(run, "hearth"))
+    assert words[words.index("--onto") + 1] == "two"
+    assert not {"--lora-rank", run.settings.model} & {*words}
 
 
 def test_versions_and_fingerprints_are_told(known):

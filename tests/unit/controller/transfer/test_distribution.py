@@ -55,6 +55,20 @@ def test_each_node_gets_the_data_files_that_it_lacks_where_it_looks_for_them(tmp
     }
 
 
+def test_an_adapter_comes_to_every_node_though_one_alone_gets_the_data(tmp_path):
+    data = {"source": "/mine/words.jsonl", "staged": "aa-words.jsonl"}
+    adapter = {"source": "/mine/night/adapter_model.safetensors", "staged": "bb-adapter"}
+    run = resolve_run({"model": "owner/bulky"}, tmp_path)
+    addresses = dict.fromkeys(["tower", "laptop", "oldbox"], "10.0.0.1")
+    copies = {"oldbox": {"files": ["bb-adapter"]}}
+    distribution = Distribution(run, [data], addresses, copies, adapters=[adapter])
+    lacked = distribution.lacked(["tower"])
+    assert {name: [each.source for each in files] for name, files in lacked.items()} == {
+        "tower": [data["source"], adapter["source"]],
+        "laptop": [adapter["source"]],
+    }
+
+
 RECORD = {
     "state": "taking",
     "sent": 60_000_000,
