@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import numpy as np
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
 from hearth.data.documents import Documents, held_out_mask
+from hearth.data.load import packed_rows
 from hearth.data.packing import pack
 from hearth.data.rows import IGNORED, PackedRows, cut_to_length
 
@@ -103,6 +106,80 @@ def test_a_chat_is_never_cut_and_its_sources_are_in_order(documents, longest):
             at += length
 
 
+LENGTHS_OF_PAIRS = st.lists(st.tuples(st.integers(2, 40), st.integers(2, 40)), max_size=20)
+
+
+@given(LENGTHS_OF_PAIRS, st.integers(4, 80), st.booleans())
+def test_every_pair_that_fits_is_whole_in_one_row(drawn, longest, packed):
+    lengths = [length for pair in drawn for length in pair]
+    documents = replace(
+        make_documents(lengths, [False] * len(lengths)),
+        liked=np.tile(np.array([1, 0], np.int8), len(drawn)),
+    )
+    everything = np.ones(len(lengths), dtype=bool)
+    rows, cut = packed_rows(documents, everything, "x", PAD, longest, packed, 1, paired=True)
+    fits = [at for at, pair in enumerate(drawn) if sum(pair) <= longest]
+    assert len(cut.dropped) == 2 * (len(drawn) - len(fits))
+    found, numbers = list[int](), list[int]()
+    for row in range(len(rows)):
+        batch, at = rows.batch([row]), 0
+        assert batch.input_ids.size == rows.tokens[row] <= longest
+        assert len(batch.packed_seq_lengths) == rows.answers[row]
+        numbers += (own := rows.pieces_of([row]).tolist())
+        for piece, length in zip(own, batch.packed_seq_lengths, strict=True):
+            first = int(batch.input_ids[0, at])
+            document = int(np.flatnonzero(documents.offsets == first)[0])
+            assert length == lengths[document]
+            assert rows.liked[piece] == (document % 2 == 0)
+            found.append(document)
+            at += length
+        assert [each % 2 for each in found[-len(own) :]] == [0, 1] * (len(own) // 2)
+        assert all(one + 1 == other for one, other in zip(found[::2], found[1::2], strict=True))
+        good = [rows.documents(99)[piece].learned.sum() for piece in own[::2]]
+        assert rows.liked_tokens[row] == sum(good)
+        assert packed or len(own) == 2
+    assert sorted(found) == [each for at in fits for each in (2 * at, 2 * at + 1)]
+    assert sorted(numbers) == [*range(len(found))]
+    both = rows.pieces_of(range(len(rows)))
+    assert both.dtype == np.int64
+    assert both.tolist() == numbers
+
+
+@given(
+    st.lists(st.tuples(st.integers(2, 40), st.booleans()), min_size=4, max_size=20),
+    st.booleans(),
+    st.integers(0, 5),
+)
+def test_mismatched_rows_keep_each_question_and_use_each_answer_once(drawn, packed, seed):
+    lengths = [length for length, _ in drawn]
+    documents = replace(
+        make_documents(lengths, [False] * len(drawn)),
+        liked=np.array([liked for _, liked in drawn], dtype=np.int8),
+    )
+    rows, _ = packed_rows(documents, np.ones(len(drawn), bool), "x", PAD, 40, packed, seed)
+    other = rows.mismatched(range(len(rows)))
+    assert (rows.tokens >= (other.input_ids != PAD).sum(axis=1)).all()
+    starts, answers = documents.offsets[:-1], list[int]()
+    for row in everything:
+        batch, at = rows.mismatched([row]), 0
+        assert len(batch.packed_seq_lengths) == rows.answers[row]
+        for piece, length in zip(rows.pieces_of([row]), batch.packed_seq_lengths, strict=True):
+            ids, labels = (a[0, at : at + length] for a in (batch.input_ids, batch.labels))
+            question = lengths[piece] // 2
+            assert (ids[:question] == starts[piece] + np.arange(question)).all()
+            assert (labels[:question] == IGNORED).all()
+            assert (labels[max(1, question) :] == ids[max(1, question) :]).all()
+            partner = int(np.searchsorted(starts, ids[question], side="right")) - 1
+            assert partner != piece
+            assert ids[question] == starts[partner] + lengths[partner] // 2
+            answers.append(partner)
+            at += length
+    assert sorted(answers) == [*range(len(drawn))]
+    again, _ = packed_rows(documents, np.ones(len(drawn), bool), "x", PAD, 20, False, seed)
+    if len(again.partners) == len(drawn):
+        assert (again.partners == rows.partners).all()
+
+
 def test_long_texts_are_cut_and_long_chats_dropped_and_both_counted():
     documents = make_documents([10, 10, 3, 10], [True, False, False, True])
     cut = cut_to_length(documents, np.arange(4), 4)
@@ -111,12 +188,15 @@ def test_long_texts_are_cut_and_long_chats_dropped_and_both_counted():
     assert stretches == [(0, 4), (3, 7), (6, 10), (20, 23), (23, 27), (26, 30), (29, 33)]
 
 
-def test_the_fingerprint_sees_tokens_labels_and_rows():
+def test_the_fingerprint_sees_tokens_labels_rows_and_preferences():
     documents = make_documents([4, 4, 4, 4], [False] * 4)
     other = make_documents([4, 4, 4, 4], [False, True, False, False])
-    pairs = ((documents, 8), (documents, 4), (other, 8), (documents, 8))
-    *prints, again = (make_rows(*pair).fingerprint() for pair in pairs)
-    assert len(set(prints)) == 3
+    judged = (
+        replace(documents, liked=np.array(each, np.int8)) for each in ([1, 0] * 2, [0, 1] * 2)
+    )
+    pairs = ((documents, 8), (documents, 4), (other, 8), *((each, 8) for each in judged))
+    *prints, again = (make_rows(*pair).fingerprint() for pair in (*pairs, pairs[0]))
+    assert len(set(prints)) == 5
     assert again == prints[0]
 
 

@@ -92,8 +92,12 @@ def pair(**changes: object) -> dict:
         ("dpo", {"chosen": [USER, GOOD], "rejected": [USER]}, ["rejected", "assistant"]),
         (
             "dpo",
-            {"prompt": "w", "chosen": [USER, GOOD], "rejected": [USER, POOR]},
-            ["prompt", "different questions", "remove"],
+            {
+                "prompt": [USER | {"content": "w"}],
+                "chosen": [USER, GOOD],
+                "rejected": [USER, POOR],
+            },
+            ["prompt", "begin differently", "remove"],
         ),
         # Labels.
         ("kto", JUDGED | {"label": "good"}, ["label", "'good'", "true", "false"]),

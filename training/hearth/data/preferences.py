@@ -29,7 +29,7 @@ from hearth.data.columns import (
     TEXT,
     to_example,
 )
-from hearth.data.conversation import is_conversation
+from hearth.data.conversation import is_conversation, read_messages
 from hearth.data.findings import Problem, as_switch, is_blank, parsed, printable, shown
 from hearth.data.messages import Example, Message
 
@@ -92,14 +92,14 @@ def _side(fields: Mapping[str, Any], name: str) -> Example:
     """Return the conversation that ends with the answer in the column `name`."""
     rest = {each: value for each, value in fields.items() if each not in _OTHERS}
     value = _conversation_of(fields[name])
-    questions = [each for each in QUESTIONS if _holds(fields, each)]
+    question = next((each for each in QUESTIONS if _holds(fields, each)), "")
     try:
         if isinstance(value, list) and not _is_answer(value):
             example = to_example(rest | {name: value}, [name], [])
-            return _without_question(example, questions, fields)
-        if not questions and (prompt := _first_conversation(fields)):
+            return _without_question(example, question, fields.get(question))
+        if not question and (prompt := _first_conversation(fields)):
             rest["prompt"] = parsed(fields[prompt], prompt)
-        elif not questions:
+        elif not question:
             raise Problem(
                 f"{name} has no question; add a column prompt, or make chosen and rejected whole "
                 "conversations, lists of messages"
@@ -133,23 +133,20 @@ def _first_conversation(fields: Mapping[str, Any]) -> str | None:
     return next((name for name in CONVERSATIONS if is_conversation(fields.get(name))), None)
 
 
-def _without_question(example: Example, questions: list[str], fields: Mapping[str, Any]) -> Example:
-    """Return a whole conversation, in which the columns `questions` are repeated.
+def _without_question(example: Example, question: str, value: Any) -> Example:
+    """Return a whole conversation, beside which the column `question` may repeat its question.
 
-    Raises `Problem` if the first of them asks something else.
+    Raises `Problem` if the `value` of that column is another conversation.
     """
-    if not questions:
+    if isinstance(value, list):
+        if read_messages(question, value) != example.messages[: len(value)]:
+            raise Problem(
+                f"{question} and the whole conversation beside it begin differently; remove one "
+                "of them"
+            )
+    elif value not in [message.content for message in example.messages]:
         return example
-    value = _conversation_of(fields[questions[0]])
-    known = {message.content.strip() for message in example.messages}
-    asked = [each.get("content") for each in value] if isinstance(value, list) else [value]
-    if any(isinstance(text, str) and text.strip() not in known for text in asked):
-        raise Problem(
-            f"{questions[0]} and the whole conversation beside it ask different questions; remove "
-            "one of them"
-        )
-    unused = tuple(name for name in example.unused if name not in questions)
-    return replace(example, unused=unused)
+    return replace(example, unused=tuple(name for name in example.unused if name != question))
 
 
 def _judged(fields: Mapping[str, Any], objective: str) -> Example:
