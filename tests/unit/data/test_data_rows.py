@@ -160,7 +160,7 @@ def test_mismatched_rows_keep_each_question_and_use_each_answer_once(drawn, pack
     other = rows.mismatched(range(len(rows)))
     assert (rows.tokens >= (other.input_ids != PAD).sum(axis=1)).all()
     starts, answers = documents.offsets[:-1], list[int]()
-    for row in everything:
+    for row in range(len(rows)):
         batch, at = rows.mismatched([row]), 0
         assert len(batch.packed_seq_lengths) == rows.answers[row]
         for piece, length in zip(rows.pieces_of([row]), batch.packed_seq_lengths, strict=True):

@@ -189,11 +189,11 @@ def test_labels_that_are_all_alike_are_refused(findings, load, tmp_path):
         load_mixture({paths[0]: 1}, make_tokenizer(), objective="kto", **options)
 
 
-@pytest.mark.parametrize(("good", "bad", "what"), [(9, 1, "longer"), (1, 9, "shorter")])
-def test_lengths_that_tell_the_answers_apart_are_noted_with_figures(load, good, bad, what):
+@pytest.mark.parametrize(("good", "bad"), [(9, 1), (1, 9)])
+def test_lengths_that_tell_the_answers_apart_are_noted_with_figures(load, good, bad):
     records = [pair(prompt=f"{n}?", chosen="x" * good, rejected="y" * bad) for n in range(4)]
     notes = load(records, "dpo").report.notes
-    assert_names(notes[0], what, f"{good + 1} tokens", f"{bad + 1} of")  # each with its end
+    assert_names(notes[0], "length", f"{good + 1} tokens", f"{bad + 1} in")  # each with its end
     even = [pair(prompt=f"{n}?", chosen="x" * 9, rejected="y" * 8) for n in range(4)]
     assert not load(even, "dpo").report.notes
 

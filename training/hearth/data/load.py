@@ -45,7 +45,7 @@ class DataReport:
     Attributes:
         examples: training examples; a text that was cut counts once.
         tokens, label_tokens: in the training rows; label tokens carry loss.
-        longest: tokens of the longest example.
+        longest: tokens of the longest example, of a pair those of both answers.
         notes: remarks on examples: cut, left out, or shown in part only, each with the first lines.
         unused: columns that were not read.
         padding: fraction that holds no token where all rows are as long as the longest.
@@ -262,22 +262,21 @@ def token_data(
     (train, train_cut), (kept, kept_cut) = (
         packed_rows(documents, side, name, *form) for side in (~chosen, chosen)
     )
+    lengths, count = (documents.lengths, 1) if not paired else (of_pairs(documents.lengths), 2)
     if not len(train):
-        lengths = documents.lengths[~chosen]
-        lengths = of_pairs(lengths) if paired else lengths
-        raise DataError(_all_too_long(name, lengths, sequence_length, NOUNS[objective]))
+        trained = lengths[~chosen[::count]]
+        raise DataError(_all_too_long(name, trained, sequence_length, NOUNS[objective]))
     positions = len(train) * int(train.tokens.max())
-    together = 2 if paired else 1
     report = DataReport(
         name=name,
         sha256=records.sha256,
-        examples=(int((~chosen).sum()) - len(train_cut.dropped)) // together,
-        held_out_examples=(int(chosen.sum()) - len(kept_cut.dropped)) // together,
+        examples=(int((~chosen).sum()) - len(train_cut.dropped)) // count,
+        held_out_examples=(int(chosen.sum()) - len(kept_cut.dropped)) // count,
         rows=len(train),
         held_out_rows=len(kept),
         tokens=int(train.tokens.sum()),
         label_tokens=int(train.label_tokens.sum()),
-        longest=int(documents.lengths.max()),
+        longest=int(lengths.max()),
         notes=tuple(
             each.sentence(records.files)
             for each in (
@@ -366,10 +365,9 @@ def _length_note(rows: PackedRows) -> tuple[str, ...]:
     bad = (learned - liked) / max(1, int((~rows.liked).sum()))
     if max(good, bad) < _MUCH * min(good, bad) or not min(good, bad):
         return ()
-    what = "longer" if good > bad else "shorter"
     return (
-        f"answers to prefer are {what}, and length is learned, too: {good:.0f} tokens on average, "
-        f"and {bad:.0f} of those to avoid",
+        f"length is learned, too: {good:.0f} tokens on average in answers to prefer, {bad:.0f} in "
+        "those to avoid",
     )
 
 
