@@ -39,7 +39,7 @@ from hearth.base.files import sha256_of
 from hearth.data.load import load_data
 from hearth.ranks.world import World
 from hearth.trainer.compute import Compute
-from hearth.trainer.objective import NextToken
+from hearth.trainer.objective import NextToken, StepCounts
 from hearth.trainer.work import Work
 
 STEPS = 10
@@ -197,7 +197,7 @@ def computing(tmp_path_factory, tiny_model, tiny_data):
     compute = Compute(model, NextToken(), rows, nullcontext, clear, scale, work)
 
     def gradient(own, most, denominator):
-        compute.gradients(own, most, denominator, int, print)
+        compute.gradients(own, most, StepCounts(denominator), int, print)
         parts = [parameter.grad for _, parameter in model.trainable()]
         return torch.cat([torch.zeros(1) if part is None else part.flatten() for part in parts])
 

@@ -13,7 +13,7 @@ from hearth.model.backend import TrainableModel
 from hearth.plan.speed import micro_batches, pieces_of
 from hearth.ranks.world import World
 from hearth.trainer.compute import Compute
-from hearth.trainer.objective import NextToken
+from hearth.trainer.objective import NextToken, StepCounts
 from hearth.trainer.work import Work
 
 
@@ -52,7 +52,7 @@ def cost(
     scale, work = lambda loss: loss, Work(World())
     compute = Compute(model, NextToken(), rows, nullcontext, clear, scale, work)
     began = time.process_time()
-    compute.gradients(own, at_once, int(rows.label_tokens[own].sum()), int, print)
+    compute.gradients(own, at_once, StepCounts(int(rows.label_tokens[own].sum())), int, print)
     seconds = time.process_time() - began
     pieces = pieces_of(own, micro_batches(len(own), at_once))
     positions = sum(rows.batch(piece).input_ids.size for piece in pieces)

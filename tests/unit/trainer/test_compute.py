@@ -15,7 +15,7 @@ from hearth.base.errors import HearthError
 from hearth.node.probe import probe
 from hearth.ranks.world import World
 from hearth.trainer.compute import Compute
-from hearth.trainer.objective import NextToken
+from hearth.trainer.objective import NextToken, StepCounts
 from hearth.trainer.work import Work
 
 
@@ -65,7 +65,7 @@ def computed(model, most, say=print, turns=0, rows=range(1, 12)):
     zero = partial(model.network.zero_grad, set_to_none=False)
     scale, work = lambda loss: loss, Work(World())
     compute = Compute(model, NextToken(), SomeRows(), nullcontext, zero, scale, work)
-    result = compute.gradients(np.array(rows, int), most, 100, int, say, turns)
+    result = compute.gradients(np.array(rows, int), most, StepCounts(100), int, say, turns)
     return result, model.network.weight.grad.clone()
 
 

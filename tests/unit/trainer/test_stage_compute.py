@@ -15,6 +15,7 @@ from support.toy_pipeline import Layers, ToyRows, Wires, together
 
 from hearth.base.errors import HearthError
 from hearth.plan.placement import Placement
+from hearth.trainer.objective import StepCounts
 from hearth.trainer.pipeline import StagePasses
 from hearth.trainer.stage_compute import StageCompute
 
@@ -40,7 +41,7 @@ def computed(act, most=11, holds=(99, 99, 99), lengths=(4,) * 11, order=(0, 1, 2
 
 
 def gradients(compute, most):
-    return compute.gradients(ROWS, most, 7, seed_of=lambda _: 0, say=print)
+    return compute.gradients(ROWS, most, StepCounts(7), seed_of=lambda _: 0, say=print)
 
 
 def grads(stages):
@@ -117,7 +118,7 @@ def test_a_row_that_is_not_finite_is_found_by_all_and_told_by_one():
             bad = compute._rows.batch([1]).input_ids
             with torch.no_grad():
                 layers.embed.weight[bad] = torch.nan
-        return compute.not_finite(np.array([0, 1, 3]), 7)
+        return compute.not_finite(np.array([0, 1, 3]), StepCounts(7))
 
     _, found = computed(act, lengths=(1,) * 11)
     assert found == [[1], [], []]
@@ -125,9 +126,9 @@ def test_a_row_that_is_not_finite_is_found_by_all_and_told_by_one():
 
 def test_an_evaluation_sums_the_loss_of_all_rows_on_the_last_stage():
     def act(compute, most):
-        return compute.evaluate(ToyRows([4] * 11), ROWS, most, print)
+        return compute.evaluate(ToyRows([4] * 11), ROWS, most, StepCounts(1), print)
 
     _, one = computed(act, most=11)
     _, pieces = computed(act, most=8, holds=(99, 99, 3))
-    assert one[:2] == pieces[:2] == [0, 0]
+    assert one[:2] == pieces[:2] == [[0], [0]]
     assert pieces[2] == pytest.approx(one[2])

@@ -7,6 +7,7 @@ from hypothesis import strategies as st
 
 from hearth.plan.split import Plan
 from hearth.trainer.exchange import StepSum
+from hearth.trainer.preferences import SUMS
 from hearth.trainer.progress import LogWindow, Progress, Standing, StepResult, furthest
 
 
@@ -48,7 +49,8 @@ def test_progress_arrives_with_the_steps_that_are_not_logged_yet():
     numbers |= {name: [0.0, 0.0] for name in ("hop_bytes", "hop_seconds")}
     counts = {name: [3, 0] for name in ("tokens", "micro_batch", "labels", "taken", "skipped")}
     counts |= {"metered": [1, 0], "disk": [1, 1]}
-    summed = StepSum(loss=0.5, stop=False, keep=False, pause=True, **numbers, **counts)
+    sums = dict.fromkeys(SUMS, 0.0)
+    summed = StepSum(loss=0.5, **sums, stop=False, keep=False, pause=True, **numbers, **counts)
     window = LogWindow()
     window.add(StepResult((Plan((7, 0), (1, 1)),), summed, 0.1, 1.0), 2.5)
     progress = Progress("launch", 4, 3, 2, announced=True, nodes=("a", "b"), window=window)

@@ -44,6 +44,7 @@ def conflicts_of(settings: Settings) -> list[str]:
             "parallel: fsdp trains an adapter only; with lora=off take parallel=ddp",
         ),
         *_of_pipeline(settings),
+        *_of_preferences(settings),
         (
             settings.compile and unsloth,
             "compile: Unsloth has its own kernels, and compiles what is left itself; take "
@@ -144,6 +145,49 @@ def conflicts_of(settings: Settings) -> list[str]:
         ),
     ]
     return [text for applies, text in found if applies]
+
+
+def _of_preferences(settings: Settings) -> list[Conflict]:
+    """Return the conflicts with an objective of preferences, or with its settings without one."""
+    objective = settings.objective
+    found = [
+        (
+            settings.in_stages or settings.parallel == "fsdp",
+            f"objective: {objective} needs the log-probabilities of whole answers, and with "
+            f"parallel={settings.parallel} no rank has the whole model; take parallel=ddp",
+        ),
+        (
+            settings.streaming,
+            f"objective: {objective} computes a reference for all data before the first step, and "
+            "a stream has no end; take streaming=off",
+        ),
+        (
+            not isinstance(settings.dataset, str),
+            f"objective: {objective} learns from one data set, not from a mixture; put the data "
+            "into one file, or one folder",
+        ),
+        (
+            settings.scratch,
+            f"objective: {objective} teaches a model which of its answers are better, and one of "
+            "random weights has none; train it with objective=sft first",
+        ),
+    ]
+    other = {
+        "dpo_loss": settings.dpo_loss != "sigmoid",
+        "label_smoothing": settings.label_smoothing > 0,
+        "sft_weight": settings.sft_weight > 0,
+    }
+    return [
+        *((objective != "sft" and applies, text) for applies, text in found),
+        *(
+            (objective != "dpo" and given, f"{name}: it belongs to objective=dpo; leave it out")
+            for name, given in other.items()
+        ),
+        (
+            settings.label_smoothing > 0 and settings.dpo_loss == "ipo",
+            "label_smoothing: dpo_loss=ipo has none; leave one of them out",
+        ),
+    ]
 
 
 def _of_pipeline(settings: Settings) -> list[Conflict]:

@@ -83,8 +83,12 @@ class Run:
 
     @property
     def packs_documents(self) -> bool:
-        """Whether a row holds documents isolated from each other; those of token shards are not."""
-        return self.settings.packing and not self.token_shards
+        """Whether a row holds documents isolated from each other; those of token shards are not.
+
+        A pair of answers is two documents of one row.
+        """
+        pairs = self.settings.objective in ("dpo", "orpo")
+        return (self.settings.packing or pairs) and not self.token_shards
 
     @property
     def token_shards(self) -> tuple[Shard, ...]:

@@ -164,6 +164,32 @@ class Settings(BaseModel):
         1,
     )
 
+    objective: Literal["sft", "dpo", "orpo", "kto"] = _setting(
+        "Preferences",
+        "sft: learn answers, or texts; dpo and orpo: from pairs of a chosen and a rejected answer; "
+        "kto: from answers that are judged good or bad (docs/preferences.md)",
+        "sft",
+    )
+    beta: float = _setting(
+        "Preferences",
+        "strength of the tie to the model as it was (dpo, kto), or of the odds ratio (orpo)",
+        0.1,
+        gt=0,
+    )
+    dpo_loss: Literal["sigmoid", "ipo"] = _setting(
+        "Preferences", "ipo: a bounded margin, for few data or labels without doubt", "sigmoid"
+    )
+    label_smoothing: float = _setting(
+        "Preferences",
+        "fraction of pairs that are labelled the wrong way round (dpo)",
+        0.0,
+        ge=0,
+        lt=0.5,
+    )
+    sft_weight: float = _setting(
+        "Preferences", "weight of learning the chosen answers as sft does (dpo)", 0.0, ge=0
+    )
+
     learning_rate: float = _setting("Optimizer", "peak learning rate", 2e-4, gt=0)
     schedule: Literal["linear", "cosine", "constant", "constant_with_warmup", "wsd"] = _setting(
         "Optimizer",
@@ -399,6 +425,11 @@ class Settings(BaseModel):
     def data_sets(self) -> dict[str, float]:
         """The share of each data set by name; a single one has all."""
         return {self.dataset: 1.0} if isinstance(self.dataset, str) else self.dataset
+
+    @property
+    def compares(self) -> bool:
+        """Whether answers are compared with those of the model as it was before the first step."""
+        return self.objective in ("dpo", "kto")
 
     @property
     def goes_on_afterwards(self) -> bool:

@@ -66,6 +66,13 @@ class TrainableModel(ABC):
         micro-batches and ranks is the mean token loss of the global batch, however it was cut.
         """
 
+    def token_log_probs(self, batch: Batch) -> torch.Tensor:
+        """Return the log-probability of each label of `batch`, and 0 where there is none.
+
+        The shape is that of `batch.labels`: the one at t is predicted from the tokens before t.
+        """
+        raise NotImplementedError  # parts of a model cannot; settings refuse them
+
     def generation_mode(self) -> None:
         """Prepare for `generate`: switch dropout off."""
         self.network.eval()

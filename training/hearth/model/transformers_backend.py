@@ -47,8 +47,27 @@ class TransformersModel(TrainableModel):
         """
         return self._loss(batch, denominator, input_ids=self._on_device(batch.input_ids))
 
+    def token_log_probs(self, batch: Batch) -> torch.Tensor:
+        """Return the log-probability of each label (see `TrainableModel.token_log_probs`)."""
+        logits, targets, wanted = self._logits(batch, input_ids=self._on_device(batch.input_ids))
+        losses = F.cross_entropy(logits.mT, targets, ignore_index=IGNORED, reduction="none")
+        return losses.new_zeros(batch.labels.shape).index_copy(1, wanted + 1, -losses)
+
     def _loss(self, batch: Batch, denominator: int, **inputs: torch.Tensor) -> torch.Tensor:
         """Return `loss` of `batch`, with its tokens or their hidden states as `inputs`."""
+        logits, targets, _ = self._logits(batch, **inputs)
+        total = F.cross_entropy(
+            logits.flatten(0, 1), targets.flatten(), ignore_index=IGNORED, reduction="sum"
+        )
+        return total / denominator
+
+    def _logits(
+        self, batch: Batch, **inputs: torch.Tensor
+    ) -> tuple[torch.Tensor, torch.Tensor, torch.Tensor]:
+        """Return logits and next tokens at the positions before a label in some row, and these.
+
+        The shapes are (rows, positions, vocabulary), (rows, positions) and (positions,).
+        """
         labels = self._on_device(batch.labels)
         targets = F.pad(labels[:, 1:], (0, 1), value=IGNORED)
         wanted = (targets != IGNORED).any(dim=0).nonzero().squeeze(1)
@@ -63,13 +82,7 @@ class TransformersModel(TrainableModel):
             logits = logits[:, wanted]
         if logits.dtype in (torch.bfloat16, torch.float16):
             logits = logits.float()
-        total = F.cross_entropy(
-            logits.flatten(0, 1),
-            targets[:, wanted].flatten(),
-            ignore_index=IGNORED,
-            reduction="sum",
-        )
-        return total / denominator
+        return logits, targets[:, wanted], wanted
 
     def _on_device(self, numbers: np.ndarray) -> torch.Tensor:
         """Return `numbers` of a batch as a tensor on the model's device."""

@@ -10,6 +10,7 @@ from importlib.metadata import version
 from pathlib import Path
 
 import torch
+import torch.nn.functional as F
 import unsloth  # noqa: F401  Patches transformers (see `load.prime_backend`).
 import unsloth_zoo.compiler
 import unsloth_zoo.utils
@@ -20,7 +21,7 @@ from unsloth_zoo.temporary_patches.utils import apply_pending_eager_fallbacks
 
 from hearth.base.errors import ConfigError
 from hearth.config import Settings
-from hearth.data.rows import Batch
+from hearth.data.rows import IGNORED, Batch
 from hearth.model.backend import TrainableModel
 from hearth.model.precision import DTYPES
 
@@ -89,6 +90,25 @@ class UnslothModel(TrainableModel):
             num_items_in_batch=denominator,
             use_cache=False,
         ).loss
+
+    def token_log_probs(self, batch: Batch) -> torch.Tensor:
+        """Return the log-probability of each label (see `TrainableModel.token_log_probs`).
+
+        Without labels Unsloth returns logits, for all positions: its fused loss is one sum only.
+        """
+        logits = self.network(
+            input_ids=self._row(batch.input_ids),
+            position_ids=self._row(batch.position_ids),
+            packed_seq_lengths=torch.tensor(
+                batch.packed_seq_lengths, dtype=torch.int32, device=self.device
+            ),
+            use_cache=False,
+        ).logits[0, :-1]
+        labels = self._row(batch.labels)[0, 1:]
+        (wanted,) = (labels != IGNORED).nonzero(as_tuple=True)
+        losses = F.cross_entropy(logits[wanted].float(), labels[wanted], reduction="none")
+        found = losses.new_zeros(batch.labels.size).index_copy(0, wanted + 1, -losses)
+        return found.view(batch.labels.shape)
 
     def _row(self, values: object) -> torch.Tensor:
         """Return a (rows, length) array as one row of shape (1, rows * length) on the device."""

@@ -56,6 +56,7 @@ FOR_OTHERS = "waiting for the others"
 """What a rank does that has done its own part, as `Doing` has it."""
 
 MICRO_BATCH, OPTIMIZER, SEARCH = "micro-batch", "optimizer step", "search for non-finite rows"
+ANSWERS = "log-probabilities of answers"
 """What a rank does of its own in a step, as `Doing` has it."""
 
 NodeRanks = tuple[tuple[str, int], ...]

@@ -263,7 +263,8 @@ class StepEvent(RunEvent):
     """The steps since the last such line; `step` is the number of the last one.
 
     `own_tokens_per_second_by_rank` counts only the rank's computing time. Energies are in joules:
-    of all nodes so far, and of each node by its first rank since the last line.
+    of all nodes so far, and of each node by its first rank since the last line. Rewards and
+    log-probabilities are means over the answers of preferences.
     """
 
     kind: Literal["step"] = "step"
@@ -286,6 +287,11 @@ class StepEvent(RunEvent):
     epoch: Number | None = None
     learning_rate: Number | None = None
     grad_norm: Number | None = None
+    chosen_reward: Number | None = None
+    rejected_reward: Number | None = None
+    reward_accuracy: Number | None = None
+    chosen_log_prob: Number | None = None
+    rejected_log_prob: Number | None = None
     energy_joules: Number | None = None
     eta_seconds: Number | None = None
     slow_links: LinksRecord | None = None
@@ -338,18 +344,30 @@ class DiskEvent(RunEvent):
 
 @dataclass(kw_only=True)
 class EvaluateEvent(RunEvent):
-    """An evaluation on held-out data; a number that was not finite is None."""
+    """An evaluation on held-out data; a number that was not finite is None.
+
+    With preferences the perplexity is that of the chosen answers.
+    """
 
     kind: Literal["evaluate"] = "evaluate"
     perplexity: Number | None = None
     loss: Number | None = None
     tokens: Count | None = None
     perplexity_by_set: dict[str, Number | None] | None = None
+    chosen_reward: Number | None = None
+    rejected_reward: Number | None = None
+    reward_accuracy: Number | None = None
+    chosen_log_prob: Number | None = None
+    rejected_log_prob: Number | None = None
 
     @property
     def news(self) -> str:
         """The loss and the perplexity."""
-        known = {"loss": self.loss, "perplexity": self.perplexity}
+        known = {
+            "accuracy": self.reward_accuracy,
+            "loss": self.loss,
+            "perplexity": self.perplexity,
+        }
         values = [f"{name} {value:.3f}" for name, value in known.items() if value is not None]
         return f"held out after step {self.step}: {', '.join(values) or 'no value'}"
 

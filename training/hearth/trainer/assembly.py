@@ -14,6 +14,7 @@ import torch
 from hearth.base.errors import ModelError
 from hearth.config import Run, Settings, in_precision
 from hearth.config.layout import Layout
+from hearth.config.settings import TIMED
 from hearth.data.rows import Rows
 from hearth.data.template import ensure_chat_template
 from hearth.model import precision
@@ -41,11 +42,12 @@ from hearth.trainer.compute import Compute, Computing
 from hearth.trainer.evaluation import Evaluator
 from hearth.trainer.exchange import Exchange
 from hearth.trainer.loop import Trainer
-from hearth.trainer.objective import NextToken
 from hearth.trainer.optimizer_step import Learner
 from hearth.trainer.pipeline import StagePasses
 from hearth.trainer.placing import check_all_learn, choose_placement
 from hearth.trainer.planning import choose_planner
+from hearth.trainer.preferences import choose_objective
+from hearth.trainer.reference import Reference
 from hearth.trainer.replicas import sync_weights
 from hearth.trainer.reports import Reports
 from hearth.trainer.stage_compute import StageCompute
@@ -89,8 +91,9 @@ def assemble(
     steps = order.steps(settings.epochs, settings.max_steps)
     limit_resources(settings, world)
     adapter = None if joins or found else _adapter_of(prepared)
+    reference = Reference(data, settings.objective == "kto") if settings.compares else None
     learning = load_learning(
-        context, prepared.model.path, data.train, steps, chosen, placement, adapter
+        context, prepared.model.path, data.train, steps, chosen, placement, adapter, reference
     )
     learned = learning.model.learning()
     identity |= order.identity() | learned | asdict(chosen)
@@ -100,6 +103,10 @@ def assemble(
         agree(world, learned)
         if not placement:
             sync_weights(learning.parameters, world)
+        if reference and not found:  # else the checkpoint has it
+            begun = inputs | learned | asdict(chosen) | {"settings": _decides_reference(settings)}
+            compute, cache = learning.compute, layout.tokens
+            reference.fill(compute, planner, world, context.work, cache, begun)
     writes = world.keeps if world.control else world.leads
     telemetry = Telemetry(run, context.folder, writes, context.disk)
     checkpointer = Checkpointer(context, learning, telemetry)
@@ -195,11 +202,13 @@ def load_learning(
     choices: Choices,
     placement: Placement | None,
     adapter: Path | None = None,
+    reference: Reference | None = None,
 ) -> Learning:
     """Load the model in `folder`, and return it with what changes it in a run of `steps`.
 
     With a `placement` this rank loads the layers of its stage. The weights in the file `adapter`
-    take the place of a fresh adapter's.
+    take the place of a fresh adapter's. The `reference` is for an objective of preferences, and is
+    filled later.
 
     Raises `HearthError` if the model cannot be trained with these settings.
     """
@@ -239,7 +248,9 @@ def load_learning(
         undoable = world.control is not None
         in_rounds = rounds.Rounds(parameters, learner.optimizer, exchange, undoable)
         changing = changing | {"outer": in_rounds.outer}
-    objective = NextToken()
+    if reference:
+        changing = changing | {"reference": reference}
+    objective = choose_objective(settings, reference)
     compute: Computing
     if placement:
         passes = StagePasses(model, placement, world, autocast, scaler.scale)
@@ -252,6 +263,12 @@ def load_learning(
         compute = Compute(model, objective, rows, autocast, clear, scale, work, answers)
         state = TrainingState(model, changing)
     return Learning(model, parameters, objective, compute, exchange, learner, in_rounds, state)
+
+
+def _decides_reference(settings: Settings) -> str:
+    """Return the settings that decide the model before its first step, and the rows, as JSON."""
+    names = (*TIMED, "model", "seed", "held_out", "onto")
+    return settings.model_dump_json(include=set(names) & set(Settings.model_fields))
 
 
 def _load(

@@ -3,8 +3,8 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
@@ -15,9 +15,10 @@ from hearth.data.rows import Rows
 from hearth.model.backend import TrainableModel
 from hearth.model.noise import seed_torch
 from hearth.plan.speed import micro_batches, pieces_of
-from hearth.ranks.control_protocol import EVALUATION, MICRO_BATCH, SEARCH
+from hearth.ranks.control_protocol import ANSWERS, EVALUATION, MICRO_BATCH, SEARCH
 from hearth.ranks.memory import is_out_of_memory, row_too_large, too_large_together
-from hearth.trainer.objective import Objective
+from hearth.trainer.answers import answers_of
+from hearth.trainer.objective import MicroRows, Objective, StepCounts
 from hearth.trainer.work import Work
 
 T = TypeVar("T")
@@ -68,6 +69,7 @@ class Computed:
         tokens: those of the rows; for some layers only, their part of it.
         waited: further seconds of waiting for other stages of a pipeline.
         squares: squared norm of the gradient if this rank has only a part of it; else None.
+        sums: of the objective over the rows (`Objective.sums`).
     """
 
     loss: float
@@ -76,6 +78,7 @@ class Computed:
     tokens: int
     waited: float = 0.0
     squares: float | None = None
+    sums: Sequence[float] = ()
 
 
 class Computing(Protocol):
@@ -97,7 +100,7 @@ class Computing(Protocol):
         self,
         own: np.ndarray,
         most: int,
-        denominator: int,
+        counts: StepCounts,
         seed_of: Callable[[int], int],
         say: Callable[[str], None],
         turns: int = 0,
@@ -108,7 +111,7 @@ class Computing(Protocol):
         """
         ...
 
-    def not_finite(self, own: np.ndarray, denominator: int, turns: int = 0) -> list[int]:
+    def not_finite(self, own: np.ndarray, counts: StepCounts, turns: int = 0) -> list[int]:
         """Return the rows of `own` whose gradient, computed alone, is not finite.
 
         The list is empty if only the sum of all gradients overflowed. Clears the gradients.
@@ -116,13 +119,35 @@ class Computing(Protocol):
         ...
 
     def evaluate(
-        self, rows: Rows, own: np.ndarray, most: int, say: Callable[[str], None], turns: int = 0
-    ) -> float:
-        """Return this rank's part of the summed token loss of the rows numbered `own`.
+        self,
+        rows: Rows,
+        own: np.ndarray,
+        most: int,
+        counts: StepCounts,
+        say: Callable[[str], None],
+        turns: int = 0,
+    ) -> Sequence[float]:
+        """Return this rank's part of the sums of `Objective.evaluate` over the rows of `own`.
 
-        Raises `HearthError` if they do not fit into memory (see `retry_smaller`).
+        `counts` are those of all `rows`. Raises `HearthError` if they do not fit into memory (see
+        `retry_smaller`).
         """
         ...
+
+    def answers(
+        self,
+        rows: Rows,
+        own: np.ndarray,
+        most: int,
+        say: Callable[[str], None],
+        mismatched: bool = False,
+    ) -> np.ndarray:
+        """Return the log-probabilities of the answers in the rows numbered `own`, float64.
+
+        They are in the order of `Rows.pieces_of`; with `mismatched`, those of `Rows.mismatched`.
+        Raises `HearthError` as `evaluate` does.
+        """
+        raise NotImplementedError  # a stage of a pipeline cannot; settings refuse it
 
     def answer(self, prompt: list[int], most: int) -> str:
         """Return the greedy continuation of `prompt` by at most `most` tokens, as text."""
@@ -155,7 +180,7 @@ class Compute(Computing):
         self,
         own: np.ndarray,
         most: int,
-        denominator: int,
+        counts: StepCounts,
         seed_of: Callable[[int], int],
         say: Callable[[str], None],
         turns: int = 0,
@@ -169,35 +194,39 @@ class Compute(Computing):
         """
         started, device = time.perf_counter(), self._model.device
 
-        def attempt(sizes: Sequence[int]) -> float:
+        def attempt(sizes: Sequence[int]) -> tuple[float, Sequence[float]]:
             self._clear()
             self._model.before_step()
             loss = torch.zeros((), dtype=torch.float64, device=device)
+            sums = np.zeros(len(self._objective.sums))
             for part, numbers in enumerate(pieces_of(own, sizes)):
                 self._work.begin_rows(MICRO_BATCH, part, self._rows.tokens[numbers])
-                batch = self._rows.batch(numbers)
+                micro = MicroRows(self._rows, numbers)
                 if seeds := [seed_of(int(number)) for number in numbers]:
                     seed_torch(seeds[0], device)
-                    self._model.draw_noise(batch, seeds)
+                    self._model.draw_noise(micro.batch, seeds)
                 with self._autocast():
-                    part = self._objective.loss(self._model, batch, denominator)
-                self._scale(part).backward()
-                loss += part.detach()
-            return loss.item()
+                    found = self._objective.loss(self._model, micro, counts)
+                self._scale(found.value).backward()
+                loss += found.value.detach()
+                sums += found.sums
+            return loss.item(), sums.tolist()
 
-        loss, most = retry_smaller(attempt, self._rows, own, most, turns, self._model.release, say)
+        (loss, sums), most = retry_smaller(
+            attempt, self._rows, own, most, turns, self._model.release, say
+        )
         seconds, tokens = time.perf_counter() - started, int(self._rows.tokens[own].sum())
-        return Computed(loss, seconds, most, tokens)
+        return Computed(loss, seconds, most, tokens, sums=sums)
 
-    def not_finite(self, own: np.ndarray, denominator: int, turns: int = 0) -> list[int]:
+    def not_finite(self, own: np.ndarray, counts: StepCounts, turns: int = 0) -> list[int]:
         """Return the rows of `own` with a non-finite gradient (see `Computing.not_finite`)."""
         found: list[int] = []
         for part, row in enumerate(pieces_of(own, micro_batches(len(own), 1, turns))):
             self._work.begin_rows(SEARCH, part, self._rows.tokens[row])
             self._clear()
             with self._autocast():
-                part = self._objective.loss(self._model, self._rows.batch(row), denominator)
-            self._scale(part).backward()
+                found_loss = self._objective.loss(self._model, MicroRows(self._rows, row), counts)
+            self._scale(found_loss.value).backward()
             gradients = (parameter.grad for _, parameter in self._model.trainable())
             if not all(bool(each.isfinite().all()) for each in gradients if each is not None):
                 found.extend(row.tolist())
@@ -206,21 +235,58 @@ class Compute(Computing):
 
     @torch.no_grad()
     def evaluate(
-        self, rows: Rows, own: np.ndarray, most: int, say: Callable[[str], None], turns: int = 0
-    ) -> float:
-        """Return the summed token loss of the rows numbered `own` (see `Computing.evaluate`)."""
+        self,
+        rows: Rows,
+        own: np.ndarray,
+        most: int,
+        counts: StepCounts,
+        say: Callable[[str], None],
+        turns: int = 0,
+    ) -> Sequence[float]:
+        """Return the objective's sums over the rows of `own` (see `Computing.evaluate`)."""
 
-        def attempt(sizes: Sequence[int]) -> float:
-            total = 0.0
+        def attempt(sizes: Sequence[int]) -> Sequence[float]:
+            found = []
             for part, numbers in enumerate(pieces_of(own, sizes)):
                 self._work.begin_rows(EVALUATION[0], part, rows.tokens[numbers])
                 with self._autocast():
-                    total += self._objective.loss(self._model, rows.batch(numbers), 1).item()
-            return total
+                    micro = MicroRows(rows, numbers)
+                    found.append(self._objective.evaluate(self._model, micro, counts))
+            return [sum(each) for each in zip(*found, strict=True)]
 
+        with self._judging():
+            return retry_smaller(attempt, rows, own, most, turns, self._model.release, say)[0]
+
+    @torch.no_grad()
+    def answers(
+        self,
+        rows: Rows,
+        own: np.ndarray,
+        most: int,
+        say: Callable[[str], None],
+        mismatched: bool = False,
+    ) -> np.ndarray:
+        """Return the log-probabilities of answers (see `Computing.answers`)."""
+
+        def attempt(sizes: Sequence[int]) -> list[float]:
+            found: list[float] = []
+            for part, numbers in enumerate(pieces_of(own, sizes)):
+                self._work.begin_rows(ANSWERS, part, rows.tokens[numbers])
+                batch = rows.mismatched(numbers) if mismatched else rows.batch(numbers)
+                with self._autocast():
+                    found += answers_of(self._model, batch).log_probs.tolist()
+            return found
+
+        with self._judging():
+            found, _ = retry_smaller(attempt, rows, own, most, 0, self._model.release, say)
+        return np.array(found)
+
+    @contextmanager
+    def _judging(self) -> Iterator[None]:
+        """Switch dropout off for the block."""
         self._model.network.eval()
         try:
-            return retry_smaller(attempt, rows, own, most, turns, self._model.release, say)[0]
+            yield
         finally:
             self._model.network.train()
 

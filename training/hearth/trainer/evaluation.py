@@ -49,6 +49,7 @@ class Evaluator:
     ) -> None:
         self._settings, self._world, self._work = context.settings, context.world, context.work
         self._tokenizer, self._compute = learning.model.tokenizer, learning.compute
+        self._objective = learning.objective
         self._data, self._planner, self._keep_best = data, planner, keep_best
         self.best: float | None = None
         self.since_best = 0
@@ -69,8 +70,8 @@ class Evaluator:
         wanted = settings.eval_held_out or (settings.eval_every and when != "before")
         if not wanted or not len(rows):
             return
-        loss, tokens, by_set = self._losses(rows)
-        perplexity = perplexity_of(loss)
+        means, tokens, by_set = self._means(rows)
+        loss, perplexity = means.pop("loss"), perplexity_of(means.pop("nll"))
         answers = settings.eval_held_out and self._compute.answers != "no" and when != "during"
         sample = self._sample() if answers else None
         telemetry.record(
@@ -81,11 +82,17 @@ class Evaluator:
                 loss=loss,
                 tokens=tokens,
                 perplexity_by_set=by_set or None,
+                **means,
             )
         )
         each = ", ".join(f"{name} {value:.2f}" for name, value in by_set.items())
+        judged = ""
+        if means:
+            margin = means["chosen_reward"] - means["rejected_reward"]
+            judged = f"accuracy {means['reward_accuracy']:.2f}, margin {margin:.2f}, "
         telemetry.say(
-            f"held-out perplexity {when} training: {perplexity:.2f}" + f" ({each})" * bool(each)
+            f"held-out {judged}perplexity {when} training: {perplexity:.2f}"
+            + f" ({each})" * bool(each)
         )
         # Every rank has the same loss, so all nodes save the same weights. NaN is never the best.
         lowest = math.inf if self.best is None else self.best
@@ -97,30 +104,47 @@ class Evaluator:
         if sample:
             telemetry.record(SampleEvent(step=step, when=when, **sample))
 
-    def _losses(self, rows: Rows) -> tuple[float, int, dict[str, float]]:
-        """Return mean loss and tokens of the held-out rows, and a mixture's perplexity by name."""
+    def _means(self, rows: Rows) -> tuple[dict[str, float], int, dict[str, float]]:
+        """Return the objective's means over held-out rows, and a mixture's perplexity by name.
+
+        Between the two is the number of learned tokens.
+        """
         parts = rows.parts if isinstance(rows, MixedRows) else {}
-        found = {name: self._loss(part) for name, part in parts.items() if len(part)}
+        found = {name: self._mean(part) for name, part in parts.items() if len(part)}
         if not found:
-            return *self._loss(rows), {}
+            return *self._mean(rows), {}
         tokens = sum(count for _, count in found.values())
-        loss = sum(loss * count for loss, count in found.values()) / tokens
-        return loss, tokens, {name: perplexity_of(loss) for name, (loss, _) in found.items()}
+        loss = sum(means["loss"] * count for means, count in found.values()) / tokens
+        by_set = {name: perplexity_of(means["nll"]) for name, (means, _) in found.items()}
+        return {"loss": loss, "nll": loss}, tokens, by_set
 
-    def _loss(self, rows: Rows) -> tuple[float, int]:
-        """Return the mean loss over all tokens of held-out rows, in nats a token, and their number.
+    def _mean(self, rows: Rows) -> tuple[dict[str, float], int]:
+        """Return the objective's means over held-out rows, and the number of learned tokens.
 
-        The mean is exact: the ranks' sums are added.
+        The means are exact: the ranks' sums are added.
 
         Raises `HearthError` if the rows do not fit into memory, and `GroupBroken` if a rank is
         lost.
         """
         plan, rank, say = self._planner.share(len(rows)), self._world.rank, self._world.say
-        own = np.arange(len(rows))[plan.slice_of(rank)]
-        total = self._compute.evaluate(rows, own, plan.micro_batch[rank], say, plan.turns)
-        tokens = int(rows.label_tokens.sum())
+        numbers = np.arange(len(rows))
+        own, most = numbers[plan.slice_of(rank)], plan.micro_batch[rank]
+        counts = self._objective.complete(
+            self._objective.counts(rows, numbers),
+            rows,
+            own,
+            lambda: self._compute.answers(rows, own, most, say, True),
+            lambda values: [each for found in self._gather(values) for each in found],
+        )
+        sums = self._compute.evaluate(rows, own, most, counts, say, plan.turns)
+        everyone = filter(None, self._gather(list(sums)))  # a rank without rows has no sums
+        of_all = [sum(each) for each in zip(*everyone, strict=True)]
+        return self._objective.means(of_all, counts), int(rows.label_tokens.sum())
+
+    def _gather(self, values: list[float]) -> list[list[float]]:
+        """Return the numbers of every rank."""
         self._work.wait()
-        return sum(self._world.gather(total)) / tokens, tokens
+        return self._world.gather(values)
 
     def _sample(self) -> dict[str, str] | None:
         """Return the answer to the first held-out question, on every rank; None if there is none.

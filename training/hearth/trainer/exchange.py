@@ -49,10 +49,17 @@ class StepSum:
         labels: label tokens of a rank's rows; for a round, those that it learned from.
         taken, skipped, norm: for a round (see `rounds.Local`); else 0.
         squares: in a pipeline, the squared norm of the gradients of a rank's layers; else 0.
+        chosen_reward, rejected_reward, right, chosen, rejected: sums of an objective of
+            preferences (`preferences.SUMS`); else 0.
         hop_bytes, hop_seconds: of the ring's hop to a rank in the exchange before; 0 if not seen.
     """
 
     loss: float
+    chosen_reward: float
+    rejected_reward: float
+    right: float
+    chosen: float
+    rejected: float
     stop: bool
     keep: bool
     pause: bool
@@ -85,6 +92,7 @@ _FLAGS = tuple(each.name for each in fields(StepSum) if each.type == "bool")
 _COUNTS = tuple(each.name for each in fields(StepSum) if each.type == "list[int]")
 _MEASURES = tuple(each.name for each in fields(StepSum) if each.type in ("float", "list[float]"))
 _OWN = (*_MEASURES, *_COUNTS)
+_TOTALS = tuple(each.name for each in fields(StepSum) if each.type == "float")
 
 
 class Exchange:
@@ -182,7 +190,7 @@ class Exchange:
         for name in _COUNTS:
             by_rank[name] = [round(count) for count in by_rank[name]]
         flags = {name: summed[index] > 0 for index, name in enumerate(_FLAGS)}
-        return StepSum(**flags, **by_rank | {"loss": sum(by_rank["loss"])})
+        return StepSum(**flags, **by_rank | {name: sum(by_rank[name]) for name in _TOTALS})
 
     def share(self, updates: torch.Tensor) -> None:
         """Sum the optimizer's `updates`, each rank's finished part, in place."""

@@ -5,7 +5,7 @@ Steps are summed up since the last line of metrics.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, fields
 from typing import Any
 
@@ -28,6 +28,7 @@ class StepResult:
         by_scaler: whether the skipped step is harmless, because the loss scaler of fp16 was
             still lowering its scale.
         bad: rows of all ranks whose gradient, computed alone, was not finite.
+        watched: means of an objective of preferences, by their name in a step's record.
     """
 
     plans: Plans
@@ -37,6 +38,7 @@ class StepResult:
     skipped: int = 0
     by_scaler: bool = False
     bad: Sequence[str] = ()
+    watched: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass
@@ -46,6 +48,7 @@ class LogWindow:
     seconds: list[float] = field(default_factory=list)
     sums: list[StepSum] = field(default_factory=list)
     plans: list[Plan] = field(default_factory=list)
+    watched: list[dict[str, float]] = field(default_factory=list)
     skipped: int = 0
     scaler_skipped: int = 0
 
@@ -57,6 +60,8 @@ class LogWindow:
         self.seconds += [seconds / steps] * steps
         self.sums.append(result.summed)
         self.plans += result.plans
+        if result.watched:
+            self.watched.append(dict(result.watched))
 
     def record(self) -> dict[str, Any]:
         """Return means of loss and time per step, sums of tokens and energy, and more."""
@@ -70,6 +75,10 @@ class LogWindow:
         stages = self.plans[-1].whole
         return {
             "loss": sum(summed.loss for summed in self.sums) / steps,
+            **{
+                name: sum(each[name] for each in self.watched) / len(self.watched)
+                for name in (self.watched[0] if self.watched else ())
+            },
             "skipped": self.skipped,
             "scaler_skipped": self.scaler_skipped,
             "tokens": sum(tokens),

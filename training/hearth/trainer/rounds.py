@@ -58,6 +58,7 @@ class Local:
         skipped: number of steps skipped because the gradient was not finite.
         norms: the sum of its gradients' norms over the steps taken.
         bad: rows of the skipped steps whose gradient, computed alone, was not finite.
+        sums: of the objective over this rank's rows; empty if it has taken none.
     """
 
     micro_batch: int = 0
@@ -70,6 +71,7 @@ class Local:
     skipped: int = 0
     norms: float = 0.0
     bad: list[str] = field(default_factory=list)
+    sums: list[float] = field(default_factory=list)
 
     def begin_step(self, planned: int, of_all: int) -> int:
         """Count a step; return the number of rows that this rank may compute at once.
@@ -90,6 +92,8 @@ class Local:
         self.tokens += computed.tokens
         self.seconds += computed.seconds
         self.loss += computed.loss * labels / of_all
+        before = self.sums or [0.0] * len(computed.sums)
+        self.sums = [old + new for old, new in zip(before, computed.sums, strict=True)]
         if math.isfinite(norm):
             self.taken += 1
             self.labels += labels

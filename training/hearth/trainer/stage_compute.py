@@ -17,6 +17,7 @@ from hearth.plan.speed import micro_batches, pieces_of
 from hearth.ranks.memory import is_out_of_memory, stage_too_large
 from hearth.ranks.world import World
 from hearth.trainer.compute import Computed, Computing
+from hearth.trainer.objective import StepCounts
 from hearth.trainer.pipeline import MicroBatch, Passed, StagePasses
 
 if TYPE_CHECKING:
@@ -52,7 +53,7 @@ class StageCompute(Computing):
         self,
         own: np.ndarray,
         most: int,
-        denominator: int,
+        counts: StepCounts,
         seed_of: Callable[[int], int],
         say: Callable[[str], None],
         turns: int = 0,
@@ -71,7 +72,7 @@ class StageCompute(Computing):
                     MicroBatch(self._rows, numbers, [seed_of(int(each)) for each in numbers])
                     for numbers in pieces_of(own, sizes)
                 ],
-                denominator,
+                counts.weight,
             )
 
         passed, most = self._together(attempt, self._rows, own, most)
@@ -141,20 +142,26 @@ class StageCompute(Computing):
         norm = torch.nn.utils.get_total_norm(gradients).item()
         return norm * norm
 
-    def not_finite(self, own: np.ndarray, denominator: int, turns: int = 0) -> list[int]:
+    def not_finite(self, own: np.ndarray, counts: StepCounts, turns: int = 0) -> list[int]:
         """Return the rows whose gradient is not finite on any stage, on the leader only."""
         found: list[int] = []
         for row in own.tolist():
             self._clear()
-            self._passes.train([MicroBatch(self._rows, np.array([row]))], denominator)
+            self._passes.train([MicroBatch(self._rows, np.array([row]))], counts.weight)
             if not all(self._world.gather(bool(np.isfinite(self._squares())))):
                 found.append(row)
         self._clear()
         return found if self._world.leads else []
 
     def evaluate(
-        self, rows: Rows, own: np.ndarray, most: int, say: Callable[[str], None], turns: int = 0
-    ) -> float:
+        self,
+        rows: Rows,
+        own: np.ndarray,
+        most: int,
+        counts: StepCounts,
+        say: Callable[[str], None],
+        turns: int = 0,
+    ) -> Sequence[float]:
         """Return the summed token loss of the rows on the last stage, and 0 on the others."""
 
         def attempt(sizes: Sequence[int]) -> Passed:
@@ -164,7 +171,7 @@ class StageCompute(Computing):
 
         self._model.network.eval()
         try:
-            return self._together(attempt, rows, own, most)[0].loss
+            return [self._together(attempt, rows, own, most)[0].loss]
         finally:
             self._model.network.train()
 

@@ -20,6 +20,7 @@ import math
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from typing import TypeVar
 
 import numpy as np
 
@@ -33,10 +34,12 @@ from hearth.trainer import rounds
 from hearth.trainer.components import Learning, RankContext, RunFacts
 from hearth.trainer.compute import Computed
 from hearth.trainer.exchange import StepSum
+from hearth.trainer.objective import StepCounts
 from hearth.trainer.planning import regroup_planner
 from hearth.trainer.progress import StepResult
 from hearth.trainer.work import OPTIMIZER
 
+T = TypeVar("T")
 Flags = Callable[[], Mapping[str, bool]]
 
 _ROUNDING = 1e-6
@@ -112,9 +115,9 @@ class Stepper:
         """Take one step together: this rank's gradients, the sum of all, the optimizer."""
         rate = self._learner.rate
         own = self._own_rows(batch, plan)
-        denominator = self._count(batch)
         most = plan.micro_batch[self._world.rank]
-        computed = self._gradients(step, own, most, denominator, plan.turns)
+        counts = self._complete(step, own, most, self._counts(batch), self._of_all)
+        computed = self._gradients(step, own, most, counts, plan.turns)
         self._work.wait()
         summed = self._exchange.run(
             flags(),
@@ -126,12 +129,13 @@ class Stepper:
             squares=computed.squares or 0.0,
             **self._sensors(),
             micro_batch=computed.micro_batch,
-            labels=self._count(own),
+            labels=self._counts(own).weight,
+            **dict(zip(self._objective.sums, computed.sums, strict=True)),
         )
         members = [batch[plan.slice_of(rank)] for rank in self._world.members]
-        labels = sum(map(self._count, members))
+        labels = sum(self._counts(rows).weight for rows in members)
         self._check(step, "tokens", summed.tokens, int(self._rows.tokens[batch].sum()))
-        self._check(step, "label tokens", summed.labels, labels)
+        self._check(step, self._objective.unit, summed.labels, labels)
         in_parts = computed.squares is not None
         self._work.begin(OPTIMIZER)
         started, waited = time.perf_counter(), self._exchange.waited
@@ -141,7 +145,7 @@ class Stepper:
         by_scaler = skipped and self._learner.may_lower_scale
         bad: list[str] = []
         if skipped and not by_scaler:
-            bad = self._bad_rows(own, denominator, plan.row_by_row().turns)
+            bad = self._bad_rows(own, counts, plan.row_by_row().turns)
             bad = self._of_all(bad)
         # From here on the rank is by itself, and the step is done.
         self._energy.settle()
@@ -152,7 +156,8 @@ class Stepper:
         self._note(step, (plan,))
         # Micro-batches are smaller than planned on a rank that ran out of memory.
         self._note(step, (replace(plan, micro_batch=self._computed_sizes(plan, summed)),))
-        return StepResult((plan,), summed, rate, norm, int(skipped), by_scaler, bad)
+        watched = self._watched(summed, counts)
+        return StepResult((plan,), summed, rate, norm, int(skipped), by_scaler, bad, watched)
 
     def _round(
         self,
@@ -172,17 +177,20 @@ class Stepper:
             self._local_step(number, batch, plan, local)
             self._learner.advance_schedule()
         self._work.wait()
-        summed = round_.propose(local, flags(), **self._sensors())
+        sums = dict(zip(self._objective.sums, local.sums, strict=False))
+        summed = round_.propose(local, flags(), **self._sensors(), **sums)
         skipped = sum(summed.skipped)
         if not skipped:
-            self._check(step + len(plans) - 1, "label tokens", summed.labels, local.of_all)
+            self._check(step + len(plans) - 1, self._objective.unit, summed.labels, local.of_all)
         bad = self._of_all(local.bad) if skipped else []
         # From here on the rank is by itself, and the round is done.
         self._energy.settle()
         round_.commit(local, summed)
         self._in_round = False
         self._note(step, plans)
-        return StepResult(plans, summed, rate, rounds.norm_of_all(summed), skipped, bad=bad)
+        watched = self._watched(summed, self._counts(np.concatenate(batches)))
+        norm = rounds.norm_of_all(summed)
+        return StepResult(plans, summed, rate, norm, skipped, bad=bad, watched=watched)
 
     def _check(self, step: int, what: str, counts: Sequence[int], planned: int) -> None:
         """Check that the ranks' `counts` up to 0-based `step` add up to what this rank planned.
@@ -200,10 +208,10 @@ class Stepper:
                 "it happens again, test the memory of these machines"
             )
 
-    def _of_all(self, bad: list[str]) -> list[str]:
-        """Return the rows with a non-finite gradient that all ranks have found."""
+    def _of_all(self, own: list[T]) -> list[T]:
+        """Return what all ranks have found, such as rows with a non-finite gradient."""
         self._work.wait()
-        return [source for found in self._world.gather(bad) for source in found]
+        return [each for found in self._world.gather(own) for each in found]
 
     def _computed_sizes(self, plan: Plan, summed: StepSum) -> tuple[int, ...]:
         """Return the micro-batch of each rank as it was computed; of an absent rank, as planned."""
@@ -227,11 +235,13 @@ class Stepper:
     def _local_step(self, step: int, batch: np.ndarray, plan: Plan, local: rounds.Local) -> None:
         """Take one step on this rank's rows alone, and add its results to `local`."""
         own = self._own_rows(batch, plan)
-        of_all, labels = self._count(batch), self._count(own)
+        of_all, counts = self._counts(batch).weight, self._counts(own)
+        labels = counts.weight
         most = local.begin_step(plan.micro_batch[self._world.rank], of_all)
         if not labels:
             return
-        computed = self._gradients(step, own, most, labels)
+        counts = self._complete(step, own, most, counts, list)
+        computed = self._gradients(step, own, most, counts)
         self._work.begin(OPTIMIZER)
         started = time.perf_counter()
         norm = self._learner.propose(plan.rows)
@@ -240,16 +250,36 @@ class Stepper:
         computed = replace(computed, seconds=computed.seconds + updating)
         local.end_step(computed, labels, of_all, norm)
         if not math.isfinite(norm):
-            local.bad += self._bad_rows(own, labels)
+            local.bad += self._bad_rows(own, counts)
 
     def _note(self, step: int, plans: Plans) -> None:
         """Report the plans that begin with this step to `on_plans`, and store them."""
         self._on_plans(step, self._plans, plans)
         self._plans = plans
 
-    def _count(self, rows: np.ndarray) -> int:
-        """Return the objective's count of these rows."""
-        return self._objective.count(self._rows, rows)
+    def _counts(self, rows: np.ndarray) -> StepCounts:
+        """Return the objective's counts of these rows."""
+        return self._objective.counts(self._rows, rows)
+
+    def _watched(self, summed: StepSum, counts: StepCounts) -> dict[str, float]:
+        """Return the means of the objective's sums over all ranks."""
+        sums = [getattr(summed, name) for name in self._objective.sums]
+        return self._objective.watched(sums, counts)
+
+    def _complete(
+        self,
+        step: int,
+        own: np.ndarray,
+        most: int,
+        counts: StepCounts,
+        of_all: Callable[[list[float]], list[float]],
+    ) -> StepCounts:
+        """Return the step's `counts`, complete (see `Objective.complete`)."""
+        self._work.step = step + 1
+        rows, say = self._rows, self._world.say
+        return self._objective.complete(
+            counts, rows, own, lambda: self._compute.answers(rows, own, most, say, True), of_all
+        )
 
     def _own_rows(self, batch: np.ndarray, plan: Plan) -> np.ndarray:
         """Return the numbers of this rank's rows of `batch`."""
@@ -259,7 +289,7 @@ class Stepper:
         return own
 
     def _gradients(
-        self, step: int, own: np.ndarray, most: int, denominator: int, turns: int = 0
+        self, step: int, own: np.ndarray, most: int, counts: StepCounts, turns: int = 0
     ) -> Computed:
         """Compute the gradients of this rank's rows."""
         self._work.step = step + 1
@@ -268,12 +298,12 @@ class Stepper:
             return hash((self._settings.seed, step, row))
 
         return self._compute.gradients(
-            own, most, denominator, seed_of=seed_of, say=self._world.say, turns=turns
+            own, most, counts, seed_of=seed_of, say=self._world.say, turns=turns
         )
 
-    def _bad_rows(self, own: np.ndarray, denominator: int, turns: int = 0) -> list[str]:
+    def _bad_rows(self, own: np.ndarray, counts: StepCounts, turns: int = 0) -> list[str]:
         """Return file and line of each row of `own` with a non-finite gradient."""
-        bad = self._compute.not_finite(own, denominator, turns)
+        bad = self._compute.not_finite(own, counts, turns)
         return [source for row in bad for source in self._rows.sources(row)]
 
     def _update_planner(self, result: StepResult) -> None:
