@@ -97,11 +97,13 @@ class PreferenceRows(Rows, Protocol):
     Attributes:
         answers: int64 (rows,), documents of each row.
         liked_tokens: int64 (rows,), learned tokens of each row's preferred documents.
+        liked_lengths: int64 (rows,), all tokens of these documents but the first of each.
         liked: bool (pieces,), whether a document is to prefer, by the number of its piece.
     """
 
     answers: np.ndarray
     liked_tokens: np.ndarray
+    liked_lengths: np.ndarray
     liked: np.ndarray
 
     def pieces_of(self, indices: Sequence[int] | np.ndarray) -> np.ndarray:
@@ -211,6 +213,8 @@ class PackedRows:
         liked = targets * self.liked
         self.answers = np.array([len(row) for row in rows], dtype=np.int64)
         self.liked_tokens = np.array([liked[row].sum() for row in rows], dtype=np.int64)
+        liked = (lengths - 1) * self.liked
+        self.liked_lengths = np.array([liked[row].sum() for row in rows], dtype=np.int64)
 
     def __len__(self) -> int:
         return len(self._rows)

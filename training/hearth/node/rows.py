@@ -156,7 +156,14 @@ def _read_all(
     for name, share in settings.data_sets.items():
         try:
             read = read_tokens(
-                places[name], tokenizer, layout.tokens, settings.columns, in_mixture, stops, say
+                places[name],
+                tokenizer,
+                layout.tokens,
+                settings.columns,
+                in_mixture,
+                stops,
+                say,
+                settings.objective,
             )
             shares[read] = share
         except DataError as error:

@@ -134,7 +134,7 @@ class Computing(Protocol):
         """
         ...
 
-    def answers(
+    def log_probs(
         self,
         rows: Rows,
         own: np.ndarray,
@@ -258,7 +258,7 @@ class Compute(Computing):
             return retry_smaller(attempt, rows, own, most, turns, self._model.release, say)[0]
 
     @torch.no_grad()
-    def answers(
+    def log_probs(
         self,
         rows: Rows,
         own: np.ndarray,
@@ -266,7 +266,7 @@ class Compute(Computing):
         say: Callable[[str], None],
         mismatched: bool = False,
     ) -> np.ndarray:
-        """Return the log-probabilities of answers (see `Computing.answers`)."""
+        """Return the log-probabilities of answers (see `Computing.log_probs`)."""
 
         def attempt(sizes: Sequence[int]) -> list[float]:
             found: list[float] = []

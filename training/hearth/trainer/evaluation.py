@@ -133,7 +133,7 @@ class Evaluator:
             self._objective.counts(rows, numbers),
             rows,
             own,
-            lambda: self._compute.answers(rows, own, most, say, True),
+            lambda: self._compute.log_probs(rows, own, most, say, True),
             lambda values: [each for found in self._gather(values) for each in found],
         )
         sums = self._compute.evaluate(rows, own, most, counts, say, plan.turns)

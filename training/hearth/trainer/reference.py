@@ -116,7 +116,7 @@ class Reference:
         """Compute one table, each rank a part of the rows."""
         plan, rank = planner.share(len(rows)), world.rank
         own = np.arange(len(rows))[plan.slice_of(rank)]
-        found = compute.answers(rows, own, plan.micro_batch[rank], world.say, mismatched)
+        found = compute.log_probs(rows, own, plan.micro_batch[rank], world.say, mismatched)
         everyone = world.gather([rows.pieces_of(own).tolist(), found.tolist()])
         for pieces, values in everyone:
             self._tables[name][torch.tensor(pieces, dtype=torch.int64)] = torch.tensor(

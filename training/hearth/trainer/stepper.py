@@ -278,7 +278,7 @@ class Stepper:
         self._work.step = step + 1
         rows, say = self._rows, self._world.say
         return self._objective.complete(
-            counts, rows, own, lambda: self._compute.answers(rows, own, most, say, True), of_all
+            counts, rows, own, lambda: self._compute.log_probs(rows, own, most, say, True), of_all
         )
 
     def _own_rows(self, batch: np.ndarray, plan: Plan) -> np.ndarray:

@@ -1,0 +1,66 @@
+"""Objectives of preferences: any split equals one process, and a checkpoint has the reference."""
+
+from __future__ import annotations
+
+import pytest
+from support.preferences import write_judged, write_pairs
+from support.ranks import figures, furthest, learned, metrics, trained
+
+STEPS = 20
+UNEQUAL = ("--split", "4:2:1", "--micro-batch", 2)
+OBJECTIVES = {
+    "dpo": ("--objective", "dpo"),
+    "ipo, with the chosen answers": (
+        *("--objective", "dpo", "--dpo-loss", "ipo", "--sft-weight", 0.5),
+    ),
+    "conservative dpo, packed": (
+        *("--objective", "dpo", "--label-smoothing", 0.1, "--packing", "on"),
+    ),
+    "orpo": ("--objective", "orpo"),
+    "kto": ("--objective", "kto"),
+}
+FIGURES = (
+    *("loss", "grad_norm", "chosen_reward", "rejected_reward", "reward_accuracy"),
+    *("chosen_log_prob", "rejected_log_prob"),
+)
+
+
+@pytest.fixture(scope="module")
+def files(tmp_path_factory):
+    """Return a file of pairs, and one of judged answers."""
+    folder = tmp_path_factory.mktemp("preferences")
+    return write_pairs(folder / "pairs.jsonl"), write_judged(folder / "judged.jsonl")
+
+
+@pytest.fixture(scope="module")
+def common(tiny_model, files):
+    """Return a function with the arguments that every run of an objective has."""
+
+    def arguments(what, steps=STEPS):
+        pairs, judged = files
+        return [
+            *("--model", tiny_model, "--dataset", judged if "kto" in what else pairs),
+            *("--sequence-length", 160, "--packing", "off", "--learning-rate", 0.01),
+            *("--clip-norm", 0, "--global-batch", 7, "--max-steps", steps, "--precision", "fp64"),
+            *("--split", "equal", "--micro-batch", 64, "--wandb", "off", *what),
+        ]
+
+    return arguments
+
+
+@pytest.mark.parametrize("what", OBJECTIVES.values(), ids=OBJECTIVES)
+def test_any_split_equals_one_process_in_float64(common, tmp_path, what):
+    trained(tmp_path, "alone", 1, *common(what))
+    found = trained(tmp_path, "split", 3, *common(what), *UNEQUAL)
+    assert furthest(found, learned(tmp_path, "alone")) < 1e-9
+    for figure in FIGURES:
+        expected = figures(tmp_path / "runs" / "alone", "step", figure)
+        assert len(expected) == STEPS
+        assert figures(tmp_path / "runs" / "split", "step", figure) == pytest.approx(
+            expected, rel=1e-9, abs=1e-9
+        ), figure
+    one, three = (metrics(tmp_path / "runs" / name, "evaluate") for name in ("alone", "split"))
+    assert [each["when"] for each in one] == ["before", "after"]
+    for before, after in zip(one, three, strict=True):
+        for figure in ("loss", "perplexity", "reward_accuracy", "chosen_reward"):
+            assert after[figure] == pytest.approx(before[figure], rel=1e-9, abs=1e-9), figure
