@@ -104,9 +104,8 @@ def assemble(
         if not placement:
             sync_weights(learning.parameters, world)
         if reference and not found:  # else the checkpoint has it
-            begun = inputs | learned | asdict(chosen) | {"settings": _decides_reference(settings)}
-            compute, cache = learning.compute, layout.tokens
-            reference.fill(compute, planner, world, context.work, cache, begun)
+            begun = identity | {"run": "", "settings": _decides_reference(settings)}
+            reference.fill(learning.compute, planner, world, context.work, layout.tokens, begun)
     writes = world.keeps if world.control else world.leads
     telemetry = Telemetry(run, context.folder, writes, context.disk)
     checkpointer = Checkpointer(context, learning, telemetry)
@@ -267,8 +266,8 @@ def load_learning(
 
 def _decides_reference(settings: Settings) -> str:
     """Return the settings that decide the model before its first step, and the rows, as JSON."""
-    names = (*TIMED, "model", "seed", "held_out", "onto")
-    return settings.model_dump_json(include=set(names) & set(Settings.model_fields))
+    names = {*TIMED, "model", "seed", "held_out"}
+    return settings.model_dump_json(include=names)
 
 
 def _load(
