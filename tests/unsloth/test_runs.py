@@ -24,6 +24,8 @@ from transformers import Phi3Config
 
 pytestmark = pytest.mark.long
 
+RUNS = ("first", "second")
+
 
 @pytest.fixture
 def arguments(llama, texts):
@@ -86,6 +88,17 @@ def test_a_stopped_run_goes_on_bit_for_bit_with_its_loss_scale(tmp_path, argumen
     stopped(tmp_path, "night", 1, *fast, origin=UNSLOTH)
     succeeded(train_forked(tmp_path, 1, "--resume", "night", origin=UNSLOTH))
     assert furthest(learned(tmp_path, "night"), expected) == 0
+
+
+@pytest.mark.rotated
+def test_a_run_on_top_of_another_begins_where_that_ended(tmp_path, arguments, tiny_data):
+    judged = (*arguments, "--dataset", tiny_data, "--held-out", 0.1, "--eval-held-out", "on")
+    trained(tmp_path, "first", 1, *judged, "--backend", "unsloth", origin=UNSLOTH)
+    more = ("--backend", "unsloth", "--onto", "first", "--max-steps", 1)
+    trained(tmp_path, "second", 1, *judged, *more, origin=UNSLOTH)
+    first, second = (figures(tmp_path / "runs" / run, "evaluate", "loss") for run in RUNS)
+    assert second[0] == pytest.approx(first[-1], abs=1e-6)
+    assert second[-1] != second[0]
 
 
 @pytest.mark.rotated

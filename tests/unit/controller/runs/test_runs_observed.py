@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from dataclasses import replace
+
 import pytest
 from support.digests import (
     ALONE,
@@ -18,6 +20,8 @@ from support.digests import (
 from support.facts import assert_names, refuses
 
 from hearth.base.errors import LaunchError
+from hearth.config import run_of, run_text
+from hearth.config.adapter import Ancestor, StartAdapter
 from hearth_controller.runs.digests import observed_runs
 from hearth_controller.runs.listing import compare, listing, removal, removal_objection
 from hearth_controller.runs.observed import GONE, ObservedRun, pick
@@ -245,6 +249,18 @@ def test_two_runs_side_by_side_show_what_came_of_them_and_the_settings_that_diff
     after = lines[lines.index("settings that differ:") + 1 :]
     assert [line.split() for line in after] == [["lora_rank", "8", "16"], ["wandb", "auto", "off"]]
     assert compare(runs[0], runs[0])[-1] == "no setting differs"
+
+
+def test_two_runs_side_by_side_show_what_each_is_on_top_of(tmp_path):
+    text = run_file(tmp_path, "a")
+    start = StartAdapter("/mine", "ab" * 32, 5, lineage=(Ancestor("one", "sft", "likes", 7),))
+    texts = (text, run_text(replace(run_of(text, "a"), start=start)))
+    plain, on_top = (
+        observed(digest("desk", "finished", False, name="a", run_file=each), None) for each in texts
+    )
+    (line,) = [line for line in compare(plain, on_top) if line.startswith("on top of")]
+    assert_names(line, "one (sft on likes, 7 steps)")
+    assert not any(line.startswith("on top of") for line in compare(plain, plain))
 
 
 def test_a_run_whose_settings_nobody_knows_cannot_be_compared(tmp_path):
