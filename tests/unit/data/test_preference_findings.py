@@ -172,6 +172,26 @@ def test_a_pair_that_is_too_long_is_left_out_whole(load, findings):
     assert_names(finding, "all 2 pairs", "sequence_length 256")
 
 
+def test_both_answers_of_a_pair_are_held_out_or_none(load, findings):
+    data = load([pair(prompt=f"{n}?") for n in range(40)], "dpo", held_out=0.3)
+    assert data.train.liked.tolist() == [True, False] * data.report.examples
+    assert data.held_out.liked.tolist() == [True, False] * data.report.held_out_examples
+    assert data.report.examples + data.report.held_out_examples == 40
+    question = data.question()
+    assert (question.text[-1], question.expected) == ("?", "Rank 0.")
+    (finding,) = findings([PAIR], "dpo", held_out=0.5)
+    assert_names(finding, "held_out 0.5", "1 pair")
+
+
+def test_the_held_out_question_is_one_with_an_answer_to_prefer(load):
+    judged = [
+        {"prompt": f"{n}?", "completion": f"answer {n}", "label": n > 2, "split": "held_out"}
+        for n in range(6)
+    ]
+    data = load([JUDGED, BAD, *judged], "kto")
+    assert (data.question().text, data.question().expected) == ("3?", "answer 3")
+
+
 def test_labels_that_are_all_alike_are_refused(findings, load, tmp_path):
     (finding,) = findings([JUDGED] * 3, "kto")
     assert_names(finding, "x.jsonl", "all 3 answers", "label true", "objective=sft")

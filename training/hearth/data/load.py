@@ -256,22 +256,22 @@ def token_data(
         raise DataError(f"{name}: there is nothing to train on: {notes[2:] or blank}")
     chosen = held_out_mask(documents.hashes, documents.marks, held_out)
     if chosen.all():
-        raise DataError(_nothing_left(name, documents, held_out))
+        raise DataError(_nothing_left(name, documents, held_out, NOUNS[objective]))
     paired = objective in PAIRED
     form = (pad_id_of(tokenizer), sequence_length, packing, seed, records.files, paired)
     (train, train_cut), (kept, kept_cut) = (
         packed_rows(documents, side, name, *form) for side in (~chosen, chosen)
     )
-    lengths, count = (documents.lengths, 1) if not paired else (of_pairs(documents.lengths), 2)
+    lengths, size = (of_pairs(documents.lengths), 2) if paired else (documents.lengths, 1)
     if not len(train):
-        trained = lengths[~chosen[::count]]
+        trained = lengths[~chosen[::size]]
         raise DataError(_all_too_long(name, trained, sequence_length, NOUNS[objective]))
     positions = len(train) * int(train.tokens.max())
     report = DataReport(
         name=name,
         sha256=records.sha256,
-        examples=(int((~chosen).sum()) - len(train_cut.dropped)) // count,
-        held_out_examples=(int(chosen.sum()) - len(kept_cut.dropped)) // count,
+        examples=(int((~chosen).sum()) - len(train_cut.dropped)) // size,
+        held_out_examples=(int(chosen.sum()) - len(kept_cut.dropped)) // size,
         rows=len(train),
         held_out_rows=len(kept),
         tokens=int(train.tokens.sum()),
@@ -371,13 +371,13 @@ def _length_note(rows: PackedRows) -> tuple[str, ...]:
     )
 
 
-def _nothing_left(name: str, documents: Documents, held_out: float) -> str:
+def _nothing_left(name: str, documents: Documents, held_out: float, noun: str) -> str:
     if (documents.marks == 1).all():
-        return f"{name}: every example is marked held_out; mark some as train"
-    count = len(documents)
+        return f"{name}: every {noun} is marked held_out; mark some as train"
+    count = len(np.unique(documents.lines))
     return (
-        f"{name}: held_out {held_out:g} leaves nothing to train on: the file has {count} "
-        f"example{'s' * (count > 1)}; add examples, or set held_out to 0"
+        f"{name}: held_out {held_out:g} leaves nothing to train on: the file has "
+        f"{counted(count, noun)}; add {noun}s, or set held_out to 0"
     )
 
 
