@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from support.tiny_model import make_tokenizer
 
 from hearth.data.load import TokenData, load_data
+from hearth.data.mixture import load_mixture
 from hearth.data.packing import partners
 from hearth.data.rows import IGNORED
 
@@ -101,3 +102,29 @@ def test_judged_answers_are_rows_of_answers_with_another_answer_each(load):
         ):
             assert asked == again
             assert own != answer and answer.startswith("Answer"[: len(answer)])
+
+
+@pytest.mark.parametrize("objective", ["dpo", "kto"])
+def test_a_mixture_has_the_rows_of_its_sets_with_pieces_numbered_on(tmp_path, objective):
+    paths = []
+    for name, count in (("one", 7), ("two", 5)):
+        paths.append(tmp_path / f"{name}.jsonl")
+        paths[-1].write_text("\n".join(json.dumps(pair(n)) for n in range(count)))
+    options = {"sequence_length": 256, "packing": True, "held_out": 0.0, "seed": 1}
+    options |= {"cache": tmp_path / "cache", "say": lambda _: None, "objective": objective}
+    mixed = load_mixture(dict.fromkeys(paths, 1), TOKENIZER, **options).train
+    one, two = (load_data(path, TOKENIZER, **options).train for path in paths)
+    assert mixed.liked.tolist() == [*one.liked, *two.liked]
+    assert mixed.answers.tolist() == [*one.answers, *two.answers]
+    assert mixed.liked_tokens.tolist() == [*one.liked_tokens, *two.liked_tokens]
+    pieces = [*one.pieces_of(range(len(one))), *(14 + two.pieces_of(range(len(two))))]
+    assert mixed.pieces_of(range(len(mixed))).tolist() == pieces
+    other = mixed.mismatched([len(one)])
+    assert (other.input_ids == two.mismatched([0]).input_ids).all()
+    found = mixed.documents(3)
+    names = [each.source.rpartition("/")[2].partition(".")[0] for each in found]
+    if objective == "dpo":
+        assert names == ["one", "one", "two", "two", "one", "one"]
+        assert [each.side for each in found] == ["chosen", "rejected"] * 3
+    else:
+        assert names == ["one", "two", "one"]

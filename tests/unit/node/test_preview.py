@@ -53,6 +53,27 @@ def test_a_mixture_has_a_table_for_each_data_set(preview_of, tmp_path):
     assert [each.source.rpartition("/")[2][0] for each in found.examples[:2]] == ["a", "b"]
 
 
+def test_a_pair_is_shown_with_both_sides_and_an_answer_with_its_label(preview_of, tmp_path):
+    path = tmp_path / "x.jsonl"
+    asked = "which of all ranks is the first one?"
+    records = [{"prompt": f"{n}: {asked}", "chosen": "0", "rejected": "1"} for n in range(9)]
+    path.write_text("\n".join(map(json.dumps, records)))
+    found = preview_of(path, objective="dpo")
+    assert [each.side for each in found.examples] == ["chosen", "rejected"] * 3
+    assert dict(found.table).keys() >= {"pairs", "held out", "rows"}
+    screen = lines(found, False, 120)
+    assert [line.partition(":")[0] for line in screen if line.startswith("example")] == [
+        f"example {number}, {side}" for number in (1, 2, 3) for side in ("chosen", "rejected")
+    ]
+    shown = "".join(screen).replace("·", "")
+    assert shown.count(asked.replace(" ", "")) or shown.count(asked) == 3  # not again for the other
+    found = preview_of(path, objective="kto")
+    assert [each.side for each in found.examples] == ["preferred", "to avoid", "preferred"]
+    assert "answers" in dict(found.table)
+    for width in (80, 120):
+        assert all(len(line) <= width for line in lines(found, False, width))
+
+
 def test_a_preview_travels_as_json_and_fits_the_screen(preview_of, tmp_path):
     found = preview_of(make_dataset(tmp_path / "x.jsonl", 40))
     assert of_answer(json.loads(json.dumps(asdict(found)))) == found

@@ -82,11 +82,11 @@ class Documents:
 
 def examples(records: Records, findings: Findings) -> Iterator[tuple[int, Example]]:
     """Yield line and example of each valid record; add the invalid ones to `findings`."""
-    for line, (example,) in answers_of(records, findings, "sft"):
+    for line, (example,) in example_groups(records, findings, "sft"):
         yield line, example
 
 
-def answers_of(
+def example_groups(
     records: Records, findings: Findings, objective: str
 ) -> Iterator[tuple[int, tuple[Example, ...]]]:
     """Yield line and examples of each valid record; add the invalid ones to `findings`.
@@ -117,7 +117,7 @@ def tokenise(
     """
     findings = Findings(records.name, records.files) if found is None else found
     made = _Made()
-    source = answers_of(records, findings, objective)
+    source = example_groups(records, findings, objective)
     while batch := list(islice(source, _BATCH)):
         if findings and found is None:  # read the rest only to find further problems
             continue

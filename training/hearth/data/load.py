@@ -17,9 +17,9 @@ from hearth.base.errors import DataError
 from hearth.base.text import counted
 from hearth.data.documents import (
     Documents,
-    answers_of,
     cache_key,
     cached_documents,
+    example_groups,
     held_out_mask,
     tokenise,
 )
@@ -130,7 +130,7 @@ def _question(records: Records, held_out: frozenset[int], objective: str) -> Hel
     preferences the answer is one to prefer.
     """
     last = max(held_out, default=0)
-    for line, (example, *_) in answers_of(
+    for line, (example, *_) in example_groups(
         records, Findings(records.name, records.files), objective
     ):
         if line > last:

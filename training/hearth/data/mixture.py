@@ -40,11 +40,13 @@ class MixedRows:
         self.parts, self._pad_id = parts, pad_id
         self._sets = list(parts.values())
         self._ends = np.cumsum([len(rows) for rows in self._sets])
-        self.tokens = np.concatenate([rows.tokens for rows in self._sets])
-        self.label_tokens = np.concatenate([rows.label_tokens for rows in self._sets])
-        self.answers = np.concatenate([rows.answers for rows in self._sets])
-        self.liked_tokens = np.concatenate([rows.liked_tokens for rows in self._sets])
-        self.liked = np.concatenate([rows.liked for rows in self._sets])
+
+        def of_all(name: str) -> np.ndarray:
+            return np.concatenate([getattr(rows, name) for rows in self._sets])
+
+        self.tokens, self.label_tokens = of_all("tokens"), of_all("label_tokens")
+        self.answers, self.liked = of_all("answers"), of_all("liked")
+        self.liked_tokens, self.liked_lengths = of_all("liked_tokens"), of_all("liked_lengths")
 
     def __len__(self) -> int:
         return len(self.tokens)

@@ -118,7 +118,7 @@ def check_records(run: Run) -> None:
     Raises `DataError` with the problems found in all of them.
     """
     # Imported late: with NumPy.
-    from hearth.data.documents import answers_of
+    from hearth.data.documents import example_groups
     from hearth.data.findings import Findings
     from hearth.data.formats import open_records
 
@@ -131,7 +131,7 @@ def check_records(run: Run) -> None:
         try:
             records = open_records(data, settings.columns, len(settings.data_sets) > 1)
             found = Findings(records.name, records.files)
-            for _ in answers_of(records, found, settings.objective):
+            for _ in example_groups(records, found, settings.objective):
                 if time.monotonic() > until:
                     break
             found.raise_any()

@@ -88,7 +88,9 @@ def describe_steps(run: Run, data: TokenData) -> list[str]:
     size = f"{report.tokens} tokens"
     lines.append(
         describe_automatic(
-            settings, automatic, f"{counted(examples, 'example')} with {size}" if examples else size
+            settings,
+            automatic,
+            f"{counted(examples, report.noun)} with {size}" if examples else size,
         )
     )
     lines += warnings(settings, report.rows, steps)
