@@ -17,7 +17,7 @@ def test_the_adapter_of_a_finished_run_comes_to_a_node_that_lacks_it(local: Loca
     assert not (local.workspace("laptop") / "results" / "first").exists()
     more = ["-e", "onto=first", "-e", "run=second", "-e", "max_steps=2", "-e", "nodes=all"]
     more += ["-e", f"dataset={local.data}", "-e", "wandb=off", "-e", "learning_rate=0.001"]
-    local.play("train.yml", *more)
+    assert_line(local.play("train.yml", *more), "on top of first", "3 steps")
     record = yaml.safe_load((local.runs / "second" / "run.yml").read_text())
     sha256 = sha256_of(local.runs / "first" / "adapter" / "adapter_model.safetensors")
     assert record["start"]["sha256"] == sha256

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import math
 import shutil
 
 import pytest
+from support.preferences import write_pairs
 from support.ranks import (
     figures,
     furthest,
@@ -99,6 +101,19 @@ def test_sharded_and_divided_models_begin_with_it_too(first, second, common, tmp
     how = ("--parallel", parallel, *(("--split", "1:1") if parallel == "pipeline" else ()))
     found = trained(tmp_path, "second", 2, *common, "--onto", "first", *how)
     assert furthest(found, second) < 1e-9
+
+
+def test_preferences_are_learned_on_top_with_the_adapter_as_the_reference(first, common, tmp_path):
+    shutil.copytree(first / "runs" / "first", tmp_path / "runs" / "first")
+    likes = write_pairs(tmp_path / "likes.jsonl")
+    judged = (*common, "--dataset", likes, "--objective", "dpo", "--held-out", 0, "--max-steps", 2)
+    trained(tmp_path, "liked", 1, *judged, "--onto", "first", "--eval-held-out", "off")
+    losses = figures(tmp_path / "runs" / "liked", "step", "loss")
+    assert losses[0] == pytest.approx(math.log(2), abs=1e-9)
+    assert losses[1] < losses[0]
+    trained(tmp_path, "more", 1, *judged, "--onto", "liked", "--max-steps", 1)
+    chain = read_run(tmp_path / "runs" / "more" / "run.yml").start.lineage
+    assert [each.objective for each in chain] == ["dpo", "sft"]
 
 
 def test_an_adapter_for_other_layers_is_refused_before_training(first, common, tmp_path):

@@ -19,7 +19,7 @@ from hearth_controller.cli.words import read_words
 
 SHELLS = ("bash", "zsh", "fish")
 _DEFAULT_INVENTORY = Path("inventory", "local")
-_RUNS = ("run", "resume", "replay", "compare", "delete", "move")
+_RUNS = ("run", "resume", "replay", "onto", "compare", "delete", "move")
 """Words that name a run."""
 
 

@@ -85,7 +85,7 @@ def test_a_chain_of_runs_is_recorded(tmp_path):
         ({"dora": "on"}, ["dora", "on", "off"]),
         ({"model": "llama2-7b"}, ["model", "SmolLM2"]),
         ({"lora": "off"}, ["onto", "lora=off"]),
-        ({"scratch": "on"}, ["scratch"]),
+        ({"scratch": "on"}, ["onto", "scratch=off"]),
     ],
 )
 def test_a_typed_value_that_the_adapter_does_not_have_is_refused_by_name(tmp_path, typed, facts):

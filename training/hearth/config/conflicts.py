@@ -102,7 +102,12 @@ def conflicts_of(settings: Settings) -> list[str]:
             "a model whose weights were all trained model=FOLDER instead",
         ),
         (
-            settings.scratch and settings.lora,
+            settings.onto is not None and settings.scratch,
+            "onto: an adapter fits the weights that it was trained on, and scratch=on draws "
+            "others; take scratch=off",
+        ),
+        (
+            settings.scratch and settings.lora and settings.onto is None,
             "scratch: random weights must all be trained, and an adapter trains none of them; "
             "take lora=off too",
         ),

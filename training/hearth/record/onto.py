@@ -83,7 +83,7 @@ def _of_run(name: str, folder: Path, adapter: Path | None) -> FoundAdapter:
                 f"{adapter}: there is no adapter: {run.name} has not come so far, or its files are "
                 f"elsewhere; `hearth attach {run.name}` brings them here"
             )
-    ancestor = Ancestor(run.name, "sft", _data_of(run), step)
+    ancestor = Ancestor(run.name, run.settings.objective, _data_of(run), step)
     lineage = (ancestor, *(run.start.lineage if run.start else ()))
     return FoundAdapter(
         name,

@@ -106,6 +106,11 @@ def test_paths_are_those_of_the_folder_where_the_user_stands(hearth, folder):
     assert_names(line, "model=tiny", f"dataset={folder}/my.jsonl", f"config={folder}/new.yml")
     _, line, _ = hearth("train", "--dataset", "my.jsonl=0.7,homelab-qa=0.3", "--show")
     assert f"dataset={folder}/my.jsonl=0.7,homelab-qa=0.3" in line
+    (folder / "evening" / "adapter").mkdir(parents=True)
+    _, line, _ = hearth("train", "--onto", "evening/adapter", "--show")
+    assert f"onto={folder}/evening/adapter" in line
+    _, line, _ = hearth("train", "--onto", "evening", "--show")  # a run, not the folder
+    assert_names(line, "onto=evening")
     _, line, _ = hearth("eval", "hellaswag,./own.yaml", "--show")
     assert f"eval=hellaswag,{folder}/own.yaml" in line
 
