@@ -167,11 +167,6 @@ def _of_preferences(settings: Settings) -> list[Conflict]:
             "a stream has no end; take streaming=off",
         ),
         (
-            not isinstance(settings.dataset, str),
-            f"objective: {objective} learns from one data set, not from a mixture; put the data "
-            "into one file, or one folder",
-        ),
-        (
             settings.scratch,
             f"objective: {objective} teaches a model which of its answers are better, and one of "
             "random weights has none; train it with objective=sft first",

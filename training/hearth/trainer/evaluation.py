@@ -109,7 +109,9 @@ class Evaluator:
 
         Between the two is the number of learned tokens.
         """
-        parts = rows.parts if isinstance(rows, MixedRows) else {}
+        # The means of preferences are over pairs, and their reference is that of all rows.
+        apart = isinstance(rows, MixedRows) and self._settings.objective == "sft"
+        parts = rows.parts if apart else {}
         found = {name: self._mean(part) for name, part in parts.items() if len(part)}
         if not found:
             return *self._mean(rows), {}
