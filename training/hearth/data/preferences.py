@@ -213,5 +213,5 @@ def _other(fields: Mapping[str, Any], objective: str, wanted: str) -> str:
     names = ", ".join(map(printable, fields)) or "none"
     return (
         f"no usable columns for objective={objective} (found {names}); use {wanted}, or name yours "
-        "by the setting columns, such as columns=chosen=THEIRS,rejected=THEIRS"
+        f"by the setting columns, such as columns={wanted.rpartition(' ')[2]}=THEIRS"
     )

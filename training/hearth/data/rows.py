@@ -6,6 +6,7 @@ import functools
 import hashlib
 from collections.abc import Sequence
 from dataclasses import dataclass
+from itertools import chain
 from typing import Protocol
 
 import numpy as np
@@ -206,15 +207,18 @@ class PackedRows:
         self._rows = rows
         self._name, self._files = name, files
         self._pad_id = pad_id
-        lengths, targets = pieces.lengths, pieces.targets
-        self.tokens = np.array([lengths[row].sum() for row in rows], dtype=np.int64)
-        self.label_tokens = np.array([targets[row].sum() for row in rows], dtype=np.int64)
         self.liked = documents.liked[pieces.documents] == 1
-        liked = targets * self.liked
         self.answers = np.array([len(row) for row in rows], dtype=np.int64)
-        self.liked_tokens = np.array([liked[row].sum() for row in rows], dtype=np.int64)
-        liked = (lengths - 1) * self.liked
-        self.liked_lengths = np.array([liked[row].sum() for row in rows], dtype=np.int64)
+        pieces_of_rows = np.fromiter(chain.from_iterable(rows), np.int64)
+        firsts = np.cumsum(self.answers) - self.answers
+
+        def of_rows(counts: np.ndarray) -> np.ndarray:
+            """Return the sums over the pieces of each row."""
+            return np.add.reduceat(counts.astype(np.int64)[pieces_of_rows], firsts)
+
+        self.tokens, self.label_tokens = of_rows(pieces.lengths), of_rows(pieces.targets)
+        self.liked_tokens = of_rows(pieces.targets * self.liked)
+        self.liked_lengths = of_rows((pieces.lengths - 1) * self.liked)
 
     def __len__(self) -> int:
         return len(self._rows)
@@ -254,15 +258,10 @@ class PackedRows:
     @functools.cached_property
     def partners(self) -> np.ndarray:
         """The piece whose answer stands in the place of each one's, int64 (pieces,)."""
-        pieces = self._pieces
+        pieces, learned = self._pieces, np.flatnonzero(self._documents.learned)
+        answers = learned[np.searchsorted(learned, pieces.starts)]
         lines = self._documents.lines[pieces.documents]
-        return partners(pieces.lengths - self._questions, lines, self._seed)
-
-    @property
-    def _questions(self) -> np.ndarray:
-        """Tokens of each piece before its answer."""
-        pieces = range(len(self._pieces.starts))
-        return np.array([int(np.argmax(self._piece(each)[1])) for each in pieces], dtype=np.int64)
+        return partners(pieces.stops - answers, lines, self._seed)
 
     @property
     def largest_token(self) -> int:
