@@ -53,6 +53,7 @@ BOTH = {"chosen": "y", "rejected": "z"}
             {"prompt": "x", "chosen": chat("xy"), "rejected": chat("xz"), "messages": chat("xy")},
             (ASK,),
         ),
+        ({"chosen": chat("xy"), "rejected": chat("xz"), "messages": chat("xy")}, (ASK,)),
         ({"prompt": chat("x"), "chosen": chat("xy"), "rejected": chat("xz")}, (ASK,)),
         # LLaMA-Factory
         (
@@ -78,7 +79,7 @@ def test_a_pair_has_one_head_that_is_not_learned_and_an_answer_each(fields, head
         chosen, rejected = to_preferences(fields, objective)
         assert (chosen.messages, chosen.liked) == ((*head, GOOD), True)
         assert (rejected.messages, rejected.liked) == ((*head, BAD), False)
-        assert set(chosen.unused) <= {"messages"}
+        assert chosen.unused == rejected.unused == (("messages",) if "messages" in fields else ())
 
 
 def test_all_answers_behind_the_head_are_learned():
@@ -92,6 +93,15 @@ def test_what_is_not_read_is_named_once_for_each_side():
     chosen, rejected = to_preferences(fields, "dpo")
     assert chosen.unused == rejected.unused == ("score_chosen",)
     assert chosen.held_out is rejected.held_out is True
+    fields = {
+        "chosen": chat("xy"),
+        "rejected": chat("xz"),
+        "label": False,
+        "text": "a",
+        "answer": "",
+    }
+    chosen, _ = to_preferences(fields, "kto")
+    assert sorted(chosen.unused) == ["label", "text"]
     # A question of other words than the conversation is a column that is not used.
     chosen, _ = to_preferences({"prompt": "a", "chosen": chat("xy"), "rejected": chat("xz")}, "dpo")
     assert chosen.unused == ("prompt",)

@@ -39,7 +39,7 @@ PAIRED = ("dpo", "orpo")
 _TURN = re.compile(r"(?:\A|\n\n)\s*(Human|Assistant):")
 _ROLES = {"Human": "user", "Assistant": "assistant"}
 _BEFORE_ANSWERS = ("system", "developer", "user", "human", "prompter")
-_OTHERS = {*CONVERSATIONS, *ANSWERS, *SIDES, TEXT}
+_OTHERS = {*CONVERSATIONS, *ANSWERS, *LABELS, TEXT}
 _PAIR = "prompt, chosen and rejected"
 
 
@@ -88,26 +88,37 @@ def _learned_from(first: int, messages: tuple[Message, ...]) -> tuple[Message, .
     return (*head, *messages[first:])
 
 
+def _prompt(fields: Mapping[str, Any]) -> str:
+    """Return the column with the question of a pair, or "" if there is none."""
+    names = [name for name in QUESTIONS if _holds(fields, name)]
+    conversations = (name for name in CONVERSATIONS if is_conversation(fields.get(name)))
+    return next(iter(names), "") or next(conversations, "")
+
+
 def _side(fields: Mapping[str, Any], name: str) -> Example:
     """Return the conversation that ends with the answer in the column `name`."""
-    rest = {each: value for each, value in fields.items() if each not in _OTHERS}
-    value = _conversation_of(fields[name])
-    question = next((each for each in QUESTIONS if _holds(fields, each)), "")
+    value, question = _conversation_of(fields[name]), _prompt(fields)
+    rest = {each: value for each, value in fields.items() if each not in {*_OTHERS, *SIDES}}
+    others = _OTHERS & {each for each, value in fields.items() if not is_blank(value)}
     try:
         if isinstance(value, list) and not _is_answer(value):
             example = to_example(rest | {name: value}, [name], [])
-            return _without_question(example, question, fields.get(question))
-        if not question and (prompt := _first_conversation(fields)):
-            rest["prompt"] = parsed(fields[prompt], prompt)
-        elif not question:
+            if question in QUESTIONS:
+                example = _without_question(example, question, fields[question])
+        elif question:
+            if question in CONVERSATIONS:
+                rest["prompt"] = parsed(fields[question], question)
+            example = to_example(rest | {name: value}, [], [name])
+            others -= {question}
+        else:
             raise Problem(
                 f"{name} has no question; add a column prompt, or make chosen and rejected whole "
                 "conversations, lists of messages"
             )
-        return to_example(rest | {name: value}, [], [name])
     except Problem as problem:
         text = str(problem)
         raise Problem(text if name in text else f"{name}: {text}") from None
+    return replace(example, unused=(*example.unused, *sorted(others)))
 
 
 def _conversation_of(value: Any) -> Any:
@@ -129,12 +140,8 @@ def _is_answer(messages: list[Any]) -> bool:
     return first.get("role", first.get("from")) not in _BEFORE_ANSWERS
 
 
-def _first_conversation(fields: Mapping[str, Any]) -> str | None:
-    return next((name for name in CONVERSATIONS if is_conversation(fields.get(name))), None)
-
-
 def _without_question(example: Example, question: str, value: Any) -> Example:
-    """Return a whole conversation, beside which the column `question` may repeat its question.
+    """Return a whole conversation, whose question the column `question` may repeat.
 
     Raises `Problem` if the `value` of that column is another conversation.
     """
@@ -201,7 +208,8 @@ def _no_label(fields: Mapping[str, Any], objective: str) -> str:
 
 def _answers(fields: Mapping[str, Any]) -> bool:
     """Return whether a record has an answer, so that `objective=sft` could learn it."""
-    return any(_holds(fields, name) for name in ANSWERS) or _first_conversation(fields) is not None
+    conversations = (is_conversation(fields.get(name)) for name in CONVERSATIONS)
+    return any(_holds(fields, name) for name in ANSWERS) or any(conversations)
 
 
 def _other(fields: Mapping[str, Any], objective: str, wanted: str) -> str:
