@@ -3,14 +3,17 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 from support.nvml import seen_cards
 from support.tiny_model import make_model
 
+from hearth.base.files import sha256_of
 from hearth.config import resolve_run
-from hearth.config.layout import Layout, staged_name
+from hearth.config.adapter import StartAdapter
+from hearth.config.layout import Layout, held_adapter, staged_adapter, staged_name
 from hearth.model.fetch import fetch_model
 from hearth.node import outcome
 from hearth.node.outcome import outcome_file, read_outcome, write_outcome
@@ -70,6 +73,22 @@ def test_other_inputs_another_package_and_another_model_do_not_find_it(node, tmp
     (tmp_path / "tiny" / "generation_config.json").write_text("{}")
     files.add(file_of(node))
     assert len(files - {None}) == 9
+
+
+def test_the_adapter_that_a_run_begins_with_counts_and_must_be_here(node, tmp_path):
+    layout, run = node
+    files = {outcome_file(run(), layout, 1, [])}
+    for content in (b"one", b"two"):
+        weights = tmp_path / "adapter_model.safetensors"
+        weights.write_bytes(content)
+        start = StartAdapter(str(weights), sha256_of(weights), len(content))
+        on_top = replace(run(), start=start)
+        files.add(outcome_file(on_top, layout, 1, []))  # in place, where both see the same disk
+        weights.rename(layout.data / staged_adapter(start))
+        assert held_adapter(on_top, layout) == layout.data / staged_adapter(start)
+        (layout.data / staged_adapter(start)).write_bytes(b"bad")
+        assert outcome_file(on_top, layout, 1, []) is None
+    assert len(files - {None}) == 3
 
 
 def test_a_folder_counts_by_the_content_of_its_files(node, tmp_path):

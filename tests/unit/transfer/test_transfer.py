@@ -16,9 +16,11 @@ from support.shards import write_shard
 
 import datasets
 from hearth.base.errors import ModelError, SupplyError
+from hearth.base.files import sha256_of
 from hearth.base.places import MANIFEST
 from hearth.config import resolve_run
-from hearth.config.layout import Layout, staged_of
+from hearth.config.adapter import StartAdapter
+from hearth.config.layout import Layout, staged_adapter, staged_of
 from hearth.data.findings import Findings
 from hearth.data.formats import open_records
 from hearth.data.hub_rows import keep_hub_rows
@@ -286,6 +288,25 @@ def test_a_node_says_which_files_of_a_folder_it_has(tmp_path, mixed):
     assert facts["files"] == sorted(staged)
     whole = "" if mixed else run.dataset_sha256[: own_copies.DIGITS]
     assert facts["holds"].get("data", "") == whole
+
+
+def test_a_node_says_whether_it_has_a_copy_of_its_own_of_the_adapter(tmp_path):
+    weights = tmp_path / "adapter_model.safetensors"
+    weights.write_bytes(b"weights")
+    layout = Layout.from_environment({"HEARTH_WORKSPACE": str(tmp_path / "node")})
+    layout.data.mkdir(parents=True)
+    start = StartAdapter(str(weights), sha256_of(weights), len(b"weights"))
+    run = replace(resolve_run({"model": "smollm2-135m"}, tmp_path), start=start)
+
+    def files():
+        return own_copies.inspect_copies(run, layout, "127.0.0.1", "")["facts"]["files"]
+
+    assert files() == []
+    staged = layout.data / staged_adapter(start)
+    staged.write_bytes(b"cut")
+    assert files() == []
+    staged.write_bytes(b"weights")
+    assert files() == [staged.name]
 
 
 @pytest.mark.parametrize("late", [False, True], ids=["before", "while it arrives"])
