@@ -19,7 +19,7 @@ def explicit_settings(run: Run) -> dict[str, Any]:
         for name, value in run.settings.model_dump().items()
         if name not in _OF_THIS_RUN
         and run.origins.get(name, "default") not in ("default", "auto")
-        and not run.origins[name].startswith(("preset ", "onto "))
+        and not run.origins[name].startswith(("preset ", "onto ", "objective "))
     }
 
 

@@ -47,6 +47,9 @@ def summary(
     """
     state, hearth = outcome.state, outcome.hearth
     rows: list[Row] = []
+    before, after = story.accuracy
+    if before is not None and after is not None:
+        rows.append(("held-out preferences", f"{before:.0%} → {after:.0%} judged rightly"))
     before, after = story.perplexity
     if before and after:
         change = f"{before:.2f} → {after:.2f}  ({after / before - 1:+.0%})"

@@ -116,7 +116,11 @@ def _results(story: Story) -> str:
     """Return the losses before and after, and the curve."""
     before, after = (story.held_out.get(when) for when in ("before", "after"))
     rows = []
-    for label, key in (("held-out loss", "loss"), ("held-out perplexity", "perplexity")):
+    for label, key in (
+        ("held-out loss", "loss"),
+        ("held-out perplexity", "perplexity"),
+        ("held-out preferences judged rightly", "reward_accuracy"),
+    ):
         values = [getattr(each, key, None) for each in (before, after)]
         if None not in values:
             rows.append((label, *(f"{value:.4g}" for value in values)))

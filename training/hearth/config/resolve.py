@@ -43,6 +43,10 @@ from hearth.data.locate import (
     shipped_names,
 )
 
+PREFERENCE_RATES = {"dpo": 0.05, "orpo": 0.2, "kto": 0.05}
+"""Part of the learning rate for answers that suits preferences, by the objective; measured with
+`tests.bench.preferences`."""
+
 
 @dataclass(frozen=True)
 class Resolved:
@@ -216,8 +220,9 @@ def resolve(
     if preset and source:
         from_preset = preset.settings | ({"load_in_4bit": True} if source.in_4bit else {})
 
+    of_preset = f"preset {preset_name}"
     layers: list[tuple[str, str | None, Mapping[str, Any]]] = [
-        (f"preset {preset_name}", f"training/presets/{preset_name}.yml", from_preset),
+        (of_preset, f"training/presets/{preset_name}.yml", from_preset),
         *_layer_of(adapter, model),
         (f"file {file}", str(file), from_file),
         (given_as, None, given),
@@ -241,7 +246,12 @@ def resolve(
     if preset and isinstance(dataset, str) and isinstance(locate(dataset), ShardFiles):
         for name in [name for name in preset.with_shards if origins[name] == "default"]:
             merged[name] = preset.with_shards[name]
-            origins[name] = f"preset {preset_name}"
+            origins[name] = of_preset
+    objective = merged.get("objective")
+    if objective in PREFERENCE_RATES and origins["learning_rate"] in ("default", of_preset):
+        rate = merged.get("learning_rate", Settings.model_fields["learning_rate"].default)
+        merged["learning_rate"] = PREFERENCE_RATES[objective] * float(rate)
+        origins["learning_rate"] = f"objective {objective}"
     if adapter:
         merged["onto"] = adapter.name
     merged["model"] = preset_name or (source.id if source.kind == "folder" else model)

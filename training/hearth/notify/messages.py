@@ -104,6 +104,9 @@ def _finished(event: Event, story: Story) -> list[str]:
 
 def _perplexity(story: Story) -> str:
     """Return the line on held-out data, '' if it was not evaluated."""
+    before, after = story.accuracy
+    if before is not None and after is not None:
+        return f"held-out preferences judged rightly {before:.0%} → {after:.0%}"
     before, after = story.perplexity
     if before and after:
         return f"held-out perplexity {before:.2f} → {after:.2f} ({after / before - 1:+.0%})"

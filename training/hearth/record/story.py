@@ -227,6 +227,12 @@ class Story:
         return before and before.perplexity, after and after.perplexity
 
     @property
+    def accuracy(self) -> tuple[float | None, float | None]:
+        """Part of the held-out preferences judged rightly, before and after training."""
+        before, after = (self.held_out.get(when) for when in ("before", "after"))
+        return before and before.reward_accuracy, after and after.reward_accuracy
+
+    @property
     def seconds(self) -> float:
         """Total duration of its launches, without the time between them."""
         return sum(last - first for first, last in self.spans)
@@ -237,6 +243,13 @@ class Story:
         before, after = (self.held_out.get(when) for when in ("before", "after"))
         if before is None or after is None or not _rose(before, after):
             return None
+        if None not in self.accuracy:
+            return (
+                "WORSE THAN BEFORE: the loss of held-out preferences rose from "
+                f"{_shown(before.loss)} to {_shown(after.loss)}. Start a new run with a lower "
+                "learning_rate or fewer epochs; eval_every=STEPS keeps the best weights of a run "
+                "in best/"
+            )
         return (
             f"WORSE THAN BEFORE: the held-out perplexity rose from {_shown(before.perplexity)} to "
             f"{_shown(after.perplexity)}. Start a new run with a lower learning_rate or fewer "
@@ -416,5 +429,5 @@ def _rose(before: EvaluateEvent, after: EvaluateEvent) -> bool:
 
 
 def _shown(perplexity: float | None) -> str:
-    """Format a perplexity; None is one that was not finite or too large for a number."""
+    """Format a perplexity or a loss; None is one that was not finite or too large for a number."""
     return "infinity" if perplexity is None or math.isinf(perplexity) else f"{perplexity:.2f}"

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections import deque
 from collections.abc import Mapping, Sequence
 from dataclasses import asdict
@@ -71,6 +72,9 @@ _NON_FINITE_IN_A_ROW = 3
 _RECENT = 9
 """Steps whose median foresees the rest: a single slow one counts little, a change of speed in 5."""
 
+_FALLEN = -3.0
+"""Mean log-ratio of the chosen answers from which on it is said that they became less likely."""
+
 
 class Reports:
     """Reports of a run on itself; every rank calls the same methods, and `telemetry` writes."""
@@ -86,6 +90,8 @@ class Reports:
         self._run, self._world, self._facts = context.run, context.world, facts
         self._learning, self._planner, self._telemetry = learning, planner, telemetry
         self._recent_seconds: deque[float] = deque(maxlen=_RECENT)
+        self._chosen: deque[float] = deque(maxlen=_RECENT)
+        self._fell = False
 
     def start(self, step: int) -> None:
         """Record the start of the run after `step` steps, with its ranks, versions and facts.
@@ -257,6 +263,27 @@ class Reports:
         self._telemetry.record(StepEvent(**record))
         present, stages = self._world.nodes, bool(self._facts.placement)
         self._telemetry.say(step_line(record, self._world.layout, present, stages))
+        self._chosen_answers(record)
+
+    def _chosen_answers(self, record: Mapping[str, Any]) -> None:
+        """Say once that the chosen answers become less likely together with the rejected ones.
+
+        Losses of a margin allow that: a known failure of DPO (arXiv:2402.13228).
+        """
+        if not self._run.settings.compares or "chosen_reward" not in record:
+            return
+        beta = self._run.settings.beta
+        self._chosen.append(record["chosen_reward"] / beta)
+        if len(self._chosen) < _RECENT or self._fell:
+            return
+        ratio = sum(self._chosen) / _RECENT
+        if ratio < _FALLEN and record["rejected_reward"] < record["chosen_reward"]:
+            self._fell = True
+            self._telemetry.say(
+                f"the chosen answers become less likely, too: to {math.exp(ratio):.1g} of what the "
+                "model gave them before. Take care that its answers stay good: a lower "
+                "learning_rate, a higher beta, or with dpo sft_weight=0.2 (docs/preferences.md)"
+            )
 
     def disks(self, step: int, before: Mapping[str, str], now: Mapping[str, str]) -> None:
         """Report the nodes whose disks take no writes `now`, with the reasons, if that changed."""

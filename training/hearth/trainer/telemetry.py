@@ -199,8 +199,12 @@ def step_line(
     slow = waited_for(compute, tokens, nodes, wait)
     links = SlowLinks.from_record(record.get("slow_links"))
     skipped = {"as not finite": record["skipped"], "by the loss scaler": record["scaler_skipped"]}
+    judged = ""
+    if "reward_accuracy" in record:
+        margin = record["chosen_reward"] - record["rejected_reward"]
+        judged = f"accuracy {record['reward_accuracy']:.2f}  margin {margin:.3f}  "
     return (
-        f"step {record['step']}/{record['steps']}  loss {record['loss']:.4f}  "
+        f"step {record['step']}/{record['steps']}  loss {record['loss']:.4f}  {judged}"
         f"{record['tokens_per_second']:.0f} tokens/s ({shares})  {left} left"
         + (f"  the others wait for {slow}" if slow else "")
         + (f"  {links.text}" if links else "")
