@@ -64,3 +64,17 @@ def test_any_split_equals_one_process_in_float64(common, tmp_path, what):
     for before, after in zip(one, three, strict=True):
         for figure in ("loss", "perplexity", "reward_accuracy", "chosen_reward"):
             assert after[figure] == pytest.approx(before[figure], rel=1e-9, abs=1e-9), figure
+
+
+@pytest.mark.rotated
+@pytest.mark.parametrize("objective", ["dpo", "kto"])
+def test_pairs_of_a_mixture_are_split_as_in_one_process(common, files, tmp_path, objective):
+    other = write_pairs(tmp_path / "other.jsonl", 9)
+    arguments = common(("--objective", objective), steps=6)
+    arguments[arguments.index("--dataset") + 1] = f"{files[0]}=0.6,{other}=0.4"
+    trained(tmp_path, "alone", 1, *arguments)
+    found = trained(tmp_path, "split", 3, *arguments, *UNEQUAL)
+    assert furthest(found, learned(tmp_path, "alone")) < 1e-9
+    one, three = (metrics(tmp_path / "runs" / name, "evaluate")[-1] for name in ("alone", "split"))
+    for figure in ("loss", "perplexity", "reward_accuracy", "chosen_reward"):
+        assert three[figure] == pytest.approx(one[figure], rel=1e-9, abs=1e-9), figure
