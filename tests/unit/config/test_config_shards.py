@@ -180,3 +180,8 @@ def test_run_files_of_earlier_versions_have_shards_without_their_data_set(folder
 def test_columns_are_no_setting_of_token_shards(folder):
     with refuses(ConfigError, "columns", "token shards"):
         request(folder, columns="text=words")
+
+
+def test_token_shards_hold_no_preferences(folder):
+    with refuses(ConfigError, "objective", "dpo", "token shards", "objective=sft"):
+        request(folder, objective="dpo", scratch="off")

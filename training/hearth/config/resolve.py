@@ -269,6 +269,11 @@ def resolve(
         findings.append(f"streaming: {name} is not on the Hub; take streaming=off")
     if settings.columns and isinstance(locate(name), ShardFiles):
         findings.append(f"columns: {name} are token shards, which have none; leave columns out")
+    if settings.objective != "sft" and isinstance(locate(name), ShardFiles):
+        findings.append(
+            f"objective: {name} are token shards, which hold no answers for {settings.objective}; "
+            "take objective=sft, or a data set of preferences"
+        )
     if findings:
         raise ConfigError(*findings)
     try:
