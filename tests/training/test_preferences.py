@@ -4,7 +4,15 @@ from __future__ import annotations
 
 import pytest
 from support.preferences import write_judged, write_pairs
-from support.ranks import figures, furthest, learned, metrics, trained
+from support.ranks import (
+    figures,
+    furthest,
+    learned,
+    metrics,
+    succeeded,
+    train_forked,
+    trained,
+)
 
 STEPS = 20
 UNEQUAL = ("--split", "4:2:1", "--micro-batch", 2)
@@ -78,3 +86,29 @@ def test_pairs_of_a_mixture_are_split_as_in_one_process(common, files, tmp_path,
     one, three = (metrics(tmp_path / "runs" / name, "evaluate")[-1] for name in ("alone", "split"))
     for figure in ("loss", "perplexity", "reward_accuracy", "chosen_reward"):
         assert three[figure] == pytest.approx(one[figure], rel=1e-9, abs=1e-9), figure
+
+
+@pytest.mark.parametrize("objective", ["dpo", pytest.param("kto", marks=pytest.mark.rotated)])
+def test_a_resumed_run_compares_with_the_model_as_it_was(common, tmp_path, objective):
+    steady = ("--schedule", "constant", "--warmup-steps", 0)
+    arguments = [*common(("--objective", objective), steps=8), *steady]
+    trained(tmp_path, "whole", 2, *arguments)
+    trained(tmp_path, "night", 2, *arguments, "--max-steps", 4)
+    for table in (tmp_path / "cache").rglob("reference-*.json"):
+        table.unlink()  # the checkpoint has it
+    done = succeeded(train_forked(tmp_path, 1, "--resume", "night", "--max-steps", 8))
+    assert "reference:" not in done.stdout
+    assert furthest(learned(tmp_path, "night"), learned(tmp_path, "whole")) < 1e-9
+
+
+@pytest.mark.rotated
+def test_another_run_of_the_same_data_and_model_reads_the_reference(common, tmp_path):
+    arguments = common(("--objective", "dpo"), steps=2)
+    first = train_forked(tmp_path, 2, "--run-name", "first", *arguments)
+    (table,) = (tmp_path / "cache").rglob("reference-*.json")
+    again = train_forked(tmp_path, 2, "--run-name", "again", *arguments, "--beta", 0.5)
+    table.write_text("{")
+    damaged = train_forked(tmp_path, 2, "--run-name", "damaged", *arguments)
+    computes = ["reference: comput" in succeeded(each).stdout for each in (first, again, damaged)]
+    assert computes == [True, False, True]
+    assert furthest(learned(tmp_path, "first"), learned(tmp_path, "damaged")) == 0
