@@ -8,6 +8,7 @@ import pyarrow
 import pyarrow.parquet
 import pytest
 from support.facts import assert_names
+from support.preferences import write_judged, write_pairs
 from support.ranks import (
     Origin,
     arguments_of,
@@ -541,3 +542,31 @@ def test_the_record_of_a_node_is_not_behind_its_ranks(tmp_path, settings, traine
         team.begin()
         team.regroup("a", "b")
         assert_ended_alike(team, ["a", "b"], trained_by())
+
+
+@pytest.fixture(params=["dpo", "kto"])
+def preferences(request, tmp_path, settings):
+    """Return the settings of a run of preferences, and the adapter of one process."""
+    write = write_judged if request.param == "kto" else write_pairs
+    data = str(write(tmp_path / "data.jsonl"))
+    more = {"dataset": data, "objective": request.param, "sequence_length": 160, "packing": False}
+    (tmp_path / "alone").mkdir()
+    given = {**settings, **more}
+    return given, trained(tmp_path / "alone", "alone", 1, *arguments_of(given))
+
+
+@pytest.mark.rotated("preferences in place")
+def test_preferences_go_on_when_one_is_killed(tmp_path, preferences):
+    settings, expected = preferences
+    with Team(tmp_path, settings, Fault("b", SUM, 3, before=True)) as team:
+        team.begin()
+        team.regroup("a", "c")
+        assert_ended_alike(team, ["a", "c"], expected)
+
+
+@pytest.mark.rotated("preferences in place")
+def test_a_node_that_joins_gets_the_reference_of_preferences(tmp_path, preferences):
+    settings, expected = preferences
+    with Team(tmp_path, settings, Fault("b", SUM, 3, act="stop", before=True)) as team:
+        join(team, "a", "b", "b", "c")
+        assert_ended_alike(team, ["a", "b", "c"], expected)
