@@ -57,7 +57,8 @@ def learning(story: Story, width: int) -> str:
         loss = [np.nan if each.loss is None else each.loss for each in windows]
         steps = [each.step for each in windows]
         dots = {"marker": "o", "markersize": 4} if len(steps) < _FEW else {}
-        panels[0].set_title("loss a token")
+        judged = [each for each in evaluations if each.reward_accuracy is not None]
+        panels[0].set_title("loss of preferences" if judged else "loss a token")
         panels[0].plot(steps, loss, color=LOSS, label="training", **dots)
         if held_out := [(each.step, each.loss) for each in evaluations if each.loss is not None]:
             points = zip(*held_out, strict=True)
@@ -71,8 +72,11 @@ def learning(story: Story, width: int) -> str:
                 handlelength=1.6,
             )
         if evaluations:
-            panels[1].set_title("held-out perplexity")
-            values = [each.perplexity for each in evaluations]
+            panels[1].set_title(
+                "held-out preferences judged rightly, %" if judged else "held-out perplexity"
+            )
+            values = [100 * each.reward_accuracy for each in judged]
+            values = values or [each.perplexity for each in evaluations]
             places = [each.step for each in evaluations]
             panels[1].plot(places, values, "o--", color=HELD_OUT, **_EVALUATIONS)
             for number in {0, len(evaluations) - 1}:

@@ -60,7 +60,11 @@ def summary(
         rows.append(("held-out question", paragraph(sample.question)))
         rows += [
             (label, paragraph(answer))
-            for label, answer in (("  before", sample.before), ("  after", sample.after))
+            for label, answer in (
+                ("  base model", sample.base),
+                ("  before", sample.before),
+                ("  after", sample.after),
+            )
             if answer is not None
         ]
     rows += _scores(story)

@@ -374,11 +374,15 @@ class EvaluateEvent(RunEvent):
 
 @dataclass(kw_only=True)
 class SampleEvent(RunEvent):
-    """The model's answer to a held-out question, and the expected one."""
+    """The model's answer to a held-out question, and the expected one.
+
+    `base` is the answer without any adapter, of a run on top of one.
+    """
 
     kind: Literal["sample"] = "sample"
     question: str
     answer: str
+    base: str | None = None
     expected: str | None = None
 
 

@@ -37,10 +37,14 @@ from hearth.record.windows import NodeWork, Window, sum_of_known, warmest
 
 @dataclass(frozen=True)
 class Sample:
-    """One held-out question with the expected answer and the model's answers before and after."""
+    """One held-out question with the expected answer and the model's answers before and after.
+
+    `base` is its answer without any adapter, where the run began with one.
+    """
 
     question: str
     expected: str | None = None
+    base: str | None = None
     before: str | None = None
     after: str | None = None
 
@@ -387,6 +391,7 @@ class Story:
         """Add an answer to those of its question."""
         had = self.samples.get(event.question, Sample(event.question))
         answers = {
+            "base": event.base or had.base,
             "before": had.before,
             "after": had.after,
             "expected": event.expected or had.expected,

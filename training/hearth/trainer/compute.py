@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Literal, Protocol, TypeVar
 
@@ -149,8 +149,11 @@ class Computing(Protocol):
         """
         raise NotImplementedError  # a stage of a pipeline cannot; settings refuse it
 
-    def answer(self, prompt: list[int], most: int) -> str:
-        """Return the greedy continuation of `prompt` by at most `most` tokens, as text."""
+    def answer(self, prompt: list[int], most: int, base: bool = False) -> str:
+        """Return the greedy continuation of `prompt` by at most `most` tokens, as text.
+
+        With `base`, which a rank that answers alone can do, that of the model without its adapter.
+        """
         ...
 
 
@@ -290,7 +293,8 @@ class Compute(Computing):
         finally:
             self._model.network.train()
 
-    def answer(self, prompt: list[int], most: int) -> str:
-        """Return the greedy continuation of `prompt` by at most `most` tokens, as text."""
-        with self._autocast():
+    def answer(self, prompt: list[int], most: int, base: bool = False) -> str:
+        """Return the greedy continuation of `prompt` (see `Computing.answer`)."""
+        adapter = self._model.network.disable_adapter() if base else nullcontext()
+        with self._autocast(), adapter:
             return self._model.generate(prompt, most)

@@ -49,7 +49,7 @@ class Evaluator:
     ) -> None:
         self._settings, self._world, self._work = context.settings, context.world, context.work
         self._tokenizer, self._compute = learning.model.tokenizer, learning.compute
-        self._objective = learning.objective
+        self._objective, self._onto = learning.objective, context.run.start is not None
         self._data, self._planner, self._keep_best = data, planner, keep_best
         self.best: float | None = None
         self.since_best = 0
@@ -73,7 +73,7 @@ class Evaluator:
         means, tokens, by_set = self._means(rows)
         loss, perplexity = means.pop("loss"), perplexity_of(means.pop("nll"))
         answers = settings.eval_held_out and self._compute.answers != "no" and when != "during"
-        sample = self._sample() if answers else None
+        sample = self._sample(when) if answers else None
         telemetry.record(
             EvaluateEvent(
                 step=step,
@@ -148,7 +148,7 @@ class Evaluator:
         self._work.wait()
         return self._world.gather(values)
 
-    def _sample(self) -> dict[str, str] | None:
+    def _sample(self, when: str) -> dict[str, str] | None:
         """Return the answer to the first held-out question, on every rank; None if there is none.
 
         The leader answers, unless it takes all ranks. Where the data are one text, let the model go
@@ -158,12 +158,15 @@ class Evaluator:
         takes_part = self._world.leads or self._compute.answers == "together"
         if takes_part and (question := self._data.question()) is not None:
             self._work.begin(EVALUATION[1])
-            sample = self._answer(question)
+            sample = self._answer(question, when)
         self._work.wait()
         return self._world.from_leader(sample)
 
-    def _answer(self, question: HeldOutQuestion | Beginning) -> dict[str, str]:
-        """Return a held-out question, the model's answer to it and the expected one."""
+    def _answer(self, question: HeldOutQuestion | Beginning, when: str) -> dict[str, str]:
+        """Return a held-out question, the model's answer to it and the expected one.
+
+        Before a run on top of an adapter, there is that of the base model, too.
+        """
         tokenizer, most = self._tokenizer, _ANSWER_TOKENS
         if isinstance(question, Beginning):
             prompt, following = question.ids, question.following[:most]
@@ -174,5 +177,7 @@ class Evaluator:
         else:
             prompt = encode_prompt(tokenizer, question.messages)
             text, expected = question.text, question.expected
-        answer = self._compute.answer(prompt, most)
-        return {"question": text, "answer": answer, "expected": expected}
+        answers = {"answer": self._compute.answer(prompt, most)}
+        if self._onto and when == "before" and self._compute.answers == "alone":
+            answers["base"] = self._compute.answer(prompt, most, base=True)
+        return {"question": text, **answers, "expected": expected}

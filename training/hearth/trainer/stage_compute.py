@@ -175,7 +175,7 @@ class StageCompute(Computing):
         finally:
             self._model.network.train()
 
-    def answer(self, prompt: list[int], most: int) -> str:
+    def answer(self, prompt: list[int], most: int, base: bool = False) -> str:
         """Return the greedy continuation of `prompt` by at most `most` tokens, on every rank."""
         self._model.network.eval()
         ids = list(prompt)

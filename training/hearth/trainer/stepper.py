@@ -209,7 +209,7 @@ class Stepper:
             )
 
     def _of_all(self, own: list[T]) -> list[T]:
-        """Return what all ranks have found, such as rows with a non-finite gradient."""
+        """Return the findings of all ranks, such as rows with a non-finite gradient."""
         self._work.wait()
         return [each for found in self._world.gather(own) for each in found]
 
