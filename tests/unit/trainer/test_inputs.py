@@ -25,7 +25,9 @@ def test_a_node_with_other_inputs_is_named_before_the_first_step(tmp_path, other
         if not world.leads:
             print_of[other] = "b" * 16
         data, model = (SimpleNamespace(fingerprint=print_of[name]) for name in ("data", "model"))
-        prepared = SimpleNamespace(data=SimpleNamespace(train=None, report=data), model=model)
+        prepared = SimpleNamespace(
+            run=run, data=SimpleNamespace(train=None, report=data), model=model
+        )
         with pytest.raises(HearthError) as refused:
             assemble(run, layout, prepared, SimpleNamespace(speed=UNKNOWN), world)
         return refused.value.findings

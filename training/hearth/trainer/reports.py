@@ -270,7 +270,7 @@ class Reports:
 
         Losses of a margin allow that: a known failure of DPO (arXiv:2402.13228).
         """
-        if not self._run.settings.compares or "chosen_reward" not in record:
+        if "chosen_reward" not in record or not self._run.settings.compares:
             return
         beta = self._run.settings.beta
         self._chosen.append(record["chosen_reward"] / beta)
