@@ -6,6 +6,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 
 from hearth.ranks.control_protocol import (
+    ANSWERS,
     EVALUATION,
     FOR_OTHERS,
     MICRO_BATCH,
@@ -49,7 +50,7 @@ A library may hold Python's lock for some seconds, as while it compiles a kernel
 ENDING = 120.0
 """Seconds from the last word of a rank to the end of torchrun, which gives its other ranks 30."""
 
-_OF_A_STEP = (MICRO_BATCH, OPTIMIZER, SEARCH, FOR_OTHERS)
+_OF_A_STEP = (ANSWERS, MICRO_BATCH, OPTIMIZER, SEARCH, FOR_OTHERS)
 """Pieces of work that belong to a step; any other one ends it."""
 
 
