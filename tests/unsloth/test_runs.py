@@ -5,6 +5,7 @@ from __future__ import annotations
 from concurrent.futures import ThreadPoolExecutor
 
 import pytest
+from support.preferences import write_judged, write_pairs
 from support.ranks import (
     Origin,
     figures,
@@ -99,6 +100,18 @@ def test_a_run_on_top_of_another_begins_where_that_ended(tmp_path, arguments, ti
     first, second = (figures(tmp_path / "runs" / run, "evaluate", "loss") for run in RUNS)
     assert second[0] == pytest.approx(first[-1], abs=1e-6)
     assert second[-1] != second[0]
+
+
+@pytest.mark.rotated
+@pytest.mark.parametrize("objective", ["dpo", "orpo", "kto"])
+def test_preferences_are_learned_as_by_transformers(tmp_path, arguments, objective):
+    write = write_judged if objective == "kto" else write_pairs
+    data = write(tmp_path / "data.jsonl", 8)
+    more = [*arguments, "--dataset", data, "--sequence-length", 128, "--objective", objective]
+    plain = trained(tmp_path, "plain", 1, *more)
+    fast = trained(tmp_path, "fast", 2, *more, "--backend", "unsloth", origin=UNSLOTH)
+    assert furthest(fast, plain) < 1e-3
+    assert losses(tmp_path, "fast") == pytest.approx(losses(tmp_path, "plain"), rel=1e-4)
 
 
 @pytest.mark.rotated
