@@ -112,3 +112,16 @@ def test_another_run_of_the_same_data_and_model_reads_the_reference(common, tmp_
     computes = ["reference: comput" in succeeded(each).stdout for each in (first, again, damaged)]
     assert computes == [True, False, True]
     assert furthest(learned(tmp_path, "first"), learned(tmp_path, "damaged")) == 0
+
+
+@pytest.mark.rotated
+@pytest.mark.parametrize("objective", ["dpo", "kto"])
+def test_local_steps_learn_preferences_nearly_as_common_ones(common, tmp_path, objective):
+    arguments = common(("--objective", objective), steps=12)
+    trained(tmp_path, "common", 2, *arguments)
+    trained(tmp_path, "local", 2, *arguments, "--sync-every", 3)
+    one, other = (metrics(tmp_path / "runs" / name, "evaluate")[-1] for name in ("common", "local"))
+    assert other["loss"] == pytest.approx(one["loss"], rel=0.2)
+    accuracies = figures(tmp_path / "runs" / "local", "step", "reward_accuracy")
+    assert len(accuracies) == 4
+    assert all(0 <= each <= 1 for each in accuracies)
