@@ -125,3 +125,12 @@ def test_local_steps_learn_preferences_nearly_as_common_ones(common, tmp_path, o
     accuracies = figures(tmp_path / "runs" / "local", "step", "reward_accuracy")
     assert len(accuracies) == 4
     assert all(0 <= each <= 1 for each in accuracies)
+
+
+@pytest.mark.rotated
+@pytest.mark.parametrize("objective", ["dpo", "kto"])
+def test_a_replayed_run_of_preferences_is_the_same_bit_for_bit(common, tmp_path, objective):
+    arguments = [*common(("--objective", objective), steps=5), "--split", "2:1"]
+    first = trained(tmp_path, "first", 2, *arguments, "--micro-batch", 2)
+    again = trained(tmp_path, "again", 2, *arguments, "--replay", "first")
+    assert furthest(first, again) == 0

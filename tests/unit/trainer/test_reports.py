@@ -8,6 +8,7 @@ from types import SimpleNamespace
 import pytest
 from support.facts import assert_names
 
+from hearth.config import Settings
 from hearth.record.events import StepEvent
 from hearth.trainer.evaluation import perplexity_of
 from hearth.trainer.reports import Reports
@@ -17,45 +18,68 @@ STEPS = 1000
 
 
 class StandInTelemetry:
-    """Keeps the seconds left of each record."""
+    """Keeps the seconds left of each record, and what is said."""
 
     def __init__(self) -> None:
         self.left: list[float] = []
+        self.said: list[str] = []
 
     def record(self, event: StepEvent) -> None:
         """Keep what a step says."""
         self.left.append(event.eta_seconds)
 
     def say(self, text: str) -> None:
-        """Print nothing."""
+        """Keep a line."""
+        self.said.append(text)
 
 
-def window(seconds: float) -> SimpleNamespace:
+def reports_to(told: StandInTelemetry, run: object = None) -> Reports:
+    """Return the reports of a run of one rank."""
+    world = SimpleNamespace(layout=("desk",), nodes=("desk",))
+    order = SimpleNamespace(steps_per_epoch=10)
+    facts = SimpleNamespace(order=order, steps=STEPS, placement=None)
+    context, learning = SimpleNamespace(run=run, world=world), SimpleNamespace(rounds=None)
+    return Reports(context, facts, learning, None, told)
+
+
+LAST = SimpleNamespace(rate=0.1, norm=1.0)
+
+
+def window(seconds: float, **more: float) -> SimpleNamespace:
     """Return the window of a step of one rank that took so long."""
     by_rank = {
         f"{name}_by_rank": [1.0]
         for name in ("tokens_per_second", "compute_seconds", "wait_seconds")
     }
     counts = {"skipped": 0, "scaler_skipped": 0, "loss": 1.0, "tokens_per_second": 1.0}
-    return SimpleNamespace(seconds=[seconds], record=lambda: by_rank | counts)
+    return SimpleNamespace(seconds=[seconds], record=lambda: by_rank | counts | more)
 
 
 @pytest.mark.parametrize("after", [12, 200])
 @pytest.mark.parametrize(("was", "becomes"), [(1.0, 6.0), (6.0, 1.0)])
 def test_the_time_left_follows_within_ten_steps_and_no_single_step(was, becomes, after):
     told = StandInTelemetry()
-    world = SimpleNamespace(layout=("desk",), nodes=("desk",))
-    order = SimpleNamespace(steps_per_epoch=10)
-    facts = SimpleNamespace(order=order, steps=STEPS, placement=None)
-    context, learning = SimpleNamespace(run=None, world=world), SimpleNamespace(rounds=None)
-    reports = Reports(context, facts, learning, None, told)
-    last = SimpleNamespace(rate=0.1, norm=1.0)
+    reports = reports_to(told)
     for step in range(1, after + 11):
         seconds = 300.0 if step == 5 else was if step <= after else becomes
-        reports.step(step, window(seconds), last, None)
+        reports.step(step, window(seconds), LAST, None)
     for step in range(2, after + 1):
         assert told.left[step - 1] == pytest.approx(was * (STEPS - step), rel=0.01)
     assert told.left[-1] == pytest.approx(becomes * (STEPS - after - 10), rel=0.01)
+
+
+@pytest.mark.parametrize(
+    ("chosen", "rejected", "falls"), [(-5.0, -9.0, True), (-1.0, -9.0, False), (2.0, -9.0, False)]
+)
+def test_it_is_said_once_that_the_chosen_answers_become_less_likely_too(chosen, rejected, falls):
+    told = StandInTelemetry()
+    settings = Settings(model="any", objective="dpo", beta=0.5)
+    reports = reports_to(told, SimpleNamespace(settings=settings))
+    judged = {"chosen_reward": 0.5 * chosen, "rejected_reward": 0.5 * rejected}
+    for step in range(1, 41):
+        reports.step(step, window(1.0, reward_accuracy=1.0, **judged), LAST, None)
+    lines = [each for each in told.said if "sft_weight" in each]
+    assert len(lines) == int(falls)
 
 
 LAYOUT = ("desk", "laptop", "laptop", "oldbox")
