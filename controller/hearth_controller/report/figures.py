@@ -87,7 +87,7 @@ def learning(story: Story, width: int) -> str:
                     textcoords="offset points",
                     ha="left" if number == 0 else "right",
                 )
-            panels[1].set_ylim(bottom=0, top=max(values) * 1.2)
+            panels[1].set_ylim(bottom=0, top=105 if judged else max(values) * 1.2)
         for panel in panels:
             for launch in story.launches[1:]:
                 panel.axvline(launch.step, color=ALARM, linestyle=":", linewidth=1.2)
