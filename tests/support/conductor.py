@@ -40,7 +40,6 @@ from hearth.ranks.control_protocol import (
     layout_text,
     listen_for_ranks,
     node_of_each_rank,
-    ranks_of,
 )
 from support.ranks import IMPORTS, environment
 from support.supervisors import free_port
@@ -223,7 +222,9 @@ class Conductor:
 
     def ranks(self, *nodes: str) -> tuple[int, ...]:
         """Return the stable ranks of these nodes; of all without any."""
-        return ranks_of(self.layout, nodes or self.nodes)
+        wanted = nodes or self.nodes
+        each = enumerate(node_of_each_rank(self.layout))
+        return tuple(rank for rank, node in each if node in wanted)
 
     def start(self, *nodes: str) -> None:
         """Start the ranks of these nodes, or of all, and wait until each has said `Here`."""

@@ -40,13 +40,19 @@ from hearth.ranks.control_protocol import (
     connect_to_supervisor,
     decode,
     encode,
+    node_of_each_rank,
     parse_layout,
-    ranks_of,
 )
 
 layout = parse_layout(os.environ[LAYOUT])
 node, local = os.environ["HEARTH_NODE"], int(os.environ["LOCAL_RANK"])
-own = ranks_of(layout, [node])[local]
+
+
+def ranks_of(*nodes):
+    return tuple(rank for rank, name in enumerate(node_of_each_rank(layout)) if name in nodes)
+
+
+own = ranks_of(node)[local]
 checkpoints = Path(os.environ["HEARTH_WORKSPACE"], "checkpoints", Path.cwd().name)
 step = max((int(path.name[5:]) for path in checkpoints.glob("step-*")), default=0)
 last = int(os.environ.get("STEPS", 100000))
@@ -108,7 +114,7 @@ def connected(order, members):
 
 class Group:
     def __init__(self, order):
-        self.generation, self.members = order.generation, ranks_of(layout, order.nodes)
+        self.generation, self.members = order.generation, ranks_of(*order.nodes)
         control.sockets = connected(order, self.members)
         self.files = [each.makefile("rwb") for each in control.sockets]
         if order.generation <= control.over:
