@@ -184,9 +184,9 @@ def test_a_node_that_comes_back_gets_the_state_and_joins_between_two_steps(
 
 
 EVALUATED = {"eval_held_out": True, "eval_every": 2, "held_out": 0.2}
-LOSSES_OF_A_SET = "hearth.trainer.evaluation:Evaluator._loss"
+LOSSES_OF_A_SET = "hearth.trainer.evaluation:Evaluator._mean"
 SAMPLE = "hearth.trainer.evaluation:Evaluator._sample"
-LOSSES = "hearth.trainer.evaluation:Evaluator._losses"
+LOSSES = "hearth.trainer.evaluation:Evaluator._means"
 FAULTS = {
     "before the first step": Fault("b", LOSSES, 1, before=True),
     "in the middle": Fault("b", LOSSES, 2, before=True),
