@@ -7,7 +7,8 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Literal
 
-from hearth.base.files import DISK_FULL
+# Ansible ships this file under a package of its own.
+from ..base.files import DISK_FULL
 
 State = Literal["queued", "waiting", "running", "finished", "failed", "stopped"]
 """State of a run on a node: in a queue, waiting for the others, training, or ended.
