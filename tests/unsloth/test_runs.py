@@ -93,7 +93,8 @@ def test_a_stopped_run_goes_on_bit_for_bit_with_its_loss_scale(tmp_path, argumen
 
 @pytest.mark.rotated
 def test_a_run_on_top_of_another_begins_where_that_ended(tmp_path, arguments, tiny_data):
-    judged = (*arguments, "--dataset", tiny_data, "--held-out", 0.1, "--eval-held-out", "on")
+    data = ("--dataset", tiny_data, "--sequence-length", 64, "--held-out", 0.1)
+    judged = (*arguments, *data, "--eval-held-out", "on")
     trained(tmp_path, "first", 1, *judged, "--backend", "unsloth", origin=UNSLOTH)
     more = ("--backend", "unsloth", "--onto", "first", "--max-steps", 1)
     trained(tmp_path, "second", 1, *judged, *more, origin=UNSLOTH)
