@@ -1,9 +1,8 @@
-"""Modules run with the Python that a machine brings along: 3.10 on Ubuntu 22.04."""
+"""What Ansible sends to nodes: it runs with Python 3.10, of Ubuntu 22.04, and without `hearth`."""
 
 from __future__ import annotations
 
 import ast
-import re
 from collections.abc import Iterator
 from pathlib import Path
 
@@ -19,7 +18,33 @@ NEW = {
 }
 """Names of the standard library that Python 3.10 lacks, among those a person might use."""
 
-_SHIPPED = re.compile(r"ansible\.module_utils\.hearth((?:\.\w+)+)")
+_PLACES = {
+    "ansible.module_utils.hearth_node": ROOT / "plugins" / "module_utils" / "hearth_node",
+    "ansible.module_utils.hearth": ROOT / "training" / "hearth",
+    "hearth": ROOT / "training" / "hearth",
+}
+
+
+def imports(path: Path) -> Iterator[ast.ImportFrom]:
+    tree = ast.parse(path.read_text())
+    return (each for each in ast.walk(tree) if isinstance(each, ast.ImportFrom))
+
+
+def imported(path: Path) -> Iterator[Path]:
+    """Yield the files of Hearth that a file imports names from, or as names of a package."""
+    for each in imports(path):
+        if each.level:
+            folder = path.parents[each.level - 1].joinpath(*(each.module or "").split("."))
+        else:
+            module = f"{each.module}."
+            prefix = next((known for known in _PLACES if module.startswith(f"{known}.")), None)
+            if prefix is None:
+                continue
+            inside = module.removeprefix(f"{prefix}.").rstrip(".")
+            folder = _PLACES[prefix].joinpath(*inside.split("."))
+        for place in (folder, *(folder / alias.name for alias in each.names)):
+            files = (place.with_suffix(".py"), place / "__init__.py")
+            yield from (file for file in files if file.is_file())
 
 
 def of_modules() -> Iterator[Path]:
@@ -35,11 +60,7 @@ def of_modules() -> Iterator[Path]:
             continue
         seen.add(path)
         yield path
-        text = path.read_text()
-        for name in {*_SHIPPED.findall(text), *re.findall(r"^from hearth((?:\.\w+)+)", text, re.M)}:
-            place = ROOT / "training/hearth" / name[1:].replace(".", "/")
-            waiting += [each for each in (place.with_suffix(".py"), place / "__init__.py")
-                        if each.exists()]  # fmt: skip
+        waiting += imported(path)
 
 
 @pytest.mark.parametrize("path", sorted({*of_modules()}), ids=lambda path: path.stem)
@@ -50,3 +71,15 @@ def test_what_modules_import_is_there_in_python_310(path):
             assert not NEW.get(node.module or "", set()) & {each.name for each in node.names}
         elif isinstance(node, ast.Import):
             assert "tomllib" not in {each.name for each in node.names}
+
+
+def test_what_is_sent_imports_hearth_only_beside_itself():
+    """On a node no package `hearth` can be imported while a module runs."""
+    assert ROOT / "training" / "hearth" / "supervisor" / "cause.py" in {*of_modules()}
+    absolute = [
+        f"{path.relative_to(ROOT)}:{each.lineno} {each.module}"
+        for path in of_modules()
+        for each in imports(path)
+        if not each.level and (each.module or "").split(".")[0] == "hearth"
+    ]
+    assert not absolute, "import these relatively"
