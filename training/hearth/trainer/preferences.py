@@ -45,7 +45,6 @@ class _Judged(NamedTuple):
         extra: further losses that are divided by a count of tokens, already divided.
         rewards: (answers,).
         right: (pairs,) or (answers,): 1 if the rewards are as the labels say, 1/2 on a tie.
-        chosen: bool (answers,).
     """
 
     answers: Answers
@@ -53,7 +52,6 @@ class _Judged(NamedTuple):
     extra: torch.Tensor | float
     rewards: torch.Tensor
     right: torch.Tensor
-    chosen: torch.Tensor
 
 
 @dataclass(frozen=True)
@@ -70,7 +68,7 @@ class _Preferences(Objective):
 
     def counts(self, rows: Rows, numbers: np.ndarray) -> StepCounts:
         """Return the pairs or judged answers of these rows, and the tokens of the chosen ones."""
-        chosen = rows.liked[rows.pieces_of(numbers)]
+        chosen = _chosen(MicroRows(rows, numbers))
         likes = int(chosen.sum())
         return StepCounts(
             likes if self.unit == "pairs" else len(chosen),
@@ -84,7 +82,7 @@ class _Preferences(Objective):
         """Return the summed losses of `part` over the step's counts."""
         judged = self._judge(model, part, counts)
         value = judged.losses.sum() / counts.weight + judged.extra
-        return Loss(value, _sums_of(judged))
+        return Loss(value, _sums_of(judged, _chosen(part)))
 
     def evaluate(
         self, model: TrainableModel, part: MicroRows, counts: StepCounts
@@ -92,8 +90,8 @@ class _Preferences(Objective):
         """Return this part of the mean loss, the loss of chosen tokens, and `sums`."""
         judged = self._judge(model, part, counts)
         value = judged.losses.sum() / counts.weight + judged.extra
-        nll = -judged.answers.log_probs[judged.chosen].sum()
-        return [value.item(), nll.item(), *_sums_of(judged)]
+        sums = _sums_of(judged, _chosen(part))
+        return [value.item(), -sums[SUMS.index("chosen")], *sums]
 
     def means(self, sums: Sequence[float], counts: StepCounts) -> dict[str, float]:
         """Return mean loss, loss of a chosen token, and those of `rewards_of`."""
@@ -124,9 +122,10 @@ class _Preferences(Objective):
         return log_probs - table.to(log_probs)
 
 
-def _sums_of(judged: _Judged) -> list[float]:
-    """Return `SUMS` of a micro-batch."""
-    chosen, values = judged.chosen, judged.answers.log_probs
+def _sums_of(judged: _Judged, liked: np.ndarray) -> list[float]:
+    """Return `SUMS` of a micro-batch, whose chosen answers are `liked`."""
+    values = judged.answers.log_probs
+    chosen = torch.as_tensor(liked, device=values.device)
     found = (
         judged.rewards[chosen].sum(),
         judged.rewards[~chosen].sum(),
@@ -142,9 +141,9 @@ def _pairs(values: torch.Tensor) -> tuple[torch.Tensor, torch.Tensor]:
     return values[0::2], values[1::2]
 
 
-def _alternating(answers: Answers) -> torch.Tensor:
-    """Return which answers of pairs are the chosen ones, bool (answers,)."""
-    return torch.arange(len(answers.log_probs), device=answers.log_probs.device) % 2 == 0
+def _chosen(part: MicroRows) -> np.ndarray:
+    """Return which answers of `part` are chosen, or judged good, bool (answers,)."""
+    return part.rows.liked[part.rows.pieces_of(part.numbers)]
 
 
 def _above(one: torch.Tensor, other: torch.Tensor) -> torch.Tensor:
@@ -170,8 +169,7 @@ class DPO(_Preferences):
         extra: torch.Tensor | float = 0.0
         if settings.sft_weight:
             extra = -settings.sft_weight * _pairs(answers.log_probs)[0].sum() / counts.learned
-        chosen = _alternating(answers)
-        return _Judged(answers, losses, extra, rewards, _above(good, bad), chosen)
+        return _Judged(answers, losses, extra, rewards, _above(good, bad))
 
 
 class ORPO(_Preferences):
@@ -187,8 +185,7 @@ class ORPO(_Preferences):
         log_odds = (good - bad) - (_log_of_rest(good) - _log_of_rest(bad))
         losses = -self.settings.beta * F.logsigmoid(log_odds)
         extra = -_pairs(answers.whole)[0].sum() / counts.whole
-        rewards, chosen = self.settings.beta * means, _alternating(answers)
-        return _Judged(answers, losses, extra, rewards, _above(good, bad), chosen)
+        return _Judged(answers, losses, extra, self.settings.beta * means, _above(good, bad))
 
 
 def _log_of_rest(log_prob: torch.Tensor) -> torch.Tensor:
@@ -224,13 +221,12 @@ class KTO(_Preferences):
     def _judge(self, model: TrainableModel, part: MicroRows, counts: StepCounts) -> _Judged:
         answers = answers_of(model, part.batch)
         rewards = self.settings.beta * self._ratios(part, answers.log_probs)
-        liked = part.rows.liked[part.rows.pieces_of(part.numbers)]
-        chosen = torch.as_tensor(liked, device=rewards.device)
+        chosen = torch.as_tensor(_chosen(part), device=rewards.device)
         above = rewards - self.settings.beta * counts.kl
         signed = torch.where(chosen, above, -above)
         losses = torch.sigmoid(-signed)  # 1 - sigmoid(signed)
         right = _above(signed, torch.zeros_like(signed))
-        return _Judged(answers, losses, 0.0, rewards, right, chosen)
+        return _Judged(answers, losses, 0.0, rewards, right)
 
 
 def choose_objective(settings: Settings, reference: Reference | None) -> Objective:
