@@ -26,7 +26,7 @@ from hearth.data.columns import to_example
 from hearth.data.encode import Encoded, encode
 from hearth.data.findings import Findings, Note, Problem, note
 from hearth.data.formats import Records
-from hearth.data.messages import Example
+from hearth.data.messages import Example, hash_of_text
 from hearth.data.pairs import EQUAL, check_head, remark_on
 from hearth.data.preferences import to_preferences
 
@@ -195,8 +195,7 @@ def hash_of(group: Sequence[Example]) -> int:
     """Return the hash of a record's content: that of its example, or one for both of a pair."""
     if len(group) == 1:
         return group[0].hash
-    text = " ".join(str(example.hash) for example in group)
-    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+    return hash_of_text(" ".join(str(example.hash) for example in group))
 
 
 def held_out_mask(hashes: np.ndarray, marks: np.ndarray, fraction: float) -> np.ndarray:

@@ -11,6 +11,11 @@ from typing import Any
 ROLES = ("system", "user", "assistant", "tool")
 
 
+def hash_of_text(text: str) -> int:
+    """Return a 64-bit hash of `text`, the same everywhere."""
+    return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+
+
 @dataclass(frozen=True)
 class Message:
     """One message of a conversation.
@@ -92,5 +97,4 @@ class Example:
         if self.tools:
             content.append([dict(tool) for tool in self.tools])
         # Compact separators would change the side of examples that are held out by their hash.
-        text = json.dumps(content, ensure_ascii=True)
-        return int.from_bytes(hashlib.blake2b(text.encode(), digest_size=8).digest(), "big")
+        return hash_of_text(json.dumps(content, ensure_ascii=True))
