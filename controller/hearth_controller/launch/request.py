@@ -257,8 +257,10 @@ class LaunchRequest:
         None for a resumed run if they are gone from here: then its checkpoint has to do.
         """
         start = self.training.start
-        there = start and Path(start.path).is_file()
-        if start is None or not there or sha256_of(Path(start.path)) != start.sha256:
+        if start is None or not Path(start.path).is_file():
+            return []
+        # That of a new run was hashed a moment ago, and each stage of a launch asks again.
+        if self.training.resumes and sha256_of(Path(start.path)) != start.sha256:
             return []
         return [{"source": start.path, "staged": staged_adapter(start)}]
 
