@@ -44,8 +44,8 @@ from hearth.data.locate import (
 )
 
 PREFERENCE_RATES = {"dpo": 0.05, "orpo": 0.2, "kto": 0.05}
-"""Part of the learning rate for answers that suits preferences, by the objective; measured with
-`tests.bench.preferences`."""
+"""Part of the learning rate for answers that suits preferences, by the objective. That of `dpo` is
+measured on SmolLM2 (docs/preferences.md), the others follow common practice."""
 
 
 @dataclass(frozen=True)

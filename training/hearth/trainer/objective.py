@@ -96,7 +96,7 @@ class Objective(Protocol):
     def evaluate(
         self, model: TrainableModel, part: MicroRows, counts: StepCounts
     ) -> Sequence[float]:
-        """Return sums over held-out rows, of which `counts` are those of all of them."""
+        """Return sums over some held-out rows; `counts` are those of all held-out rows."""
         ...
 
     def watched(self, sums: Sequence[float], counts: StepCounts) -> dict[str, float]:

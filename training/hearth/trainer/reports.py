@@ -73,7 +73,7 @@ _RECENT = 9
 """Steps whose median foresees the rest: a single slow one counts little, a change of speed in 5."""
 
 _FALLEN = -3.0
-"""Mean log-ratio of the chosen answers from which on it is said that they became less likely."""
+"""Mean log-ratio of the chosen answers below which a line says that they became less likely."""
 
 
 class Reports:
