@@ -1,4 +1,4 @@
-"""What Ansible sends to nodes: it runs with Python 3.10, of Ubuntu 22.04, and without `hearth`."""
+"""Files that Ansible sends to nodes: they run with Python 3.10 and without `hearth`."""
 
 from __future__ import annotations
 
